@@ -1,0 +1,56 @@
+"""The parameters of a compaction: how much to keep, what is recent, what matters.
+
+Users write them in settings files under `compaction`; what is out of range there becomes the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, TypeGuard
+
+import msgspec
+
+from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
+
+DEFAULT_RATIO: Final = 0.5
+DEFAULT_PRESERVE_RECENT: Final = 2
+AUTO_DETECTED: Final = "auto-detected"
+QUERY_LENGTH: Final = 1000
+"""UTF-16 code units of a query that are used."""
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """Effective parameters of a run, under the names that the settings use."""
+
+    compression_ratio: float = DEFAULT_RATIO
+    """The fraction of tokens to keep, between 0 and 1."""
+    preserve_recent: int = DEFAULT_PRESERVE_RECENT
+    """How many of the last compactable entries may not be deleted."""
+    query: str = AUTO_DETECTED
+    """What the planner treats as important."""
+
+
+def compression_ratio(value: object) -> float:
+    """The value where it is a number between 0 and 1, both excluded; else the default."""
+    return float(value) if _is_number(value) and 0 < value < 1 else DEFAULT_RATIO
+
+
+def preserve_recent(value: object) -> int:
+    """The value rounded down, and at least 0, where it is a finite number; else the default."""
+    return max(0, math.floor(value)) if _is_number(value) and math.isfinite(value) else DEFAULT_PRESERVE_RECENT
+
+
+def query(value: object, user_texts: Iterable[str]) -> str:
+    """The query as given, else the first of `user_texts` (the latest first) that is not blank; at most 1,000 units."""
+    given = value.strip() if isinstance(value, str) else ""
+    if not given:
+        given = next((text for text in map(str.strip, user_texts) if text), AUTO_DETECTED)
+    length = utf16_length(given)
+    if length <= QUERY_LENGTH:
+        return given
+    return f"{utf16_slice(given, 0, QUERY_LENGTH)} [{length - QUERY_LENGTH} more characters were cut]"
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,117 @@
+"""The active context: what a model is given of a branch, and how full its window is.
+
+A reader (see `readers`) selects the messages; the sums are the same for all of them. Two numbers are told
+apart. `usage` is the agent's own: the context reported with the last valid assistant plus an estimate of
+what follows. `gauge` is what the page and the triggers use: where that report is older than the branch's
+newest compaction it describes a context that is gone, and the estimate of the rebuilt context stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from .entries import Block, Entry, tokens_of
+
+USAGE_IS_VOID: frozenset[str] = frozenset({"error", "aborted"})
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message of the active context. `blocks` are those that stay; None where the content is no array."""
+
+    entry: Entry
+    role: str
+    blocks: tuple[Block, ...] | None
+    tokens: int
+    replaced: bool = False
+    """Whether a `context_edit` put other content in the place of what was recorded."""
+
+    @property
+    def sent(self) -> bool:
+        """False where the entry is rebuilt with the rest, but held back from the provider."""
+        return not self.entry.excluded
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Context tokens as the agent counts them: what a provider reported, and an estimate of what came after."""
+
+    tokens: int
+    usage_tokens: int
+    trailing_tokens: int
+    reported_by: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """Context tokens to show and to act on, and where they come from."""
+
+    tokens: int
+    source: Literal["usage", "estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveContext:
+    """The rebuilt messages of a branch, in order, with the reader's name."""
+
+    reader: str
+    messages: tuple[Message, ...]
+    newest_compaction: Entry | None
+    """The newest entry on the branch that made this reader leave something out."""
+
+    @property
+    def estimate(self) -> int:
+        """Tokens of all messages, estimated."""
+        return sum(message.tokens for message in self.messages)
+
+    @property
+    def usage(self) -> Usage:
+        trailing = 0
+        for message in reversed(self.messages):
+            entry = message.entry
+            if message.role == "assistant" and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID:
+                return Usage(entry.usage + trailing, entry.usage, trailing, entry)
+            trailing += message.tokens
+        return Usage(trailing, 0, trailing, None)
+
+    @property
+    def gauge(self) -> Gauge:
+        usage = self.usage
+        if usage.reported_by is None:
+            return Gauge(usage.tokens, "estimate")
+        if self.newest_compaction is not None and usage.reported_by.number < self.newest_compaction.number:
+            return Gauge(self.estimate, "estimate")
+        return Gauge(usage.tokens, "usage")
+
+
+def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
+    """The entry as a message without its hidden blocks; None where nothing of it would be left."""
+    if not hidden or not entry.blocks:
+        return Message(entry, entry.role, entry.blocks, entry.tokens)
+    blocks = tuple(block for block in entry.blocks if block.index not in hidden)
+    if not blocks:
+        return None
+    return Message(entry, entry.role, blocks, tokens_of(sum(block.units for block in blocks)))
+
+
+def model_of(branch: Sequence[Entry]) -> tuple[str, str] | None:
+    """Provider and id of the model in use at the end of the branch: the latest change, or assistant."""
+    return next((entry.model for entry in reversed(branch) if entry.model is not None), None)
+
+
+def thinking_level_of(branch: Sequence[Entry]) -> str:
+    """The thinking level in use at the end of the branch; `off` where none was ever set."""
+    for entry in reversed(branch):
+        if entry.type == "thinking_level_change" and entry.control is not None:
+            level = entry.control.get("thinkingLevel")
+            if isinstance(level, str):
+                return level
+    return "off"
+
+
+def is_due(gauge: Gauge, window: int | None, reserve_tokens: int) -> bool:
+    """Whether the agent would compact by itself. A window that is not known is never full."""
+    return window is not None and gauge.tokens > window - reserve_tokens

@@ -1,0 +1,183 @@
+"""JSON as the agent reads and prints it, and strings as it counts them.
+
+The agents are JavaScript programs, so their facts are JavaScript's: a string is as long as it has UTF-16
+code units, every number is a double, and `JSON.stringify` decides how a tool call's arguments look. Token
+estimates depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
+
+Nothing here is used to write a line back: to keep an entry is to keep its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+_fast_decode: Final = msgspec.json.Decoder().decode
+_fast_encode: Final = msgspec.json.Encoder().encode
+_print_string: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+MAX_SAFE_INTEGER: Final = 2**53
+_ARRAY_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def parse(raw: bytes) -> Any:
+    """The value that the agent's `JSON.parse` gives for these bytes.
+
+    Bytes that are no UTF-8 become U+FFFD, and lone surrogates are accepted, as in the agent.
+    Raises ValueError, in words, where the agent would throw.
+    """
+    try:
+        return _fast_decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The fast decoder refuses lone surrogates, huge exponents and bad UTF-8; the agent does not.
+        return _parse_leniently(raw)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def _parse_leniently(raw: bytes) -> Any:
+    try:
+        return json.loads(raw.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def utf16_length(text: str) -> int:
+    """The length of a string in UTF-16 code units, which is what JavaScript's `length` gives."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf16_slice(text: str, start: int, end: int) -> str:
+    """`text.slice(start, end)` of JavaScript, for 0 <= start: offsets count UTF-16 code units.
+
+    A surrogate pair that is cut in two leaves a lone surrogate, as it does in JavaScript.
+    """
+    if text.isascii():
+        return text[start:end]
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units[2 * start : 2 * max(start, end)].decode("utf-16-le", "surrogatepass")
+
+
+def well_formed(text: str) -> str:
+    """The string with every lone surrogate replaced by U+FFFD, as an encoder to UTF-8 does it."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Two surrogates that were recorded apart make one character when they stand side by side.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def to_string(value: object) -> str:
+    """A value inside a JavaScript template literal, for the values that JSON can hold."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float) or value is None:
+        return stringify(value)
+    if isinstance(value, list):
+        return ",".join("" if item is None else to_string(item) for item in value)
+    return "[object Object]"
+
+
+def stringify(value: object) -> str:
+    """The text that `JSON.stringify(value)` gives for a parsed JSON value."""
+    if _prints_alike(value):
+        try:
+            return _fast_encode(value).decode()
+        except UnicodeEncodeError:
+            return _print(value)
+    return _print(value)
+
+
+def _prints_alike(value: object) -> bool:
+    """Whether every JSON printer gives the same text: no doubles, no large integers, no array-index keys."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if isinstance(value, dict):
+        return all(
+            not ("0" <= key[:1] <= "9") and (type(item) is str or _prints_alike(item))
+            for key, item in value.items()
+        )
+    if isinstance(value, list):
+        return all(map(_prints_alike, value))
+    return isinstance(value, int) and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+
+
+def _print(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, int | float):
+        return _print_number(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_print, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quote(key)}:{_print(value[key])}" for key in _property_order(value)) + "}"
+    raise TypeError(f"not a JSON value: {type(value).__name__}")
+
+
+def _property_order(keys: dict[str, object]) -> list[str]:
+    """JavaScript's order of an object's own keys: array indexes ascending, then the others as recorded."""
+    indexes = [key for key in keys if _ARRAY_INDEX.match(key) and int(key) < 2**32 - 1]
+    indexes.sort(key=int)
+    if not indexes:
+        return list(keys)
+    first = set(indexes)
+    return indexes + [key for key in keys if key not in first]
+
+
+def _quote(text: str) -> str:
+    quoted = _print_string(text)
+    if quoted.isascii():
+        return quoted
+    if _LONE_SURROGATE.search(quoted):
+        # Pairs that were recorded as two escapes are one character, and are not escaped.
+        quoted = quoted.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        quoted = _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return quoted
+
+
+def _print_number(number: int | float) -> str:
+    """`Number.prototype.toString` of the double nearest to the number; null where that is not finite."""
+    try:
+        double = float(number)
+    except OverflowError:
+        return "null"
+    if not math.isfinite(double):
+        return "null"
+    if double == 0:
+        return "0"
+    sign = "-" if double < 0 else ""
+    mantissa, _, exponent = repr(abs(double)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if fraction == "0":
+        fraction = ""
+    digits = (whole + fraction).lstrip("0")
+    # The value is 0.digits times ten to the power of `point`.
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if 0 < point <= 21:
+        if len(digits) <= point:
+            return sign + digits.ljust(point, "0")
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{'+' if point > 0 else '-'}{abs(point - 1)}"

@@ -1,0 +1,215 @@
+"""Lines into a session: its header, its entries, and what is damaged.
+
+Three versions of the format are read. Version 1 has neither `version` nor ids: its entries form a chain in
+file order, and an entry's id is the index of its line, so that it is the same at every reading and a damaged
+line shifts nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 is what agents
+write today. The older ones are migrated while they are read; the file stays as it is.
+
+A line that cannot be used is left out, as the agent leaves it out, but it is counted and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from .entries import Entry, Texts, describe
+from .errors import BadInput
+from .jsjson import parse, to_string
+from .lines import Line
+
+CURRENT_VERSION: Final = 3
+TITLE_LENGTH: Final = 200
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_BLANKS: Final = b" \t\r\n\v\f"
+
+
+class DamageKind(StrEnum):
+    """What can be wrong with a line, or with an entry's place in the tree."""
+
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    NO_ID = "no_id"
+    NO_HEADER = "no_header"
+    SECOND_HEADER = "second_header"
+    TORN_LINE = "torn_line"
+    DUPLICATE_ID = "duplicate_id"
+    MISSING_PARENT = "missing_parent"
+    CYCLE = "cycle"
+
+
+class Damage(msgspec.Struct, frozen=True, gc=False):
+    """One fault: which line it is on, at which byte, and what it is in words."""
+
+    kind: DamageKind
+    number: int
+    offset: int
+    length: int
+    detail: str
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """The session's first line. `cwd` is data from the file, not a place to trust."""
+
+    id: str
+    version: int
+    cwd: str
+    timestamp: str
+    parent_session: str
+
+
+class State(msgspec.Struct):
+    """What a reader must remember to go on where it ended, also in another process.
+
+    `next_offset` is the byte after the last complete line; a line without newline is read again.
+    """
+
+    version: int = 0
+    """0 until the first entry or header is seen."""
+    next_number: int = 1
+    next_offset: int = 0
+    previous_id: str | None = None
+    header: Header | None = None
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One entry with what its line holds beside the digest."""
+
+    entry: Entry
+    texts: Texts
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SessionParser:
+    """Reads lines one after the other; `state` can be kept and handed to the next parser."""
+
+    state: State = field(default_factory=State)
+    damage: list[Damage] = field(default_factory=list)
+
+    def read(self, line: Line) -> Recorded | None:
+        """The entry on this line; None for a header, a blank line and a damaged one."""
+        recorded = self._read(line)
+        if line.complete:
+            self.state.next_number = line.number + 1
+            self.state.next_offset = line.end
+        return recorded
+
+    def _read(self, line: Line) -> Recorded | None:
+        raw = line.raw
+        if line.offset == 0 and raw.startswith(_BYTE_ORDER_MARK):
+            raw = raw[len(_BYTE_ORDER_MARK) :]
+        if not raw.strip(_BLANKS):
+            return None
+        try:
+            data = parse(raw)
+        except ValueError as fault:
+            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
+            return self._report(kind, line, _describe_fault(raw, fault))
+        if not isinstance(data, dict):
+            return self._report(DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object")
+        if data.get("type") == "session":
+            return self._read_header(data, line)
+        return self._read_entry(data, line)
+
+    def _read_header(self, data: dict[str, Any], line: Line) -> None:
+        if self.state.version:
+            return self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
+        version = data.get("version")
+        self.state.version = version if isinstance(version, int) and version > 0 else 1
+        self.state.header = Header(
+            id=to_string(data.get("id", "")),
+            version=self.state.version,
+            cwd=to_string(data.get("cwd", "")),
+            timestamp=to_string(data.get("timestamp", "")),
+            parent_session=to_string(data.get("parentSession") or data.get("branchedFrom") or ""),
+        )
+        return None
+
+    def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
+        state = self.state
+        if not state.version:
+            # Without a header, ids tell the versions apart; nothing that counts differs between 2 and 3.
+            state.version = CURRENT_VERSION if "id" in data else 1
+            self._report(DamageKind.NO_HEADER, line, "the session has no header line")
+        if state.version == 1:
+            entry_id, parent_id = version_1_id(line.number), state.previous_id
+            if data.get("type") == "compaction":
+                data = {**data, "firstKeptEntryId": _first_kept_id(data)}
+        else:
+            recorded_id, parent = data.get("id"), data.get("parentId")
+            if not isinstance(recorded_id, str) or not recorded_id:
+                return self._report(DamageKind.NO_ID, line, "the entry has no id")
+            entry_id, parent_id = recorded_id, parent if isinstance(parent, str) and parent else None
+        state.previous_id = entry_id
+        entry, texts = describe(
+            data,
+            number=line.number,
+            offset=line.offset,
+            length=len(line.raw),
+            id=entry_id,
+            parent_id=parent_id,
+        )
+        return Recorded(entry, texts, data)
+
+    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
+        self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLog:
+    """A session as read: digests in file order, and what was wrong."""
+
+    header: Header | None
+    version: int
+    entries: list[Entry]
+    damage: list[Damage]
+    state: State
+
+    @property
+    def cwd(self) -> str:
+        return self.header.cwd if self.header else ""
+
+
+def read_session(lines: Iterable[Line], name: str) -> SessionLog:
+    """All entries of a file. Raises BadInput `not_a_session` where no line is a header or an entry."""
+    parser = SessionParser()
+    entries = [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
+    require_session(parser, bool(entries), name)
+    return SessionLog(parser.state.header, parser.state.version, entries, parser.damage, parser.state)
+
+
+def require_session(parser: SessionParser, has_entries: bool, name: str) -> None:
+    """Raise BadInput `not_a_session` where nothing that was read belongs to a session."""
+    if not has_entries and parser.state.header is None:
+        raise BadInput(
+            "not_a_session",
+            f"{name} is no session: no line of it is a session header or an entry. Nothing was done with it.",
+        )
+
+
+def version_1_id(number: int) -> str:
+    """The id given to an entry of a version 1 file: the index of its line, the header's being 0."""
+    return f"{number - 1:08x}"
+
+
+def _first_kept_id(data: dict[str, Any]) -> str:
+    index = data.get("firstKeptEntryIndex")
+    return version_1_id(index + 1) if isinstance(index, int) and index >= 0 else ""
+
+
+def _describe_fault(raw: bytes, fault: ValueError) -> str:
+    if not raw.strip(b"\0"):
+        return "holds nothing but NUL bytes"
+    return f"is no JSON ({fault})"
+
+
+def _name_of(value: object) -> str:
+    if value is None:
+        return "null"
+    return {bool: "a truth value", str: "a string", list: "an array"}.get(type(value), "a number")

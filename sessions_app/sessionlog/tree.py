@@ -1,0 +1,119 @@
+"""The tree that a session's entries form, and the branches in it.
+
+A branch is the path from an entry up to its root; the leaf is the last entry in the file, and the agent
+continues from there. Real files are damaged, so: of entries with the same id the last one wins; an entry
+whose parent is not there is a root; a cycle is cut above its first line, which then is a root. All of it is
+reported, and no branch is ever endless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from .entries import Entry
+from .errors import BadInput
+from .session import Damage, DamageKind
+
+NO_PARENT = -1
+
+
+class SessionTree:
+    """Entries by position in `entries`; `parents[i]` is the position of entry i's parent, or NO_PARENT."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.damage: list[Damage] = []
+        self._position: dict[str, int] = {}
+        for position, entry in enumerate(entries):
+            earlier = self._position.get(entry.id)
+            if earlier is not None:
+                self._report(DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} stands again later")
+            self._position[entry.id] = position
+        self.entries = entries
+        self.parents = [self._parent_of(entry) for entry in entries]
+        self._cut_cycles()
+
+    @property
+    def leaf(self) -> Entry:
+        """The last entry in the file. Raises BadInput `no_entries` where there is none."""
+        if not self.entries:
+            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read in it.")
+        return self.entries[-1]
+
+    def __contains__(self, entry_id: str) -> bool:
+        return entry_id in self._position
+
+    def entry(self, entry_id: str) -> Entry:
+        """The entry with this id. Raises BadInput `unknown_entry`."""
+        return self.entries[self.position(entry_id)]
+
+    def position(self, entry_id: str) -> int:
+        """Where the entry with this id stands in `entries`. Raises BadInput `unknown_entry`."""
+        position = self._position.get(entry_id)
+        if position is None:
+            raise BadInput(
+                "unknown_entry", f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches."
+            )
+        return position
+
+    def branch(self, leaf_id: str) -> list[Entry]:
+        """The path from the root to this entry, root first. Raises BadInput `unknown_entry`."""
+        path = []
+        position = self.position(leaf_id)
+        while position != NO_PARENT:
+            path.append(self.entries[position])
+            position = self.parents[position]
+        path.reverse()
+        return path
+
+    def descends(self, entry_id: str, ancestor_id: str) -> bool:
+        """Whether the branch of `entry_id` passes through `ancestor_id`, or is it."""
+        sought = self.position(ancestor_id)
+        position = self.position(entry_id)
+        while position != NO_PARENT and position != sought:
+            position = self.parents[position]
+        return position == sought
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """Positions of the children of each entry that has some, in file order; the roots under NO_PARENT."""
+        children: dict[int, list[int]] = {}
+        for position, parent in enumerate(self.parents):
+            if self._position[self.entries[position].id] == position:
+                children.setdefault(parent, []).append(position)
+        return children
+
+    def _parent_of(self, entry: Entry) -> int:
+        if entry.parent_id is None:
+            return NO_PARENT
+        parent = self._position.get(entry.parent_id, NO_PARENT)
+        if parent == NO_PARENT:
+            self._report(DamageKind.MISSING_PARENT, entry, f"entry {entry.id} names a parent that is not there")
+        return parent
+
+    def _cut_cycles(self) -> None:
+        reaches_root = bytearray(len(self.parents))
+        for start, parent in enumerate(self.parents):
+            if parent < start:
+                # Every cycle has an entry whose parent stands later, so this walk can be left out.
+                continue
+            walk: dict[int, None] = {}
+            position = start
+            while position != NO_PARENT and not reaches_root[position]:
+                if position in walk:
+                    self._cut(walk, position)
+                    break
+                walk[position] = None
+                position = self.parents[position]
+            for position in walk:
+                reaches_root[position] = 1
+
+    def _cut(self, walk: dict[int, None], met_again: int) -> None:
+        path = list(walk)
+        first = min(path[path.index(met_again) :])
+        self.parents[first] = NO_PARENT
+        entry = self.entries[first]
+        self._report(DamageKind.CYCLE, entry, f"entry {entry.id} is its own ancestor")
+
+    def _report(self, kind: DamageKind, entry: Entry, detail: str) -> None:
+        self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
