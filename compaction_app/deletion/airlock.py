@@ -19,7 +19,7 @@ The table `GATES` lists the rules in their order; `TARGET_GATES` and `PLAN_GATES
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,9 +55,24 @@ GATES: Final = (
         ),
     ),
     Gate("recent", "refuses", "the last preserve_recent entries stay", (Code.RECENT_CONTEXT,)),
-    Gate("thinking", "refuses", "with thinking_guard all, no assistant that bears thinking is touched", (Code.THINKING,)),
-    Gate("protected", "refuses", "protected entries stay, and so do their blocks and whatever a human pinned", (Code.PROTECTED,)),
-    Gate("block", "refuses", "a block exists, and is not the only one of its entry", (Code.UNKNOWN_BLOCK, Code.ONLY_BLOCK)),
+    Gate(
+        "thinking",
+        "refuses",
+        "with thinking_guard all, no assistant that bears thinking is touched",
+        (Code.THINKING,),
+    ),
+    Gate(
+        "protected",
+        "refuses",
+        "protected entries stay, and so do their blocks and whatever a human pinned",
+        (Code.PROTECTED,),
+    ),
+    Gate(
+        "block",
+        "refuses",
+        "a block exists, and is not the only one of its entry",
+        (Code.UNKNOWN_BLOCK, Code.ONLY_BLOCK),
+    ),
     Gate("duplicate", "refuses", "no target is named twice", (Code.DUPLICATE_TARGET,)),
     Gate(
         "pairs",
@@ -86,7 +101,9 @@ GATES: Final = (
         "something remains, and something that bears the task: user, custom, branch summary",
         (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
     ),
-    Gate("stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()),
+    Gate(
+        "stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()
+    ),
 )
 
 THINKING_GUARDS: Final = ("latest", "all")
@@ -147,7 +164,9 @@ class ValidatedDeletion:
 
     __slots__ = ("parameters", "protected_entry_ids", "stats", "targets")
 
-    def __init__(self, seal: object, transcript: Transcript, targets: tuple[Target, ...], stats: Stats) -> None:
+    def __init__(
+        self, seal: object, transcript: Transcript, targets: tuple[Target, ...], stats: Stats
+    ) -> None:
         if seal is not _SEAL:
             raise TypeError("Only the airlock makes a ValidatedDeletion.")
         self.targets = targets
@@ -205,7 +224,10 @@ def refuse_recent(judge: Judgement, entry: TranscriptEntry, target: Target) -> R
         return None
     count = judge.transcript.parameters.preserve_recent
     return _refuse(
-        Code.RECENT_CONTEXT, target, f"it is among the last {count} entries, which are kept", "Choose an older one."
+        Code.RECENT_CONTEXT,
+        target,
+        f"it is among the last {count} entries, which are kept",
+        "Choose an older one.",
     )
 
 
@@ -222,7 +244,9 @@ def refuse_guarded_thinking(judge: Judgement, entry: TranscriptEntry, target: Ta
 
 def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
     if entry.protection is not None:
-        return _refuse(Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected.")
+        return _refuse(
+            Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
+        )
     slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
     if slot is not None and judge.is_pinned(Object(entry.position, slot)):
         return _refuse(Code.PROTECTED, target, "a human decided to keep it", "Leave it where it is.")
@@ -234,10 +258,15 @@ def refuse_unfit_block(judge: Judgement, entry: TranscriptEntry, target: Target)
     if target.block_index is None:
         return None
     if entry.slot(target.block_index) is None:
-        return _refuse(Code.UNKNOWN_BLOCK, target, "the entry has no such block", "Read the entry to see its blocks.")
+        return _refuse(
+            Code.UNKNOWN_BLOCK, target, "the entry has no such block", "Read the entry to see its blocks."
+        )
     if len(entry.blocks) == 1:
         return _refuse(
-            Code.ONLY_BLOCK, target, "it is the only block of its entry", "Delete the entry instead of the block."
+            Code.ONLY_BLOCK,
+            target,
+            "it is the only block of its entry",
+            "Delete the entry instead of the block.",
         )
     return None
 
@@ -341,7 +370,9 @@ def refuse_dangling_call(judge: Judgement, plan: Plan) -> Refusal | None:
 def refuse_nothing_left(judge: Judgement, plan: Plan) -> Refusal | None:
     if plan.entries_gone < len(judge.transcript):
         return None
-    return Refusal(Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them.")
+    return Refusal(
+        Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them."
+    )
 
 
 def refuse_no_task_left(judge: Judgement, plan: Plan) -> Refusal | None:
@@ -385,11 +416,14 @@ UNUSABLE_INDEX: Final = -1
 def read_target(raw: object) -> Target | Refusal:
     """One target of a request, if it has the shape of one. An index that is none becomes UNUSABLE_INDEX."""
     if not isinstance(raw, dict):
-        return Refusal(Code.REQUEST_SHAPE, "A deletion is an object with kind and entryId. Nothing was deleted.")
+        return Refusal(
+            Code.REQUEST_SHAPE, "A deletion is an object with kind and entryId. Nothing was deleted."
+        )
     kind = raw.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         return Refusal(
-            Code.UNSUPPORTED_KIND, 'The kind of a deletion is "entry" or "content_block". Nothing was deleted.'
+            Code.UNSUPPORTED_KIND,
+            'The kind of a deletion is "entry" or "content_block". Nothing was deleted.',
         )
     if not raw.keys() <= _KEYS[kind]:
         return Refusal(
@@ -451,10 +485,14 @@ class Airlock:
             plan.add(found)
         return self._close(plan, PLAN_GATES) or plan
 
-    def merge(self, chosen: Plan, incoming: Plan) -> Plan | Refusal:
-        """A new plan with what was chosen and what comes in, judged as a whole; both are left as they are."""
+    def merge(self, chosen: Plan, incoming: Iterable[Object]) -> Plan | Refusal:
+        """A new plan with what was chosen and what comes in, judged as a whole; `chosen` is left as it is.
+
+        An entry takes its blocks out and keeps its place if it is there; a block of a chosen entry, or a
+        repeat, is dropped.
+        """
         merged = chosen.copy()
-        for found in incoming.chosen:
+        for found in incoming:
             if found.slot == WHOLE:
                 merged.add_entry(found.position)
             elif Object(found.position) not in merged:
@@ -467,13 +505,15 @@ class Airlock:
         It does where the match, merged alone, would be refused for recency, protection, a protected pair or
         guarded thinking. Any other fault is left for the whole to be judged.
         """
+        if not self._judge.may_go(candidate):
+            return True, 1
         plan = self.empty_plan(chosen)
         plan.add(candidate)
         return self._close(plan, SKIPPING_GATES) is not None, plan.visited
 
-    def may_go(self, found: Object) -> bool:
-        """Whether an object may be deleted at all, before its pairs are looked at."""
-        return self._judge.may_go(found)
+    def is_kept(self, entry: TranscriptEntry) -> bool:
+        """Whether an entry is protected by itself or pinned, recency aside."""
+        return entry.protection is not None or Object(entry.position) in self._judge.pins
 
     def target(self, found: Object) -> Target:
         return self._judge.target(found)
@@ -496,11 +536,17 @@ class Airlock:
         entry = self.transcript.entry(target.entry_id)
         if entry is None:
             return _refuse(
-                Code.UNKNOWN_ENTRY, target, "the transcript has no such entry", "Use an id that a tool has returned."
+                Code.UNKNOWN_ENTRY,
+                target,
+                "the transcript has no such entry",
+                "Use an id that a tool has returned.",
             )
         if target.block_index is not None and target.block_index < 0:
             return _refuse(
-                Code.INVALID_BLOCK_INDEX, target, "blockIndex is no whole number from 0 up", "Read the entry first."
+                Code.INVALID_BLOCK_INDEX,
+                target,
+                "blockIndex is no whole number from 0 up",
+                "Read the entry first.",
             )
         for gate in TARGET_GATES:
             refusal = gate(self._judge, entry, target)
@@ -525,10 +571,14 @@ class Airlock:
         instead = "Leave both sides, or choose another pair."
         if entry.recent:
             why = f"{target} belongs to the same tool call and is among the last entries, which are kept"
-            return Refusal(Code.RECENT_CONTEXT, f"Cannot delete one side of a tool call: {why}. {instead}", target)
+            return Refusal(
+                Code.RECENT_CONTEXT, f"Cannot delete one side of a tool call: {why}. {instead}", target
+            )
         reason = entry.protection.sentence if entry.protection is not None else "a human decided to keep it"
         why = f"{target} belongs to the same tool call and stays, because {reason}"
-        return Refusal(Code.PROTECTED_PAIR, f"Cannot delete one side of a tool call: {why}. {instead}", target)
+        return Refusal(
+            Code.PROTECTED_PAIR, f"Cannot delete one side of a tool call: {why}. {instead}", target
+        )
 
 
 def validate(

@@ -230,16 +230,11 @@ class Plan:
                     self.add_entry(call.owner)
         return None
 
-    def settle(self) -> None:
-        """Forget what was touched: what follows is a new step."""
-        self.touched_calls.clear()
-        self.touched_entries.clear()
-
     def copy(self) -> Plan:
-        """An independent plan with the same targets in the same order, nothing touched."""
+        """An independent plan with the same targets in the same order, nothing touched or visited."""
         plan = Plan(self._entries, self._pairs, self._base)
         plan.chosen = self.chosen.copy()
         plan._block_counts = self._block_counts.copy()
-        plan.tokens, plan.objects, plan.visited = self.tokens, self.objects, self.visited
+        plan.tokens, plan.objects = self.tokens, self.objects
         plan.entries_gone, plan.tasks_gone = self.entries_gone, self.tasks_gone
         return plan

@@ -38,7 +38,9 @@ def compression_ratio(value: object) -> float:
 
 def preserve_recent(value: object) -> int:
     """The value rounded down, and at least 0, where it is a finite number; else the default."""
-    return max(0, math.floor(value)) if _is_number(value) and math.isfinite(value) else DEFAULT_PRESERVE_RECENT
+    return (
+        max(0, math.floor(value)) if _is_number(value) and math.isfinite(value) else DEFAULT_PRESERVE_RECENT
+    )
 
 
 def query(value: object, user_texts: Iterable[str]) -> str:

@@ -182,7 +182,9 @@ def prepare(
         _transcript_entry(position, entry, blocks, tokens, position >= first_recent)
         for position, (entry, blocks, tokens) in enumerate(compactable)
     ]
-    user_texts = (texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user")
+    user_texts = (
+        texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user"
+    )
     parameters = Parameters(
         compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),
         preserve_recent=preserved,

@@ -72,7 +72,11 @@ class ActiveContext:
         trailing = 0
         for message in reversed(self.messages):
             entry = message.entry
-            if message.role == "assistant" and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID:
+            if (
+                message.role == "assistant"
+                and entry.usage is not None
+                and entry.stop_reason not in USAGE_IS_VOID
+            ):
                 return Usage(entry.usage + trailing, entry.usage, trailing, entry)
             trailing += message.tokens
         return Usage(trailing, 0, trailing, None)

@@ -67,7 +67,8 @@ class PiReader:
         edits = {
             target: entry
             for entry in selected
-            if entry.type == "context_edit" and isinstance(target := (entry.control or {}).get("targetId"), str)
+            if entry.type == "context_edit"
+            and isinstance(target := (entry.control or {}).get("targetId"), str)
         }
         messages = []
         for entry in selected:

@@ -112,7 +112,9 @@ class SessionParser:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
             return self._report(kind, line, _describe_fault(raw, fault))
         if not isinstance(data, dict):
-            return self._report(DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object")
+            return self._report(
+                DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object"
+            )
         if data.get("type") == "session":
             return self._read_header(data, line)
         return self._read_entry(data, line)

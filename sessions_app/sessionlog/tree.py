@@ -27,7 +27,9 @@ class SessionTree:
         for position, entry in enumerate(entries):
             earlier = self._position.get(entry.id)
             if earlier is not None:
-                self._report(DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} stands again later")
+                self._report(
+                    DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} stands again later"
+                )
             self._position[entry.id] = position
         self.entries = entries
         self.parents = [self._parent_of(entry) for entry in entries]
@@ -52,7 +54,8 @@ class SessionTree:
         position = self._position.get(entry_id)
         if position is None:
             raise BadInput(
-                "unknown_entry", f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches."
+                "unknown_entry",
+                f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches.",
             )
         return position
 
@@ -88,7 +91,9 @@ class SessionTree:
             return NO_PARENT
         parent = self._position.get(entry.parent_id, NO_PARENT)
         if parent == NO_PARENT:
-            self._report(DamageKind.MISSING_PARENT, entry, f"entry {entry.id} names a parent that is not there")
+            self._report(
+                DamageKind.MISSING_PARENT, entry, f"entry {entry.id} names a parent that is not there"
+            )
         return parent
 
     def _cut_cycles(self) -> None:
