@@ -1,13 +1,13 @@
 """Backups: byte-exact copies beside a session, and the way back to one.
 
-    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak             the copy, of the session's mode
-    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256      its digest, as `sha256sum -c` reads it
-    .SESSION.jsonl.redline-backup, .SESSION.jsonl.redline-restore  unfinished: left by a process that was killed
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, of the session's mode
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, as `sha256sum -c` reads it
+    .SESSION.jsonl.redline-backup, -restore                    unfinished, from a process that was killed
 
 - A backup gets its name only when it is complete, on disk, and has its digest beside it.
 - Nothing that exists is overwritten: a name that is taken is passed over for the next millisecond.
 - A failed step removes what it had begun. What a killed process had begun goes with the next step that
-  holds the lock.
+  holds the lock; at most a digest without its backup stays, which nothing reads.
 - A backup is what lies beside the session and is named like one. The agent's own are named alike, but have
   no digest beside them.
 
@@ -17,12 +17,11 @@ Sizes are bytes; digests are lower-case hexadecimal SHA-256.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +29,6 @@ from typing import NamedTuple
 from sessions_app.files import (
     BACKUP_SUFFIX,
     CHUNK,
-    NOTHING_WRITTEN,
     FileState,
     Fingerprint,
     GrowthKind,
@@ -47,11 +45,14 @@ from sessions_app.files import (
 )
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-_NAME = re.compile(r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\.compact\.bak", re.DOTALL)
+_NAME = re.compile(
+    r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\.compact\.bak", re.DOTALL
+)
 _TIME = "%Y-%m-%dT%H-%M-%S-%fZ"
 _RECORDED = re.compile(rb"\\?([0-9a-f]{64}) [ *]")
 NO_BACKUP = "No backup was made and the session was not touched."
 NOT_RESTORED = "The session was not touched."
+RESTORED_BUT = "The session was restored, but "
 
 
 class Backup(NamedTuple):
@@ -72,11 +73,15 @@ class Verification(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The session has the bytes with this digest; `previous_backup` has those it had, if it existed."""
+    """The session has the bytes with this digest; `previous_backup` has those it had, if it existed.
+
+    `overtaken`: others wrote to it at the very moment of the restore. What they wrote is in that backup.
+    """
 
     path: Path
     sha256: str
     previous_backup: Backup | None
+    overtaken: bool
 
 
 # Names ------------------------------------------------------------------------------------------------------
@@ -134,19 +139,23 @@ def list_backups(session: Path) -> list[Backup]:
             if named is None or named[0] != path.name or not entry.is_file(follow_symlinks=False):
                 continue
             backup = path.with_name(entry.name)
-            size = entry.stat(follow_symlinks=False).st_size
-            found.append(Backup(backup, path, size, named[1], recorded_sha256(backup)))
+            with suppress(FileNotFoundError):  # deleted since it was seen
+                size = entry.stat(follow_symlinks=False).st_size
+                found.append(Backup(backup, path, size, named[1], recorded_sha256(backup)))
     return sorted(found, key=lambda backup: (backup.taken_at, backup.path.name), reverse=True)
 
 
 def recorded_sha256(backup: Path) -> str | None:
     """The digest beside `backup`; None where there is none, or the file there does not begin with one."""
     record = _record_of(backup)
-    with reported(record, "The digest of the backup was not read."):
-        if not os.path.lexists(record):
-            return None
-        with opened(record, os.O_RDONLY | os.O_NOFOLLOW, "The digest of the backup was not read.") as fd:
+    not_done = "The digest of the backup was not read."
+    try:
+        with opened(record, os.O_RDONLY | os.O_NOFOLLOW, not_done) as fd, reported(record, not_done):
             match = _RECORDED.match(pread(fd, 0, 128))
+    except BadInput as error:
+        if error.code == "no_such_file":
+            return None
+        raise
     return match[1].decode() if match else None
 
 
@@ -188,11 +197,13 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
     before anything is written, `disk_full` and others of `os_failure`. Then there is no backup.
     """
     locked.demand_held()
+    if fingerprint.size != (fingerprint.segments[-1][0] if fingerprint.segments else 0):
+        raise ValueError("the segments of a fingerprint reach to its size")
     with SessionReader(locked.path) as reader:
         growth = reader.growth(fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _rewritten(locked.path, growth.reason)
-        size = reader.state().size
+        size = reader.stat().st_size
         _demand_space(locked.path, size, NO_BACKUP)
         return _copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
 
@@ -203,10 +214,10 @@ def _copy_beside(
     session = reader.path
     with reported(session, not_done), ExitStack() as undo:
         unfinished = session.with_name(f".{session.name}.redline-backup")
-        with _made_anew(unfinished, undo) as fd:
+        unfinished.unlink(missing_ok=True)
+        like = reader.stat()
+        with _created(unfinished, like, undo) as fd:
             digest = _copy_checked(reader, fd, size, segments)
-            os.fchmod(fd, stat.S_IMODE(session.stat().st_mode))
-            sync(fd)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
         sync_directory(session.parent)
@@ -215,13 +226,16 @@ def _copy_beside(
 
 
 @contextmanager
-def _made_anew(path: Path, undo: ExitStack) -> Iterator[int]:
-    """A descriptor of a new file at `path`, readable by nobody else yet; a killed process's is removed."""
-    path.unlink(missing_ok=True)
+def _created(path: Path, like: os.stat_result, undo: ExitStack) -> Iterator[int]:
+    """A descriptor of a new file, on disk and with mode and owner of `like` at the end; `undo` removes it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     undo.callback(path.unlink, missing_ok=True)
     try:
         yield fd
+        if os.geteuid() == 0:  # else the agent's user could not use what root restored
+            os.fchown(fd, like.st_uid, like.st_gid)
+        os.fchmod(fd, stat.S_IMODE(like.st_mode))
+        sync(fd)
     finally:
         os.close(fd)
 
@@ -248,28 +262,19 @@ def _put_in_place(
     unfinished: Path, session: Path, digest: str, now: datetime, undo: ExitStack
 ) -> tuple[Path, datetime]:
     """Gives the copy the first free name, its digest first, so that none is ever seen without."""
-    for later in itertools.count():
-        taken_at = now + timedelta(milliseconds=later)
+    taken_at = now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000)
+    while True:
         backup = session.with_name(backup_name(session, taken_at))
         record = _record_of(backup)
-        if os.path.lexists(backup) or os.path.lexists(record):
-            continue
-        with ExitStack() as undo_name:
-            with _made_anew(record, undo_name) as fd:
-                write_all(fd, _record_line(backup.name, digest))
-                os.fchmod(fd, stat.S_IMODE(unfinished.stat().st_mode))
-                sync(fd)
-            try:
+        if not os.path.lexists(backup):  # a kill must not leave our digest beside another's backup
+            with suppress(FileExistsError), ExitStack() as undo_name:
+                with _created(record, unfinished.stat(), undo_name) as fd:
+                    write_all(fd, _record_line(backup.name, digest))
                 backup.hardlink_to(unfinished)
-            except FileExistsError:
-                continue
-            undo.callback(backup.unlink, missing_ok=True)
-            undo.push(undo_name.pop_all())
-            named = _parse(backup.name)
-            if named is None:
-                raise AssertionError(f"{backup.name} is not recognised as a backup")
-            return backup, named[1]
-    raise AssertionError("time has no end")
+                undo.push(undo_name.pop_all())
+                undo.callback(backup.unlink, missing_ok=True)
+                return backup, taken_at
+        taken_at += timedelta(milliseconds=1)
 
 
 def _demand_space(session: Path, needed: int, not_done: str) -> None:
@@ -300,8 +305,8 @@ def restore(
     """Gives the session the bytes of `backup`, after backing up those it has.
 
     `recorded` is the digest that the backup must have, None only after an explicit yes to an unverified one.
-    `present` is the state of the session that the user was shown, None where it was gone. `replace` is the one
-    step that changes the session, so that a test can be quicker. Raises
+    `present` is the state of the session that the user was shown, None where it was gone. `replace` is the
+    step that changes a session, so that a test can come just before it. Raises
 
     - BadInput `not_a_backup` where it does not belong to this session, `no_such_file` where it is gone
     - Conflict `backup_damaged`; `session_changed` where the session is not in the state `present`
@@ -312,19 +317,70 @@ def restore(
     locked.demand_held()
     session = locked.path
     if session_of(real_path(backup.parent) / backup.name) != session:
-        message = f"{backup} does not lie beside {session}. {NOT_RESTORED} Name a backup that is listed for it."
+        message = (
+            f"{backup} does not lie beside {session}. {NOT_RESTORED} Name a backup that is listed for it."
+        )
         raise BadInput("not_a_backup", message)
     checked = verify(backup, recorded)
     if checked.holds is False:
         raise _damaged(backup)
     _demand_present(session, present)
-    with ExitStack() as undo:
+    with reported(session, NOT_RESTORED), ExitStack() as undo:
+        _demand_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
         replaced: SessionReader | None = None
         previous: Backup | None = None
-        size = backup.stat().st_size
-        _demand_space(session, size + (present.size if present else 0), NOT_RESTORED)
         if present is not None:
             replaced = undo.enter_context(SessionReader(session))
             previous = _copy_beside(replaced, present.size, (), now, NOT_RESTORED)
-        ...
-    return Restored(session, checked.sha256, previous)
+        ready = _write_ready(backup, session, checked.sha256, undo)
+        _demand_present(session, present)
+        if replaced is None:
+            _appear(ready, session)
+        else:
+            replace(ready, session)
+        with reported(session, RESTORED_BUT + "a power cut may undo that."):
+            sync_directory(session.parent)
+        overtaken = replaced is not None and replaced.state() != present
+        if replaced is not None and overtaken:  # only this descriptor still has what was written
+            late = RESTORED_BUT + "what was written to it at that very moment is lost."
+            previous = _copy_beside(replaced, replaced.stat().st_size, (), now, late)
+    return Restored(session, checked.sha256, previous, overtaken)
+
+
+def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> Path:
+    """A checked copy of `backup`, under the name from which it will replace the session."""
+    ready = session.with_name(f".{session.name}.redline-restore")
+    ready.unlink(missing_ok=True)
+    with SessionReader(backup) as reader:
+        like = reader.stat()
+        with _created(ready, like, undo) as fd:
+            copied = _copy_checked(reader, fd, like.st_size, ())
+    if copied != digest:
+        raise _damaged(backup)
+    if _digest_of(ready) != digest:
+        what = f"{ready}: what was read back is not what was written."
+        raise SystemFailure("write_failed", f"{what} {NOT_RESTORED} Check the disk, then try again.")
+    return ready
+
+
+def _appear(ready: Path, session: Path) -> None:
+    """Gives a vanished session its name back; unlike a rename this never replaces one that came meanwhile."""
+    try:
+        session.hardlink_to(ready)
+    except FileExistsError:
+        raise _changed(session) from None
+
+
+def _demand_present(session: Path, present: FileState | None) -> None:
+    if file_state(session) != present:
+        raise _changed(session)
+
+
+def _changed(session: Path) -> Conflict:
+    what = f"{session} is not in the state in which it was shown."
+    return Conflict("session_changed", f"{what} {NOT_RESTORED} Look at what was added, then decide again.")
+
+
+def _damaged(backup: Path) -> Conflict:
+    what = f"{backup} does not have the SHA-256 that was recorded when it was made."
+    return Conflict("backup_damaged", f"{what} {NOT_RESTORED} Choose another backup.")

@@ -267,10 +267,14 @@ class SessionReader:
         os.close(self._fd)
         self._fd = -1
 
-    def state(self) -> FileState:
-        """The state of the opened file, now."""
+    def stat(self) -> os.stat_result:
+        """What the system says of the opened file, now."""
         with reported(self.path, "It was not read further."):
-            return FileState.of(os.fstat(self._fd))
+            return os.fstat(self._fd)
+
+    def state(self) -> FileState:
+        """The same, as what must not change until something is written."""
+        return FileState.of(self.stat())
 
     def chunks(self, start: int, size: int = CHUNK) -> Iterator[bytes]:
         """The bytes from `start` to the end of the file, in pieces of `size`, hashed as they go.
@@ -341,11 +345,25 @@ class SessionReader:
         self._line_end = _Mark(start, hashlib.sha256(), b"")
 
     def _stream(self, size: int) -> Iterator[bytes]:
-        while chunk := self._read(self._here.offset, size):
+        known = self.state().size
+        while self._here.offset < known:
+            chunk = self._read(self._here.offset, min(size, known - self._here.offset))
+            if not chunk:
+                break
             self._follow(chunk)
             yield chunk
-        if self.state().size < self._here.offset:
+            if self._here.offset == known:
+                known = self._size_beyond()
+        if self._here.offset != known:
             raise self._rewritten("it shrank while it was read")
+
+    def _size_beyond(self) -> int:
+        """The size now; Conflict where the file goes on, but not after the bytes that were read."""
+        offset, _, before = self._here
+        size = self.state().size
+        if size > offset and self.read_at(offset - len(before), len(before)) != before:
+            raise self._rewritten("its bytes changed while it was read")
+        return size
 
     def _follow(self, chunk: bytes) -> None:
         """Hashes the chunk in two steps, so that the digest up to its last newline can be had too."""
@@ -529,14 +547,13 @@ def _recover(path: Path, record: Path) -> Recovery:
     with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
         found = os.fstat(fd)
         after = pread(fd, intent.before, len(intent.payload))
-    torn = found.st_size == intent.before + len(after) and intent.payload.startswith(after)
     if found.st_ino != intent.inode or found.st_size < intent.before:
         kind = RecoveryKind.UNRESOLVED
     elif after == intent.payload:
         kind = RecoveryKind.WRITTEN
     elif not after:
         kind = RecoveryKind.NOT_WRITTEN
-    elif torn and _cut_off_torn(path, intent.before, after):
+    elif intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
         kind = RecoveryKind.CUT_OFF
     else:
         kind = RecoveryKind.UNRESOLVED

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from .entries import Block, Entry, tokens_of
 
-USAGE_IS_VOID: frozenset[str] = frozenset({"error", "aborted"})
+USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
+REBUILDING_TYPES: Final = frozenset({"compaction", "context_compaction", "context_edit"})
+"""Entries after which some reader rebuilds its context."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -83,12 +85,61 @@ class ActiveContext:
 
     @property
     def gauge(self) -> Gauge:
-        usage = self.usage
-        if usage.reported_by is None:
-            return Gauge(usage.tokens, "estimate")
-        if self.newest_compaction is not None and usage.reported_by.number < self.newest_compaction.number:
+        return Tally.of(self, "").gauge
+
+
+class Tally(msgspec.Struct):
+    """The sums of a context, carried on while plain entries are appended, so that nothing is read again."""
+
+    leaf_id: str
+    estimate: int
+    reported: int | None
+    """What the last valid assistant reported."""
+    trailing: int
+    """The estimate of what came after it; of everything, where none reported."""
+    void: bool
+    """Whether the report is older than the newest compaction."""
+    replay_bound: bool
+    """Whether a later assistant can bring deleted results back (see `filters`): then it is counted anew."""
+
+    @classmethod
+    def of(cls, context: ActiveContext, leaf_id: str) -> Tally:
+        usage = context.usage
+        newest = context.newest_compaction
+        reporter = usage.reported_by
+        return cls(
+            leaf_id=leaf_id,
+            estimate=context.estimate,
+            reported=usage.usage_tokens if reporter is not None else None,
+            trailing=usage.trailing_tokens,
+            void=reporter is not None and newest is not None and reporter.number < newest.number,
+            replay_bound=newest is not None and newest.type == "context_compaction",
+        )
+
+    def carries(self, entry: Entry) -> bool:
+        """Whether an appended entry only adds to the sums."""
+        return entry.parent_id == self.leaf_id and entry.type not in REBUILDING_TYPES and not self.replay_bound
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry that `carries` accepted."""
+        self.leaf_id = entry.id
+        if not entry.is_message or entry.empty:
+            return
+        self.estimate += entry.tokens
+        if _reports(entry.role, entry):
+            self.reported, self.trailing, self.void = entry.usage, 0, False
+        else:
+            self.trailing += entry.tokens
+
+    @property
+    def gauge(self) -> Gauge:
+        if self.reported is None or self.void:
             return Gauge(self.estimate, "estimate")
-        return Gauge(usage.tokens, "usage")
+        return Gauge(self.reported + self.trailing, "usage")
+
+
+def _reports(role: str, entry: Entry) -> bool:
+    return role == "assistant" and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID
 
 
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:

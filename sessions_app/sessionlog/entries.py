@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .jsjson import stringify, to_string, utf16_length
+from .jsjson import stringify, to_string, utf16_length, well_formed
 
 UNITS_PER_TOKEN: Final = 4
 IMAGE_UNITS: Final = 4800
@@ -36,8 +36,8 @@ CONTROL_TYPES: Final = frozenset(
         "thinking_level_change",
     }
 )
-
-Content = list[Any]
+ENTRY_TYPES: Final = MESSAGE_TYPES | CONTROL_TYPES | {"custom", "usage"}
+"""The types that agents write today. Others are kept and shown as well."""
 
 
 def tokens_of(units: int) -> int:
@@ -137,7 +137,7 @@ def describe(
     data: Mapping[str, Any], *, number: int, offset: int, length: int, id: str, parent_id: str | None
 ) -> tuple[Entry, Texts]:
     """The digest and the texts of one recorded object (at version 3, or read as such)."""
-    kind = to_string(data.get("type", ""))
+    kind = _label(data.get("type"))
     common: dict[str, Any] = {
         "number": number,
         "offset": offset,
@@ -145,7 +145,7 @@ def describe(
         "id": id,
         "parent_id": parent_id,
         "type": kind,
-        "timestamp": to_string(data.get("timestamp", "")),
+        "timestamp": _label(data.get("timestamp")),
         "control": dict(data) if kind in CONTROL_TYPES else None,
     }
     if kind == "message":
@@ -170,7 +170,7 @@ def describe(
 
 
 def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    role = to_string(message.get("role", ""))
+    role = _label(message.get("role"))
     if role == "bashExecution":
         command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
         exit_code = message.get("exitCode")
@@ -190,7 +190,7 @@ def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tup
 def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
     extra: dict[str, Any] = {}
     if role == "assistant":
-        stop_reason = _text(message.get("stopReason"))
+        stop_reason = _label(message.get("stopReason"))
         extra = {
             "stop_reason": stop_reason,
             "failed": stop_reason == "error",
@@ -200,8 +200,8 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
     elif role == "toolResult":
         call_id = message.get("toolCallId")
         extra = {
-            "result_for": call_id if isinstance(call_id, str) else None,
-            "tool_name": _text(message.get("toolName")),
+            "result_for": well_formed(call_id) if isinstance(call_id, str) else None,
+            "tool_name": _label(message.get("toolName")),
             "failed": message.get("isError") is True,
         }
     elif role == "custom":
@@ -243,7 +243,7 @@ def _describe_block(recorded: object, index: int, by_assistant: bool) -> tuple[B
         units = 0 if by_assistant else IMAGE_UNITS
         return Block(index, "image", tokens_of(IMAGE_UNITS), units), "[image]"
     text = stringify(recorded)
-    return Block(index, kind if isinstance(kind, str) else "unknown", _block_tokens(text), 0), text
+    return Block(index, _label(kind) or "unknown", _block_tokens(text), 0), text
 
 
 def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> tuple[Block, str]:
@@ -257,7 +257,7 @@ def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> 
         "toolCall",
         _block_tokens(text),
         utf16_length(name) + utf16_length(arguments) if by_assistant else 0,
-        call_id if isinstance(call_id, str) else None,
+        well_formed(call_id) if isinstance(call_id, str) else None,
     )
     return block, text
 
@@ -270,9 +270,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _label(value: object) -> str:
+    """A name that Redline keeps: text that can be stored anywhere, or empty."""
+    return well_formed(value) if isinstance(value, str) else ""
+
+
 def _model(provider: object, model_id: object) -> tuple[str, str] | None:
     if isinstance(provider, str) and isinstance(model_id, str):
-        return provider, model_id
+        return well_formed(provider), well_formed(model_id)
     return None
 
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from .entries import Entry, Texts, describe
+from .entries import ENTRY_TYPES, Entry, Texts, describe
 from .errors import BadInput
-from .jsjson import parse, to_string
+from .jsjson import parse, to_string, well_formed
 from .lines import Line
 
 CURRENT_VERSION: Final = 3
@@ -74,6 +74,8 @@ class State(msgspec.Struct):
     next_offset: int = 0
     previous_id: str | None = None
     header: Header | None = None
+    recognised: bool = False
+    """Whether a header, or an entry of a known type, was seen: else the file is no session."""
 
 
 @dataclass(slots=True)
@@ -123,13 +125,14 @@ class SessionParser:
         if self.state.version:
             return self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
         version = data.get("version")
+        self.state.recognised = True
         self.state.version = version if isinstance(version, int) and version > 0 else 1
         self.state.header = Header(
-            id=to_string(data.get("id", "")),
+            id=_shown(data.get("id")),
             version=self.state.version,
-            cwd=to_string(data.get("cwd", "")),
-            timestamp=to_string(data.get("timestamp", "")),
-            parent_session=to_string(data.get("parentSession") or data.get("branchedFrom") or ""),
+            cwd=_shown(data.get("cwd")),
+            timestamp=_shown(data.get("timestamp")),
+            parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
         )
         return None
 
@@ -145,10 +148,11 @@ class SessionParser:
                 data = {**data, "firstKeptEntryId": _first_kept_id(data)}
         else:
             recorded_id, parent = data.get("id"), data.get("parentId")
-            if not isinstance(recorded_id, str) or not recorded_id:
-                return self._report(DamageKind.NO_ID, line, "the entry has no id")
+            if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
+                return self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
             entry_id, parent_id = recorded_id, parent if isinstance(parent, str) and parent else None
         state.previous_id = entry_id
+        state.recognised = state.recognised or data.get("type") in ENTRY_TYPES
         entry, texts = describe(
             data,
             number=line.number,
@@ -182,13 +186,13 @@ def read_session(lines: Iterable[Line], name: str) -> SessionLog:
     """All entries of a file. Raises BadInput `not_a_session` where no line is a header or an entry."""
     parser = SessionParser()
     entries = [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
-    require_session(parser, bool(entries), name)
+    require_session(parser.state, name)
     return SessionLog(parser.state.header, parser.state.version, entries, parser.damage, parser.state)
 
 
-def require_session(parser: SessionParser, has_entries: bool, name: str) -> None:
+def require_session(state: State, name: str) -> None:
     """Raise BadInput `not_a_session` where nothing that was read belongs to a session."""
-    if not has_entries and parser.state.header is None:
+    if not state.recognised:
         raise BadInput(
             "not_a_session",
             f"{name} is no session: no line of it is a session header or an entry. Nothing was done with it.",
@@ -203,6 +207,10 @@ def version_1_id(number: int) -> str:
 def _first_kept_id(data: dict[str, Any]) -> str:
     index = data.get("firstKeptEntryIndex")
     return version_1_id(index + 1) if isinstance(index, int) and index >= 0 else ""
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else well_formed(to_string(value))
 
 
 def _describe_fault(raw: bytes, fault: ValueError) -> str:

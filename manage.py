@@ -1,0 +1,7 @@
+#!/usr/bin/env python
+"""Redline's commands, from a checkout."""
+
+from redline.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What the user can configure, and where each value comes from.
+
+Two sources, the first wins: environment variables `REDLINE_*`, and `redline.toml` in the data directory. A
+mistake in either is not fatal here: it is kept, and shown as a system check with an id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sessions_app.sessionlog.errors import SystemFailure
+
+FILE_NAME = "redline.toml"
+
+
+class RootSetting(BaseModel):
+    """A directory with sessions: which agent writes there, and how to read what it writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    agent: Literal["atomic", "pi", ""] = ""
+    reader: Literal["atomic-0.8", "pi", ""] = ""
+
+    @pydantic.field_validator("path")
+    @classmethod
+    def _expand(cls, path: Path) -> Path:
+        return path.expanduser()
+
+
+def default_roots() -> list[RootSetting]:
+    """Where the agents keep their sessions."""
+    return [
+        RootSetting(path=Path("~/.atomic/agent/sessions"), agent="atomic"),
+        RootSetting(path=Path("~/.pi/agent/sessions"), agent="pi"),
+    ]
+
+
+class Configuration(BaseSettings):
+    """The configuration in force."""
+
+    model_config = SettingsConfigDict(env_prefix="REDLINE_", extra="forbid", frozen=True)
+
+    roots: list[RootSetting] = Field(default_factory=default_roots)
+    """Directories to index. In the environment: JSON."""
+    windows: dict[str, int] = Field(default_factory=dict)
+    """Context windows in tokens by model id; they win over what the agents and Redline know."""
+    thinking_guard: Literal["latest", "all"] = "latest"
+    """Whether the last assistant keeps its thinking, or all of them do."""
+    live_minutes: float = Field(default=5, ge=0)
+    """A session written to within so many minutes counts as live."""
+    lock_seconds: float = Field(default=10, ge=0)
+    """How long a write waits for another Redline process."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+
+def data_directory() -> Path:
+    """`$REDLINE_DATA_DIR`, else the platform's directory for a user's data; made private where it is missing.
+
+    Raises SystemFailure `no_data_directory`.
+    """
+    named = os.environ.get("REDLINE_DATA_DIR")
+    directory = Path(named).expanduser().absolute() if named else platformdirs.user_data_path("redline")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as fault:
+        raise SystemFailure(
+            "no_data_directory",
+            f"The data directory {directory} cannot be made: {fault.strerror}. Nothing was done. "
+            "Set REDLINE_DATA_DIR to a directory that you may write to.",
+        ) from fault
+    return directory
+
+
+def secret_key(directory: Path) -> str:
+    """The key of this installation, made at the first start; only its user may read it.
+
+    Raises SystemFailure `no_secret_key`.
+    """
+    path = directory / "secret_key"
+    try:
+        if not path.exists():
+            # Linked into place whole, so that two first starts at once agree on one key.
+            with tempfile.NamedTemporaryFile("w", dir=directory, prefix=".secret_key.") as draft:
+                draft.write(secrets.token_urlsafe(50))
+                draft.flush()
+                with contextlib.suppress(FileExistsError):
+                    path.hardlink_to(draft.name)
+        return path.read_text(encoding="ascii")
+    except OSError as fault:
+        raise SystemFailure(
+            "no_secret_key", f"The key {path} cannot be read or made: {fault.strerror}. Nothing was done."
+        ) from fault
+
+
+def load(directory: Path) -> tuple[Configuration, list[str]]:
+    """The configuration, and what is wrong with it in words. With a fault, the defaults are in force."""
+    path = directory / FILE_NAME
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        values = {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        return _defaults(), [f"{path} is no TOML: {fault}"]
+    try:
+        return Configuration(**values), []
+    except pydantic.ValidationError as fault:
+        return _defaults(), [
+            f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
+            for error in fault.errors(include_url=False, include_input=False, include_context=False)
+        ]
+    except ValueError as fault:
+        # A list or a table in the environment that is no JSON.
+        return _defaults(), [str(fault)]
+
+
+def _defaults() -> Configuration:
+    return Configuration.model_construct(
+        roots=default_roots(), windows={}, thinking_guard="latest", live_minutes=5, lock_seconds=10
+    )

@@ -1,0 +1,85 @@
+"""EDGE to the agents' own files: which agent a place belongs to, its settings, its models.
+
+A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
+written; what is no readable JSON object is passed over and reported as a fault of that source.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .sessionlog.jsjson import parse
+
+SIZE_LIMIT: Final = 1_000_000
+AGENT_DIRECTORIES: Final = {"atomic": ".atomic", "pi": ".pi"}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """One settings file of an agent that is there: its object, or why it cannot be used."""
+
+    path: Path
+    values: Mapping[str, Any]
+    fault: str = ""
+
+
+def agent_of(path: Path) -> str:
+    """The agent among whose files a path lies, by its directory; empty where none is recognised."""
+    parts = path.parts
+    for agent, directory in AGENT_DIRECTORIES.items():
+        if directory in parts:
+            return agent
+    return ""
+
+
+def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
+    """The settings files that are there, the one that counts most first: the project's, then the user's."""
+    places = []
+    if cwd and os.path.isabs(cwd) and "\0" not in cwd:
+        places += [Path(cwd) / directory / "settings.json" for directory in AGENT_DIRECTORIES.values()]
+    places += [home / directory / "agent" / "settings.json" for directory in AGENT_DIRECTORIES.values()]
+    return [found for found in map(_read_object, places) if found is not None]
+
+
+def model_windows(home: Path) -> dict[str, int]:
+    """Context windows in tokens by model id, as the agents' `models.json` files give them."""
+    windows: dict[str, int] = {}
+    for directory in reversed(AGENT_DIRECTORIES.values()):
+        found = _read_object(home / directory / "agent" / "models.json")
+        providers = found.values.get("providers") if found is not None else None
+        for provider in providers.values() if isinstance(providers, dict) else ():
+            models = provider.get("models") if isinstance(provider, dict) else None
+            for model in models if isinstance(models, list) else ():
+                if isinstance(model, dict) and isinstance(model.get("contextWindow"), int):
+                    windows[str(model.get("id"))] = model["contextWindow"]
+    return windows
+
+
+def _read_object(path: Path) -> SettingsFile | None:
+    try:
+        data = _read_small(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as fault:
+        return SettingsFile(path, {}, fault.strerror or str(fault))
+    if len(data) > SIZE_LIMIT:
+        return SettingsFile(path, {}, f"it is larger than {SIZE_LIMIT} bytes")
+    try:
+        values = parse(data)
+    except ValueError as fault:
+        return SettingsFile(path, {}, f"it is no JSON: {fault}")
+    return SettingsFile(path, values) if isinstance(values, dict) else SettingsFile(path, {}, "it is no JSON object")
+
+
+def _read_small(path: Path) -> bytes:
+    # Never waits: what a hostile cwd names could be a pipe or a device.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "it is not a regular file")
+        return file.read(SIZE_LIMIT + 1)

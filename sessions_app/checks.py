@@ -1,0 +1,47 @@
+"""A wrong configuration is a system check with an id and a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+CONFIGURATION_FAULT = "redline.E001"
+ROOT_UNREADABLE = "redline.W001"
+DATA_DIRECTORY_OPEN = "redline.W002"
+
+
+@register
+def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+    """redline.E001: a value in the environment or in redline.toml cannot be used."""
+    del app_configs, kwargs
+    hint = f"Mend it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
+    return [Error(fault, hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS]
+
+
+@register
+def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+    """redline.W001: a configured root is not a directory."""
+    del app_configs, kwargs
+    return [
+        Warning(
+            f"The root {root.path} is not a directory.",
+            hint="Take it out of the roots, or make it a directory.",
+            id=ROOT_UNREADABLE,
+        )
+        for root in settings.REDLINE.roots
+        if root.path.exists() and not root.path.is_dir()
+    ]
+
+
+@register
+def check_data_directory(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+    """redline.W002: others can look into the data directory."""
+    del app_configs, kwargs
+    directory = settings.REDLINE_DATA_DIR
+    if directory.stat().st_mode & 0o077:
+        hint = f"chmod 700 {directory}"
+        return [Warning(f"Other users can look into {directory}.", hint=hint, id=DATA_DIRECTORY_OPEN)]
+    return []

@@ -1,0 +1,219 @@
+"""The terminal edge: what commands print, how they fail, and what they ask.
+
+With `--json` a command prints one JSON document on standard output and nothing else there; a failure is
+`{"error": {"code", "message"}}`. What comes from a transcript or a file name is escaped before it reaches a
+terminal: it may hold sequences that move the cursor, set the title or reverse the reading direction.
+
+Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and nothing written, 4 conflict,
+5 refused without an explicit yes, 6 the system failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import unicodedata
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn, TextIO
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.db import DatabaseError
+
+from .sessionlog.errors import BadInput, RedlineError, SystemFailure
+
+DONE: Final = 0
+CHECK_FAILED: Final = 1
+INTERRUPTED: Final = 130
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def printable(text: object) -> str:
+    """The text with every character that a terminal could act on as an escape such as \\x1b or \\u202e."""
+    shown = str(text)
+    if shown.isascii() and shown.isprintable():
+        return shown
+    return "".join(map(_escape, shown))
+
+
+def _escape(character: str) -> str:
+    if character.isprintable() and unicodedata.category(character) not in _HIDDEN:
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def one_line(text: str, width: int) -> str:
+    """The beginning of a text on one line: runs of white space become one space."""
+    shortened = " ".join(text[: 4 * width].split())
+    return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
+
+
+def display_width(text: str) -> int:
+    """Columns that a terminal needs for printable text; wide characters take two."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) != 0 for character in text)
+
+
+def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:
+    """Lines of aligned columns; those in `right` are flush right. Cells are printable already."""
+    if not rows:
+        return
+    widths = [max(display_width(cell) for cell in column) for column in zip(*rows, strict=True)]
+    flush_right = set(right)
+    for row in rows:
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - display_width(cell))
+            cells.append(space + cell if index in flush_right else cell + space)
+        yield "  ".join(cells).rstrip()
+
+
+def report_failure(failure: RedlineError, *, as_json: bool) -> int:
+    """Print a failure, to standard output as JSON or to standard error in words; gives the exit code."""
+    if as_json:
+        error: dict[str, Any] = {"code": failure.code, "message": failure.message}
+        sys.stdout.write(json.dumps({"error": error}) + "\n")
+    else:
+        sys.stderr.write(f"redline: {printable(failure.message)}\n")
+    return failure.exit_code
+
+
+class Progress:
+    """One line on standard error that is written over, where a terminal is there and the work takes long."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        self._next = clock() + 0.5
+        self._shown = 0
+        self._active = self._stream.isatty()
+
+    def show(self, text: str) -> None:
+        """Show the text, at most five times a second and not in the first half second."""
+        if not self._active or self._clock() < self._next:
+            return
+        self._next = self._clock() + 0.2
+        line = one_line(text, 100)
+        self._stream.write("\r" + line.ljust(self._shown))
+        self._stream.flush()
+        self._shown = len(line)
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._stream.flush()
+            self._shown = 0
+
+
+class _Parser(CommandParser):
+    """Reports wrong arguments as every other failure is reported."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput("bad_arguments", f"{message}. Nothing was done. `redline {self._command} --help` shows the arguments.")
+
+    @property
+    def _command(self) -> str:
+        return (self.prog or "redline").split()[-1]
+
+
+class RedlineCommand(BaseCommand):
+    """Base of all commands: `--json`, exit codes, failures in words, and no traceback for what users meet.
+
+    A subclass implements `run`, prints with `say` and `show_json`, and gives an exit code or None for 0.
+    """
+
+    needs_database = False
+    stealth_options = ("as_json",)
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        raise NotImplementedError
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        self.requires_system_checks = []
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.__class__ = _Parser
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
+        _hide_django_options(parser)
+        return parser
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        as_json = "--json" in argv
+        self.progress = Progress()
+        try:
+            parser = self.create_parser(argv[0], argv[1])
+            options = vars(parser.parse_args(argv[2:]))
+            code = self._run(options)
+            sys.stdout.flush()
+        except RedlineError as failure:
+            self.progress.clear()
+            code = report_failure(failure, as_json=as_json)
+        except BrokenPipeError:
+            # Whoever was reading has seen enough. Python would complain once more while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = DONE
+        except KeyboardInterrupt:
+            self.progress.clear()
+            sys.stderr.write("redline: interrupted\n")
+            code = INTERRUPTED
+        sys.exit(code)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run from Python: failures are raised as they are; a non-zero code as CommandError."""
+        del args
+        self.progress = Progress()
+        code = self._run({"as_json": False, **options})
+        if code:
+            raise CommandError(f"exit code {code}", returncode=code)
+
+    def _run(self, options: dict[str, Any]) -> int:
+        try:
+            self.check()
+        except SystemCheckError as fault:
+            raise BadInput("bad_configuration", str(fault).strip()) from fault
+        self.as_json: bool = options["as_json"]
+        try:
+            if self.needs_database:
+                from .database import open_database
+
+                open_database()
+            return self.run(options) or DONE
+        except DatabaseError as fault:
+            raise SystemFailure("database_failed", f"Redline's own database failed: {fault}.") from fault
+        finally:
+            self.progress.clear()
+
+    def say(self, line: str = "") -> None:
+        """Print a line for people; nothing with `--json`. What it quotes is printable already."""
+        if not self.as_json:
+            self.stdout.write(line)
+
+    def show_json(self, document: object) -> None:
+        """Print the one document, if `--json` was given."""
+        if self.as_json:
+            self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
+
+    def ask(self, question: str) -> bool:
+        """Ask on the terminal; only `y` and `yes` are a yes."""
+        self.stderr.write(f"{question} [y/N] ", ending="")
+        self.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether someone is there to answer."""
+        return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _hide_django_options(parser: ArgumentParser) -> None:
+    import argparse
+
+    for action in parser._actions:
+        if action.dest in ("settings", "pythonpath", "traceback", "no_color", "force_color", "verbosity", "skip_checks", "version"):
+            action.help = argparse.SUPPRESS

@@ -1,0 +1,103 @@
+"""EDGE: a session file read as a whole, without the index. What a command line path is judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .agents import agent_of
+from .files import FileState, Fingerprint, GrowthKind, SessionReader
+from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
+from .sessionlog.errors import Conflict
+from .sessionlog.jsjson import parse
+from .sessionlog.lines import split_lines
+from .sessionlog.readers import Reading, choose_reader
+from .sessionlog.session import SessionLog, read_session
+from .sessionlog.tree import SessionTree
+
+Progress = Callable[[int], object]
+"""Told the number of bytes that were read so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSession:
+    """The digests of a file's entries, its tree, and what it is known again by."""
+
+    path: Path
+    log: SessionLog
+    tree: SessionTree
+    fingerprint: Fingerprint
+    """Covers the complete lines."""
+    state: FileState
+
+    @property
+    def leaf_id(self) -> str:
+        """The id of the last entry, from which the agent continues. Raises BadInput `no_entries`."""
+        return self.tree.leaf.id
+
+    def reading(self, branch: Sequence[Entry], chosen: str = "", agent: str | None = None) -> Reading:
+        """How a branch is read, and why."""
+        return choose_reader(branch, chosen=chosen, agent=agent_of(self.path) if agent is None else agent)
+
+    def texts(self, branch: Iterable[Entry]) -> dict[str, Texts]:
+        """The texts of a branch's messages, read from the file by offset.
+
+        Raises Conflict `session_rewritten` where the file is no longer the one that was loaded.
+        """
+        return read_texts(self.path, self.fingerprint, branch)
+
+
+def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
+    """Read a whole session. Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure."""
+    with SessionReader(path) as reader:
+        chunks = _told(reader, progress) if progress is not None else reader.chunks(0)
+        log = read_session(split_lines(chunks), str(path))
+        fingerprint = reader.fingerprint(log.state.next_offset, None)
+        state = reader.state()
+    return LoadedSession(path, log, SessionTree(log.entries), fingerprint, state)
+
+
+def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:
+    """The texts of entries by id, read from the file by offset."""
+    texts: dict[str, Texts] = {}
+    with SessionReader(path) as reader:
+        growth = reader.growth(fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            raise _changed(path, growth.reason)
+        for entry in entries:
+            if not entry.is_message:
+                continue
+            try:
+                data = parse(reader.read_at(entry.offset, entry.length))
+            except ValueError as fault:
+                raise _changed(path, f"line {entry.number} is no longer what it was") from fault
+            texts[entry.id] = describe_again(data, entry, path)
+    return texts
+
+
+def describe_again(data: object, entry: Entry, path: Path) -> Texts:
+    """The texts of an entry from its line; Conflict where the line no longer holds that entry."""
+    if not isinstance(data, dict):
+        raise _changed(path, f"line {entry.number} is no longer what it was")
+    again, texts = describe(
+        data,
+        number=entry.number,
+        offset=entry.offset,
+        length=entry.length,
+        id=entry.id,
+        parent_id=entry.parent_id,
+    )
+    if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:
+        raise _changed(path, f"line {entry.number} is no longer what it was")
+    return texts if entry.is_message else NO_TEXTS
+
+
+def _told(reader: SessionReader, progress: Progress) -> Iterable[bytes]:
+    for chunk in reader.chunks(0):
+        progress(reader.bytes_read)
+        yield chunk
+
+
+def _changed(path: Path, reason: str) -> Conflict:
+    return Conflict("session_rewritten", f"{path}: {reason}. What was read is void. Read it again.")

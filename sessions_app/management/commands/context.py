@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from sessions_app.console import RedlineCommand, one_line, printable, table
+from sessions_app.loading import load_session
+from sessions_app.sessionlog.context import Message
+
+
+class Command(RedlineCommand):
+    help = "Show what the model sees of a session's branch."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("--leaf", metavar="ID", help="the branch that ends here; else the file's last entry")
+        parser.add_argument("--reader", default="", help="atomic-0.8 or pi; else chosen by place and content")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        leaf_id = options["leaf"] or loaded.leaf_id
+        branch = loaded.tree.branch(leaf_id)
+        reading = loaded.reading(branch, chosen=options["reader"])
+        context = reading.reader.rebuild(branch)
+        gauge = context.gauge
+        self.show_json(
+            {
+                "leafId": leaf_id,
+                "reader": reading.reader.name,
+                "kept": [message_json(message) for message in context.messages],
+                "tokens": gauge.tokens,
+            }
+        )
+        if not self.as_json:
+            texts = loaded.texts([message.entry for message in context.messages])
+            self.say(f"Branch of {leaf_id}, read as {reading.reader.name} because {printable(reading.reason)}.")
+            rows = [
+                [
+                    printable(message.entry.id),
+                    printable(message.entry.tool_name or message.role),
+                    str(message.tokens),
+                    _kept_blocks(message),
+                    one_line(texts[message.entry.id].joined(message.blocks), 80)
+                    if message.entry.id in texts and not message.replaced
+                    else "",
+                ]
+                for message in context.messages
+            ]
+            for line in table([["ENTRY", "ROLE", "TOKENS", "BLOCKS", "TEXT"], *rows], right=(2,)):
+                self.say(line)
+            origin = "as last reported, and estimated since" if gauge.source == "usage" else "estimated"
+            self.say(f"{len(context.messages)} messages, {gauge.tokens} tokens ({origin}).")
+        return None
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """A message in the shape of the conformance vectors."""
+    kept: dict[str, Any] = {"entryId": message.entry.id}
+    if message.blocks is not None:
+        kept["blocks"] = [block.index for block in message.blocks]
+    return kept
+
+
+def _kept_blocks(message: Message) -> str:
+    if not message.sent:
+        return "recorded, not sent"
+    if message.replaced:
+        return "replaced"
+    if message.blocks is None or message.entry.blocks is None:
+        return ""
+    if len(message.blocks) == len(message.entry.blocks):
+        return str(len(message.blocks))
+    return f"{len(message.blocks)} of {len(message.entry.blocks)}"

@@ -1,0 +1,91 @@
+"""The index: what Redline knows of session files, and can find out again. The files stay the truth.
+
+A session is known by its root and its path below it. Rebuilding the index touches nothing that a human has
+decided: a vanished file is marked missing, and a header id that turns up elsewhere is a hint, never a key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+
+class Root(models.Model):
+    """A directory in which sessions are looked for."""
+
+    path = models.TextField(unique=True)
+    agent = models.CharField(max_length=20, blank=True, default="")
+    reader = models.CharField(max_length=20, blank=True, default="")
+    configured = models.BooleanField(default=False)
+    """False for a directory that was only named on the command line: the web does not show it."""
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Session(models.Model):
+    """One session file, and what its last reading found."""
+
+    root = models.ForeignKey(Root, on_delete=models.CASCADE, related_name="sessions")
+    relative_path = models.TextField()
+    reader = models.CharField(max_length=20, blank=True, default="")
+    """The user's choice; empty where Redline chooses."""
+
+    header_id = models.TextField(blank=True, default="")
+    version = models.PositiveSmallIntegerField(default=0)
+    cwd = models.TextField(blank=True, default="")
+    name = models.TextField(blank=True, default="")
+    first_user_message = models.TextField(blank=True, default="")
+    leaf_id = models.TextField(blank=True, default="")
+    provider = models.TextField(blank=True, default="")
+    model = models.TextField(blank=True, default="")
+    read_as = models.CharField(max_length=20, blank=True, default="")
+    """The reader that the context tokens were counted with."""
+
+    size = models.BigIntegerField(default=0)
+    entry_count = models.PositiveIntegerField(default=0)
+    damage_count = models.PositiveIntegerField(default=0)
+    context_tokens = models.BigIntegerField(null=True)
+    context_source = models.CharField(max_length=10, blank=True, default="")
+    last_used = models.DateTimeField(null=True)
+    """When the file was last written to."""
+    missing = models.BooleanField(default=False)
+    fault = models.TextField(blank=True, default="")
+    """Why the file could not be read, where it could not."""
+
+    schema = models.PositiveSmallIntegerField(default=0)
+    """The version of what is indexed; another one is indexed anew."""
+    fingerprint: models.JSONField[Any, Any] = models.JSONField(null=True)
+    state: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """Where the next reading goes on: see `sessionlog.session.State` and `sessionlog.context.Tally`."""
+    damage: models.JSONField[Any, Any] = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["root", "relative_path"], name="session_by_path"),
+        ]
+        indexes = [models.Index(fields=["-last_used"], name="session_last_used")]
+
+    def __str__(self) -> str:
+        return self.relative_path
+
+
+class Entry(models.Model):
+    """One line's place in the file, and what the rules need of it. No content is copied."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="entries", db_index=False)
+    number = models.PositiveIntegerField()
+    offset = models.BigIntegerField()
+    length = models.PositiveIntegerField()
+    entry_id = models.TextField()
+    parent_id = models.TextField(null=True)  # noqa: DJ001  # a root has no parent, which is not an empty id
+    digest = models.BinaryField()
+    """The rest of a `sessionlog.entries.Entry`."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "number"], name="entry_by_number")]
+        indexes = [models.Index(fields=["session", "entry_id"], name="entry_by_id")]
+
+    def __str__(self) -> str:
+        return self.entry_id

@@ -1,0 +1,71 @@
+"""Entries as the index keeps them: ids and place in columns, the rest as one small binary value."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from .entries import Block, Entry
+
+
+class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    type: str
+    timestamp: str
+    role: str
+    tokens: int
+    blocks: tuple[Block, ...] | None
+    result_for: str | None
+    tool_name: str
+    failed: bool
+    excluded: bool
+    empty: bool
+    stop_reason: str
+    usage: int | None
+    model: tuple[str, str] | None
+
+
+SCHEMA: Final = 1
+"""Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Rest).decode
+
+
+def pack(entry: Entry) -> bytes:
+    """What the columns do not hold. `control` is left out: it is read from the file again."""
+    return _encode(_Rest(*(getattr(entry, name) for name in _Rest.__struct_fields__)))
+
+
+def unpack(
+    number: int,
+    offset: int,
+    length: int,
+    entry_id: str,
+    parent_id: str | None,
+    packed: bytes,
+    control: dict[str, Any] | None = None,
+) -> Entry:
+    """The entry that was packed."""
+    rest = _decode(packed)
+    return Entry(
+        number=number,
+        offset=offset,
+        length=length,
+        id=entry_id,
+        parent_id=parent_id,
+        type=rest.type,
+        timestamp=rest.timestamp,
+        role=rest.role,
+        tokens=rest.tokens,
+        blocks=rest.blocks,
+        result_for=rest.result_for,
+        tool_name=rest.tool_name,
+        failed=rest.failed,
+        excluded=rest.excluded,
+        empty=rest.empty,
+        stop_reason=rest.stop_reason,
+        usage=rest.usage,
+        model=rest.model,
+        control=control,
+    )

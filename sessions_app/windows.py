@@ -1,0 +1,43 @@
+"""Context windows of models, in tokens. PURE: a table, and the order in which sources are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+# The longest prefix of a model id decides. As published by the providers; what is not here is unknown.
+KNOWN_WINDOWS: Final[Mapping[str, int]] = {
+    "claude-": 200_000,
+    "codex-mini": 200_000,
+    "deepseek-chat": 128_000,
+    "deepseek-reasoner": 128_000,
+    "gemini-1.5-pro": 2_097_152,
+    "gemini-2.": 1_048_576,
+    "gemini-3": 1_048_576,
+    "gpt-4.1": 1_047_576,
+    "gpt-4o": 128_000,
+    "gpt-5": 400_000,
+    "kimi-k2": 262_144,
+    "o1": 200_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+}
+
+
+class Window(NamedTuple):
+    """A context window and who says so."""
+
+    tokens: int
+    source: str
+
+
+def window_of(model: str, configured: Mapping[str, int], agents: Mapping[str, int]) -> Window | None:
+    """The window of a model: the user's setting, the agent's `models.json`, this table; None where unknown."""
+    if model in configured:
+        return Window(configured[model], "your configuration")
+    if model in agents:
+        return Window(agents[model], "the agent's models.json")
+    # Aggregators name a model after its maker: "anthropic/claude-…".
+    name = model.rpartition("/")[2]
+    known = max((prefix for prefix in KNOWN_WINDOWS if name.startswith(prefix)), key=len, default=None)
+    return Window(KNOWN_WINDOWS[known], "Redline's table") if known is not None else None
