@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from .agents import agent_of
 from .files import FileState, Fingerprint, GrowthKind, SessionReader
 from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
@@ -13,7 +15,7 @@ from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
 from .sessionlog.lines import split_lines
 from .sessionlog.readers import Reading, choose_reader
-from .sessionlog.session import SessionLog, read_session
+from .sessionlog.session import SessionLog, SessionParser, read_session
 from .sessionlog.tree import SessionTree
 
 Progress = Callable[[int], object]
@@ -56,6 +58,27 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
         fingerprint = reader.fingerprint(log.state.next_offset, None)
         state = reader.state()
     return LoadedSession(path, log, SessionTree(log.entries), fingerprint, state)
+
+
+def continue_loading(loaded: LoadedSession) -> LoadedSession:
+    """The session as it is now, with only what was added to it being read.
+
+    Raises Conflict `session_rewritten` where the file is no longer the one that was loaded, or more than that.
+    """
+    log = loaded.log
+    parser = SessionParser(state=msgspec.structs.replace(log.state), damage=list(log.damage))
+    start = log.state.next_offset
+    entries = [entry for entry in log.entries if entry.offset < start]
+    with SessionReader(loaded.path) as reader:
+        growth = reader.growth(loaded.fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            raise _changed(loaded.path, growth.reason)
+        lines = split_lines(reader.chunks(start), offset=start, number=log.state.next_number)
+        entries += [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
+        fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
+        state = reader.state()
+    present = SessionLog(log.header, log.version, entries, parser.damage, parser.state)
+    return LoadedSession(loaded.path, present, SessionTree(entries), fingerprint, state)
 
 
 def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:

@@ -50,6 +50,8 @@ class Session(models.Model):
     context_source = models.CharField(max_length=10, blank=True, default="")
     last_used = models.DateTimeField(null=True)
     """When the file was last written to."""
+    own_write_ns = models.BigIntegerField(null=True)
+    """The file's mtime in nanoseconds after Redline last wrote to it."""
     missing = models.BooleanField(default=False)
     fault = models.TextField(blank=True, default="")
     """Why the file could not be read, where it could not."""

@@ -171,7 +171,7 @@ class ValidatedDeletion:
             raise TypeError("Only the airlock makes a ValidatedDeletion.")
         self.targets = targets
         self.stats = stats
-        self.protected_entry_ids: tuple[str, ...] = tuple(transcript.protected_entry_ids)
+        self.protected_entry_ids = transcript.protected_entry_ids
         self.parameters: Parameters = transcript.parameters
 
     @property
@@ -285,15 +285,19 @@ PlanGate = Callable[[Judgement, Plan], Refusal | None]
 
 
 def refuse_recent_in_plan(judge: Judgement, plan: Plan) -> Refusal | None:
-    return _first_refusal(refuse_recent, judge, plan)
+    entries = judge.transcript.entries
+    recent = [position for position in plan.touched_entries if entries[position].recent]
+    return _first_refusal(refuse_recent, judge, recent)
 
 
 def refuse_guarded_thinking_in_plan(judge: Judgement, plan: Plan) -> Refusal | None:
-    return _first_refusal(refuse_guarded_thinking, judge, plan)
+    if judge.restraints.thinking_guard != "all":
+        return None
+    return _first_refusal(refuse_guarded_thinking, judge, plan.touched_entries)
 
 
-def _first_refusal(gate: TargetGate, judge: Judgement, plan: Plan) -> Refusal | None:
-    for position in sorted(plan.touched_entries):
+def _first_refusal(gate: TargetGate, judge: Judgement, positions: Iterable[int]) -> Refusal | None:
+    for position in sorted(positions):
         entry = judge.transcript.entries[position]
         refusal = gate(judge, entry, Target(entry.entry_id))
         if refusal is not None:
@@ -314,11 +318,12 @@ def refuse_latest_thinking(judge: Judgement, plan: Plan) -> Refusal | None:
 
 
 def refuse_overlap(judge: Judgement, plan: Plan) -> Refusal | None:
-    for position in sorted(plan.touched_entries):
-        if Object(position) in plan and plan.blocks_chosen(position):
+    for position in sorted(filter(plan.blocks_chosen, plan.touched_entries)):
+        found = Object(position)
+        if found in plan:
             return _refuse(
                 Code.OVERLAPPING_TARGET,
-                judge.target(Object(position)),
+                judge.target(found),
                 "the request names a block of it as well",
                 "Name the entry alone.",
             )
@@ -326,11 +331,12 @@ def refuse_overlap(judge: Judgement, plan: Plan) -> Refusal | None:
 
 
 def refuse_every_block(judge: Judgement, plan: Plan) -> Refusal | None:
-    for position in sorted(plan.touched_entries):
-        if plan.is_complete(position) and Object(position) not in plan:
+    for position in sorted(filter(plan.is_complete, plan.touched_entries)):
+        found = Object(position)
+        if found not in plan:
             return _refuse(
                 Code.EVERY_BLOCK,
-                judge.target(Object(position)),
+                judge.target(found),
                 "every one of its blocks would go",
                 "Delete the entry instead, or keep a block.",
             )
@@ -339,28 +345,27 @@ def refuse_every_block(judge: Judgement, plan: Plan) -> Refusal | None:
 
 def refuse_orphaned_result(judge: Judgement, plan: Plan) -> Refusal | None:
     for call in plan.touched_calls.values():
-        if Object(call.owner) in plan or all(block in plan for block in call.blocks):
-            for position in call.results:
-                if Object(position) not in plan:
-                    return _refuse(
-                        Code.ORPHANED_RESULT,
-                        judge.target(Object(call.owner)),
-                        f"the result {judge.transcript.entries[position].entry_id} would answer a call that is gone",
-                        "Delete the result as well.",
-                    )
+        left = next((result for result in call.results if result not in plan), None)
+        if left is not None and (call.owner in plan or all(block in plan for block in call.blocks)):
+            return _refuse(
+                Code.ORPHANED_RESULT,
+                judge.target(call.owner),
+                f"the result {judge.entry(left).entry_id} would answer a call that is gone",
+                "Delete the result as well.",
+            )
     return None
 
 
 def refuse_dangling_call(judge: Judgement, plan: Plan) -> Refusal | None:
     for call in plan.touched_calls.values():
-        if Object(call.owner) in plan:
+        if call.owner in plan:
             continue
         left = next((block for block in call.blocks if block not in plan), None)
-        gone = next((position for position in call.results if Object(position) in plan), None)
+        gone = next((result for result in call.results if result in plan), None)
         if left is not None and gone is not None:
             return _refuse(
                 Code.DANGLING_CALL,
-                judge.target(Object(gone)),
+                judge.target(gone),
                 f"{judge.target(left)} makes the same call and would be left without an answer",
                 "Delete every block of the call.",
             )

@@ -17,7 +17,7 @@ of targets, closed step by step, counting what it visits.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,39 +34,41 @@ class Object(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call id: the entry that owns it, its blocks there, and the results that answer it, by position."""
+    """One call id: the entry that owns it, its blocks there, and the results that answer it."""
 
     order: int
     id: str
-    owner: int
+    owner: Object
     blocks: tuple[Object, ...]
-    results: tuple[int, ...]
+    results: tuple[Object, ...]
 
 
 class Pairs:
     """Which entries make and answer which calls, in the order in which repair visits them."""
 
     def __init__(self, entries: Sequence[TranscriptEntry]) -> None:
+        self.wholes: tuple[Object, ...] = tuple(Object(position) for position in range(len(entries)))
+        """Every entry as an object, made once: they are looked up far more often than entries."""
         owners: dict[str, int] = {}
-        results: dict[str, list[int]] = {}
+        results: dict[str, list[Object]] = {}
         for entry in entries:
             for call_id in entry.call_ids:
                 owners[call_id] = entry.position
             if entry.result_for is not None:
-                results.setdefault(entry.result_for, []).append(entry.position)
+                results.setdefault(entry.result_for, []).append(self.wholes[entry.position])
         blocks: dict[str, list[Object]] = {}
         for position in dict.fromkeys(owners.values()):
             for slot, block in enumerate(entries[position].blocks):
                 if block.call_id is not None and owners[block.call_id] == position:
                     blocks.setdefault(block.call_id, []).append(Object(position, slot))
         self.calls: tuple[Call, ...] = tuple(
-            Call(order, call_id, owner, tuple(blocks[call_id]), tuple(results.get(call_id, ())))
+            Call(order, call_id, self.wholes[owner], tuple(blocks[call_id]), tuple(results.get(call_id, ())))
             for order, (call_id, owner) in enumerate(owners.items())
         )
         self._by_id: dict[str, Call] = {call.id: call for call in self.calls}
         self._owned: dict[int, list[Call]] = {}
         for call in self.calls:
-            self._owned.setdefault(call.owner, []).append(call)
+            self._owned.setdefault(call.owner.position, []).append(call)
 
     def made_by(self, entry: TranscriptEntry) -> Sequence[Call]:
         """The calls that an entry owns; a repeated id belongs to the last entry that makes it."""
@@ -79,7 +81,7 @@ class Pairs:
         """The call that a block makes, where its entry owns it."""
         call_id = entry.blocks[slot].call_id
         call = self._by_id.get(call_id) if call_id is not None else None
-        return call if call is not None and call.owner == entry.position else None
+        return call if call is not None and call.owner.position == entry.position else None
 
     def answered_by(self, entry: TranscriptEntry) -> Call | None:
         """The call that an entry answers; None where it answers none, or one that nobody makes."""
@@ -99,6 +101,8 @@ class Plan:
         self._entries = entries
         self._pairs = pairs
         self._base = base
+        self._base_chosen: Mapping[Object, None] = base.chosen if base is not None else {}
+        self._wholes = pairs.wholes
         self.chosen: dict[Object, None] = {}
         self.tokens = 0
         """The targets' own estimates, added up."""
@@ -114,18 +118,19 @@ class Plan:
         self._pending: list[int] = []
         self._next_pass: set[int] = set()
         self._passed = -1
+        self._answering = -1
         self._filling: set[int] = set()
 
     def __contains__(self, found: Object) -> bool:
-        return found in self.chosen or (self._base is not None and found in self._base.chosen)
+        return found in self.chosen or found in self._base_chosen
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def is_complete(self, position: int) -> bool:
         """Whether every block of an entry is chosen one by one."""
-        blocks = self._entries[position].blocks
-        return bool(blocks) and self.blocks_chosen(position) == len(blocks)
+        count = self.blocks_chosen(position)
+        return count > 0 and count == len(self._entries[position].blocks)
 
     def blocks_chosen(self, position: int) -> int:
         """How many blocks of an entry are chosen one by one."""
@@ -135,23 +140,24 @@ class Plan:
     def add(self, found: Object) -> None:
         """Choose an object; nothing else is taken out for it. A repeat changes nothing."""
         self.visited += 1
-        if found in self:
+        if found in self.chosen or found in self._base_chosen:
             return
-        entry = self._entries[found.position]
+        position, slot = found
+        entry = self._entries[position]
         self._count(found, 1)
         self.chosen[found] = None
-        self.touched_entries.add(found.position)
-        if found.slot == WHOLE:
+        self.touched_entries.add(position)
+        if slot == WHOLE:
             for call in self._pairs.made_by(entry):
                 self._touch(call)
             answered = self._pairs.answered_by(entry)
             if answered is not None:
                 self._touch(answered)
             return
-        self._block_counts[found.position] = self._block_counts.get(found.position, 0) + 1
+        self._block_counts[position] = self._block_counts.get(position, 0) + 1
         if entry.call_ids:
-            self._filling.add(found.position)
-        call_made = self._pairs.made_in(entry, found.slot)
+            self._filling.add(position)
+        call_made = self._pairs.made_in(entry, slot)
         if call_made is not None:
             self._touch(call_made)
 
@@ -164,21 +170,25 @@ class Plan:
                 if block in self.chosen:
                     del self.chosen[block]
                     self._count(block, -1)
-        self.add(Object(position))
+        self.add(self._wholes[position])
 
     def _count(self, found: Object, sign: int) -> None:
-        entry = self._entries[found.position]
-        if found.slot == WHOLE:
+        position, slot = found
+        entry = self._entries[position]
+        if slot == WHOLE:
             self.tokens += sign * entry.tokens
             self.objects += sign * entry.objects
             self.entries_gone += sign
             self.tasks_gone += sign * entry.bears_task
         else:
-            self.tokens += sign * entry.blocks[found.slot].tokens
+            self.tokens += sign * entry.blocks[slot].tokens
             self.objects += sign
 
     def _touch(self, call: Call) -> None:
         self.touched_calls[call.order] = call
+        if call.order == self._answering:
+            # Its own results bring nothing new to a call that goes.
+            return
         if call.order > self._passed:
             heapq.heappush(self._pending, call.order)
         else:
@@ -191,7 +201,7 @@ class Plan:
             if refused is not None:
                 return refused
             for position in sorted(self._filling):
-                if self.is_complete(position) and Object(position) not in self:
+                if self.is_complete(position) and self._wholes[position] not in self:
                     self.add_entry(position)
             self._filling.clear()
             self._pending = sorted(self._next_pass)
@@ -212,22 +222,25 @@ class Plan:
         return None
 
     def _repair_call(self, call: Call, may_go: MayGo) -> Object | None:
-        self.visited += len(call.blocks) + len(call.results)
-        if Object(call.owner) in self or any(block in self for block in call.blocks):
-            for position in call.results:
-                result = Object(position)
-                if result not in self and not may_go(result):
+        _, _, owner, blocks, results = call
+        chosen, base = self.chosen, self._base_chosen
+        self.visited += len(blocks) + len(results)
+        if owner in chosen or owner in base or any(block in chosen or block in base for block in blocks):
+            self._answering = call.order
+            for result in results:
+                if result not in chosen and result not in base and not may_go(result):
                     return result
-                self.add_entry(position)
-        elif any(Object(position) in self for position in call.results):
-            for block in call.blocks:
-                if Object(call.owner) in self:
+                self.add_entry(result.position)
+            self._answering = -1
+        elif any(result in chosen or result in base for result in results):
+            for block in blocks:
+                if owner in chosen:
                     break
                 if not may_go(block):
                     return block
                 self.add(block)
-                if self.is_complete(call.owner):
-                    self.add_entry(call.owner)
+                if self.is_complete(owner.position):
+                    self.add_entry(owner.position)
         return None
 
     def copy(self) -> Plan:

@@ -124,6 +124,8 @@ class Transcript:
         self.pairs = Pairs(self.entries)
         self.tokens = sum(entry.tokens for entry in self.entries)
         self.objects = sum(entry.objects for entry in self.entries)
+        self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
+        """In transcript order, as they are recorded with a compaction."""
         self.tasks = sum(entry.bears_task for entry in self.entries)
         latest = next((entry for entry in reversed(self.entries) if entry.role == "assistant"), None)
         self.latest_thinking: tuple[Object, ...] = ()
@@ -145,11 +147,6 @@ class Transcript:
         """The entry with this id; None where the transcript has none."""
         position = self._positions.get(entry_id)
         return None if position is None else self.entries[position]
-
-    @property
-    def protected_entry_ids(self) -> list[str]:
-        """The ids of protected entries, in transcript order, as they are recorded with a compaction."""
-        return [entry.entry_id for entry in self.entries if entry.is_protected]
 
     def text(self, entry: TranscriptEntry) -> str:
         """The text of an entry: its blocks' texts joined by newlines, or its string content."""

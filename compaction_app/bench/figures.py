@@ -1,0 +1,45 @@
+"""What a figure is, and how one is measured."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Figure(NamedTuple):
+    """One measured value against its bar, in the same unit. `holds` is None where nothing was measured."""
+
+    name: str
+    value: float | None
+    unit: str
+    bar: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        if self.value is None or self.bar is None:
+            return None
+        return self.value <= self.bar
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "bar": self.bar,
+            "holds": self.holds,
+        }
+
+
+def median_ms(work: Callable[[], object], rounds: int = 9) -> float:
+    """The median time of a piece of work in milliseconds, after one round to warm up."""
+    work()
+    times = []
+    gc.collect()
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - started) * 1000)
+    return round(statistics.median(times), 3)

@@ -1,0 +1,99 @@
+"""Figures of size: commands in a process of their own, on generated files, with what they took at most."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from .figures import Figure
+from .sessions import generate, write_session
+
+MEGABYTE: Final = 1_000_000
+LARGE_ENTRIES, LARGE_BYTES = 50_000, 120_000_000
+HUGE_ENTRIES, HUGE_BYTES, HUGE_LINE = 366_000, 2_400_000_000, 12_800_000
+APPENDED: Final = 10
+_MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+
+class Ran(NamedTuple):
+    """What a command printed and what it took: peak memory in megabytes."""
+
+    document: dict[str, Any]
+    peak_mb: float
+
+
+def run_command(data_directory: Path, *arguments: str) -> Ran:
+    """Run a Redline command with `--json` in a process of its own. Raises RuntimeError where it fails."""
+    environment = {**os.environ, "REDLINE_DATA_DIR": str(data_directory)}
+    command = [sys.executable, "-m", "redline", *arguments, "--json"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:  # noqa: S603  # our own
+        if child.stdout is None:
+            raise RuntimeError("the child has no output")
+        printed = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"redline {arguments[0]} ended with {child.returncode}: {printed.decode()[:500]}")
+    return Ran(json.loads(printed), round(usage.ru_maxrss * _MAXRSS_UNIT / MEGABYTE, 1))
+
+
+def large() -> Iterator[Figure]:
+    """120 MB and 50,000 entries: indexed from nothing, after ten more lines, and planned."""
+    with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
+        directory = Path(name)
+        path, data = directory / "large.jsonl", directory / "data"
+        mean = LARGE_BYTES // LARGE_ENTRIES - 250
+        size = write_session(path, generate(entries=LARGE_ENTRIES, entry_bytes=mean, seed=2))
+        yield Figure("large_file_megabytes", round(size / MEGABYTE, 1), "MB", None)
+        # The database is made before, as it is in use.
+        run_command(data, "sessions")
+        first = run_command(data, "index", str(path))
+        database = sum(found.stat().st_size for found in data.glob("redline.sqlite3*"))
+        yield Figure("index_large_seconds", first.document["seconds"], "s", 2.5)
+        yield Figure("index_large_peak", first.peak_mb, "MB", 200)
+        yield Figure("index_large_database", round(database / size * 100, 2), "% of the file", 15)
+        added = _append(path)
+        again = run_command(data, "index", str(path))
+        yield Figure("index_appended_milliseconds", round(again.document["seconds"] * 1000), "ms", 200)
+        yield Figure("index_appended_bytes_read", again.document["bytes_read"], "bytes", added + 16 * 1024)
+        planned = run_command(data, "compact", str(path), "--dry-run")
+        yield Figure("compact_dry_run_peak", planned.peak_mb, "MB", 500)
+
+
+def _append(path: Path) -> int:
+    """Ten more lines at the end of a generated session; gives their size in bytes."""
+    lines = b""
+    for number in range(LARGE_ENTRIES, LARGE_ENTRIES + APPENDED):
+        message = {"role": "user", "content": f"and now entry {number}"}
+        entry = {
+            "type": "message",
+            "id": f"{number + 1:08x}",
+            "parentId": f"{number:08x}",
+            "timestamp": "2026-02-01T00:00:00.000Z",
+            "message": message,
+        }
+        lines += json.dumps(entry).encode() + b"\n"
+    with path.open("ab") as file:
+        file.write(lines)
+    return len(lines)
+
+
+def huge() -> Iterator[Figure]:
+    """2.4 GB in 366,000 lines, one of them 12.8 MB: indexed within bounded memory."""
+    with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
+        directory = Path(name)
+        path = directory / "huge.jsonl"
+        mean = HUGE_BYTES // HUGE_ENTRIES - 260
+        made = generate(entries=HUGE_ENTRIES, entry_bytes=mean, seed=3, long_line=HUGE_LINE)
+        size = write_session(path, made)
+        yield Figure("huge_file_megabytes", round(size / MEGABYTE, 1), "MB", None)
+        ran = run_command(directory / "data", "index", str(path))
+        yield Figure("index_huge_peak", ran.peak_mb, "MB", 400)
+        yield Figure("index_huge_seconds", ran.document["seconds"], "s", None)
+        yield Figure("index_huge_entries_missing", HUGE_ENTRIES - ran.document["entries"], "entries", 0)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from compaction_app.services.restoring import list_backups
+from sessions_app.backups import verify
+from sessions_app.console import RedlineCommand, printable, table
+
+HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}
+
+
+class Command(RedlineCommand):
+    help = "List a session's backups, newest first, and check each one's hash."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file, also one that is gone")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        rows = [["TAKEN", "SIZE", "MADE FOR", "HASH", "PATH"]]
+        documents = []
+        for listed in list_backups(options["path"]):
+            found = listed.file
+            checked = verify(found.path, listed.recorded)
+            documents.append(
+                {
+                    "path": str(found.path),
+                    "takenAt": found.taken_at.isoformat(),
+                    "size": found.size,
+                    "reason": listed.reason or None,
+                    "sha256": checked.sha256,
+                    "holds": checked.holds,
+                }
+            )
+            rows.append(
+                [
+                    found.taken_at.strftime("%Y-%m-%d %H:%M:%S"),
+                    str(found.size),
+                    listed.reason or "?",
+                    HOLDS[checked.holds],
+                    printable(found.path),
+                ]
+            )
+        self.show_json(documents)
+        if not documents:
+            self.say(f"{printable(options['path'])} has no backups.")
+        for line in table(rows, right=(1,)) if documents else ():
+            self.say(line)
+        return None

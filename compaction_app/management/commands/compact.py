@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from compaction_app.deletion.airlock import Restraints, ValidatedDeletion
+from compaction_app.deletion.loop import Called, Outcome
+from compaction_app.deletion.targets import Target
+from compaction_app.services.committing import Approved, Committed, Yeses, commit
+from compaction_app.services.planning import PLANNERS, Plan, own_parameters, parameters_json, prepare_plan, run_planner
+from sessions_app.console import RedlineCommand, one_line, printable, table
+from sessions_app.database import open_database
+from sessions_app.loading import load_session
+from sessions_app.sessionlog.errors import TargetNotMet
+
+TARGET_NOT_MET = TargetNotMet.exit_code
+
+
+class Command(RedlineCommand):
+    help = "Plan a compaction, show every deletion with its reason, and append it after a yes."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("--leaf", metavar="ID", help="the branch that ends here; else the file's last entry")
+        parser.add_argument("--planner", default="embedded", help=f"one of: {', '.join(PLANNERS)}")
+        parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
+        parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the last entries stay")
+        parser.add_argument("--query", help="what the planner treats as important")
+        parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
+        parser.add_argument("--yes", action="store_true", help="back up and append without asking")
+        parser.add_argument("--allow-below-target", action="store_true", help="write a plan that deletes less")
+        parser.add_argument("--live", action="store_true", help="write although the session was just written to")
+        parser.add_argument("--switch-branch", action="store_true", help="write to a branch that is not active")
+        parser.add_argument("--not-honoured", action="store_true", help="write although the agent ignores it")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        plan = prepare_plan(loaded, leaf_id=options["leaf"], own=own, planner=options["planner"])
+        for event in run_planner(plan):
+            if isinstance(event, Called):
+                self.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
+        self.progress.clear()
+        validated = self._validated(plan)
+        if not self.as_json:
+            self._show(plan, validated)
+        committed = None
+        if self._agreed(options, validated):
+            self._demand_target(options, validated)
+            committed = self._commit(plan, validated, options)
+            self.say(f"Appended {committed.entry_id} to {printable(loaded.path)}.")
+            self.say(f"The backup is {printable(committed.backup.path)}.")
+            self.say("An agent that has the session open must reload it.")
+        self.show_json(self._document(plan, validated, committed))
+        return None if committed is not None or validated.target_met else TARGET_NOT_MET
+
+    def _validated(self, plan: Plan) -> ValidatedDeletion:
+        if plan.outcome is Outcome.FAILED:
+            why = f" The last refusal: {plan.refusal.message}" if plan.refusal is not None else ""
+            raise TargetNotMet(
+                "nothing_deletable",
+                f"The planner found nothing that may be deleted in {plan.loaded.path}. Nothing was written.{why}",
+            )
+        return plan.validated
+
+    def _agreed(self, options: dict[str, Any], validated: ValidatedDeletion) -> bool:
+        if options["dry_run"]:
+            return False
+        if options["yes"]:
+            return True
+        if not self.can_ask:
+            return False
+        self._demand_target(options, validated)
+        return self.ask("Back up the session and append this compaction?")
+
+    def _demand_target(self, options: dict[str, Any], validated: ValidatedDeletion) -> None:
+        if not validated.target_met and not options["allow_below_target"]:
+            raise TargetNotMet(
+                "target_not_met",
+                f"The plan deletes {validated.stats.percent_reduction}% of the tokens, which is less than was asked for. "
+                "Nothing was written. To write it all the same, say --allow-below-target.",
+            )
+
+    def _commit(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> Committed:
+        open_database()
+        approved = Approved(
+            loaded=plan.loaded,
+            leaf_id=plan.leaf_id,
+            parameters=plan.transcript.parameters,
+            targets=validated.targets,
+            planner=plan.planner,
+            origins=plan.origins,
+            restraints=Restraints(thinking_guard=settings.REDLINE.thinking_guard),
+        )
+        yeses = Yeses(
+            live=options["live"],
+            switch_branch=options["switch_branch"],
+            not_honoured=options["not_honoured"],
+            below_target=options["allow_below_target"],
+        )
+        return commit(approved, yeses, datetime.now(UTC))
+
+    def _show(self, plan: Plan, validated: ValidatedDeletion) -> None:
+        rows = [["DELETE", "BLOCK", "ROLE", "TOKENS", "TEXT", "REASON"]]
+        rows += [self._row(plan, target) for target in validated.targets]
+        for line in table(rows, right=(3,)):
+            self.say(line)
+        stats, found = validated.stats, validated.parameters
+        self.say()
+        self.say(
+            f"{stats.objects_deleted} of {stats.objects_before} objects and "
+            f"{stats.tokens_before - stats.tokens_after} of {stats.tokens_before} tokens go "
+            f"({stats.percent_reduction}%; asked for {(1 - found.compression_ratio) * 100:g}%)."
+        )
+        self.say(
+            f"Ratio {found.compression_ratio:g} ({printable(plan.sources['compression_ratio'])}), recent "
+            f"{found.preserve_recent} ({printable(plan.sources['preserve_recent'])}), query: {one_line(found.query, 100)}"
+        )
+        self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
+        if not plan.reading.reader.honours_context_compaction:
+            self.say("That agent ignores a context_compaction: writing one needs --not-honoured.")
+        if not validated.target_met:
+            self.say("The target is not met: writing this needs --allow-below-target.")
+
+    def _row(self, plan: Plan, target: Target) -> list[str]:
+        entry = plan.transcript.entry(target.entry_id)
+        assert entry is not None  # noqa: S101  # a validated target is in its transcript
+        slot = entry.slot(target.block_index) if target.block_index is not None else None
+        return [
+            printable(target.entry_id),
+            "" if target.block_index is None else str(target.block_index),
+            printable(entry.tool_name or entry.role),
+            str(entry.tokens if slot is None else entry.blocks[slot].tokens),
+            one_line(plan.transcript.text_of(target), 50),
+            one_line(reason_of(plan, target), 100),
+        ]
+
+    def _document(self, plan: Plan, validated: ValidatedDeletion, committed: Committed | None) -> dict[str, Any]:
+        written = committed.validated if committed is not None else validated
+        return {
+            "leafId": plan.leaf_id,
+            "parameters": parameters_json(plan.transcript),
+            "deletedTargets": [target.to_json() for target in written.targets],
+            "protectedEntryIds": list(written.protected_entry_ids),
+            "stats": written.stats.to_json(),
+            "targetMet": written.target_met,
+            "entryId": committed.entry_id if committed is not None else None,
+            "backupPath": str(committed.backup.path) if committed is not None else None,
+            "reasons": [reason_of(plan, target) for target in written.targets],
+        }
+
+
+def reason_of(plan: Plan, target: Target) -> str:
+    """Why a target goes, in words."""
+    origin = plan.origins.get(target)
+    if origin is None:
+        return ""
+    return "goes with the other side of its tool call" if origin.by_repair else origin.reason

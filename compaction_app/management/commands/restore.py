@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from compaction_app.services.restoring import RestoreYeses, newer_lines, restore
+from sessions_app.backups import session_of
+from sessions_app.console import RedlineCommand, printable
+from sessions_app.files import file_state
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+
+
+class Command(RedlineCommand):
+    help = "Give a session the bytes of one of its backups. What it holds now is backed up first."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it")
+        parser.add_argument("--yes", action="store_true", help="restore without asking")
+        parser.add_argument("--drop-newer", action="store_true", help="take away what came after the backup")
+        parser.add_argument("--unverified", action="store_true", help="trust a backup that Redline did not make")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        backup: Path = options["backup"].absolute()
+        session = session_of(backup)
+        if file_state(backup) is None:
+            raise BadInput("no_such_file", f"{backup} is not there. Nothing was restored.")
+        if file_state(session) is not None:
+            for line in newer_lines(session, backup):
+                self.say(f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}")
+        if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
+            raise ConfirmationNeeded(
+                "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
+            )
+        yeses = RestoreYeses(drop_newer=options["drop_newer"], unverified=options["unverified"])
+        restored = restore(backup, yeses, datetime.now(UTC))
+        previous = str(restored.previous_backup.path) if restored.previous_backup is not None else None
+        self.say(f"Restored {printable(restored.path)}.")
+        if previous is not None:
+            self.say(f"What it held before is in {printable(previous)}.")
+        self.say("An agent that has the session open must reload it.")
+        self.show_json({"restored": str(restored.path), "sha256": restored.sha256, "previousBackup": previous})
+        return None

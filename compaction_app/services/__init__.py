@@ -1,0 +1,1 @@
+"""What commands and views do to sessions: plan, commit, restore."""

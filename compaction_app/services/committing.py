@@ -1,0 +1,274 @@
+"""The commit: under the lock, on the file as it is now, what was approved and nothing else.
+
+    lock → what was added since → the leaf still the same branch? → the airlock again → the plan still exactly
+    the approved one? → backup → one line appended by one write → recorded
+
+Each explicit yes covers one case; without it the commit is refused and says which one is missing. Every
+refusal leaves the session as it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+
+from sessions_app.backups import Backup as BackupFile
+from sessions_app.backups import back_up, delete_backup
+from sessions_app.files import LockedSession, append_line, file_state, session_lock
+from sessions_app.loading import LoadedSession, continue_loading
+from sessions_app.services.indexing import index_file, session_row
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.session import CURRENT_VERSION
+
+from ..deletion.airlock import Restraints, ValidatedDeletion, validate
+from ..deletion.errors import Refusal
+from ..deletion.loop import Origin
+from ..deletion.parameters import Parameters
+from ..deletion.targets import Target, request_of
+from ..deletion.transcript import prepare
+from ..models import Backup, Compaction
+
+PROMPT_VERSION: Final = 1
+KEEP_BACKUP_AFTER: Final = frozenset({"append_left", "append_not_tidied"})
+"""Failures after which bytes of ours are, or may be, in the session: then its backup stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yeses:
+    """The explicit yeses, each for its own case."""
+
+    live: bool = False
+    """The session was written to in the last minutes: an agent may have it open."""
+    switch_branch: bool = False
+    """The reviewed branch is not the active one, and the commit makes it so."""
+    not_honoured: bool = False
+    """The agent that reads this session ignores a context_compaction."""
+    below_target: bool = False
+    """The plan deletes less than was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """What was reviewed: the session as it was judged, the branch, the parameters, and exactly these targets."""
+
+    loaded: LoadedSession
+    leaf_id: str
+    parameters: Parameters
+    targets: Sequence[Target]
+    planner: str
+    origins: Mapping[Target, Origin]
+    restraints: Restraints = Restraints()
+    reason: str = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What was written, and where."""
+
+    entry_id: str
+    parent_id: str
+    validated: ValidatedDeletion
+    backup: BackupFile
+
+
+def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
+    """Append one `context_compaction` for what was approved.
+
+    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
+    was, unless the message says otherwise.
+    """
+    if approved.loaded.log.version < CURRENT_VERSION:
+        raise BadInput(
+            "needs_migration",
+            f"{approved.loaded.path} is a version {approved.loaded.log.version} session. Nothing was written. "
+            "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
+        )
+    path = approved.loaded.path
+    with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked:
+        present = continue_loading(approved.loaded)
+        _demand_quiet(present, yeses, now)
+        parent_id = _parent_of(approved, present, yeses)
+        _demand_reader(present, parent_id, yeses)
+        validated = _validate_again(approved, present, parent_id)
+        written = _write(locked, approved, present, parent_id, validated, now)
+    index_file(path)
+    return written
+
+
+def is_live(loaded: LoadedSession, now: datetime) -> bool:
+    """Whether someone else wrote to the session in the last minutes."""
+    written = datetime.fromtimestamp(loaded.state.mtime_ns / 1e9, UTC)
+    if now - written >= timedelta(minutes=settings.REDLINE.live_minutes):
+        return False
+    return session_row(loaded.path).own_write_ns != loaded.state.mtime_ns
+
+
+def _demand_quiet(present: LoadedSession, yeses: Yeses, now: datetime) -> None:
+    if not yeses.live and is_live(present, now):
+        raise ConfirmationNeeded(
+            "session_live",
+            f"{present.path} was written to in the last {settings.REDLINE.live_minutes:g} minutes: an agent may have "
+            "it open, and would go on from its own copy, past this compaction. Nothing was written. Close the "
+            "session in the agent, or reload it afterwards, and say --live.",
+            "--live",
+        )
+
+
+def _parent_of(approved: Approved, present: LoadedSession, yeses: Yeses) -> str:
+    """The entry to append to: the reviewed leaf, or what the same branch has grown to since."""
+    if approved.leaf_id == approved.loaded.leaf_id:
+        if not present.tree.descends(present.leaf_id, approved.leaf_id):
+            raise Conflict(
+                "other_branch",
+                f"{present.path} went on in another branch: its last entry {present.leaf_id} does not follow "
+                f"{approved.leaf_id}, which was reviewed. Nothing was written. Plan again.",
+            )
+        return present.leaf_id
+    if not yeses.switch_branch:
+        raise ConfirmationNeeded(
+            "switches_branch",
+            f"{approved.leaf_id} is not the end of the active branch of {present.path}, which is {present.leaf_id}. "
+            "Compacting there makes it the active one. Nothing was written. If that is meant, say --switch-branch.",
+            "--switch-branch",
+        )
+    return approved.leaf_id
+
+
+def _demand_reader(present: LoadedSession, leaf_id: str, yeses: Yeses) -> None:
+    reading = present.reading(present.tree.branch(leaf_id))
+    if not reading.reader.honours_context_compaction and not yeses.not_honoured:
+        raise ConfirmationNeeded(
+            "not_honoured",
+            f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
+            "context_compaction. Nothing was written. If it is wanted all the same, say --not-honoured.",
+            "--not-honoured",
+        )
+
+
+def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
+    found = approved.parameters
+    values = {
+        "compression_ratio": found.compression_ratio,
+        "preserve_recent": found.preserve_recent,
+        "query": found.query,
+    }
+    # The query is given, so no text is needed to judge the plan.
+    transcript = prepare(present.tree.branch(leaf_id), {}, values)
+    judged = (
+        validate(request_of(approved.targets), transcript, approved.restraints) if transcript is not None else None
+    )
+    if not isinstance(judged, ValidatedDeletion):
+        reason = judged.message if isinstance(judged, Refusal) else "Too little is left to compact."
+        raise Conflict(
+            "plan_refused",
+            f"{present.path} has changed so that the approved plan does not hold any more. {reason} Nothing was "
+            "written. Plan again.",
+        )
+    if set(judged.targets) != set(approved.targets):
+        more = [str(target) for target in judged.targets if target not in set(approved.targets)]
+        raise Conflict(
+            "plan_changed",
+            f"{present.path} has changed: with what was approved, {', '.join(more[:5])} would have to go as well. "
+            "Nothing was written. Plan again.",
+        )
+    return judged
+
+
+def _write(
+    locked: LockedSession,
+    approved: Approved,
+    present: LoadedSession,
+    parent_id: str,
+    validated: ValidatedDeletion,
+    now: datetime,
+) -> Committed:
+    session = session_row(locked.path)
+    copy = back_up(locked, present.fingerprint, now)
+    try:
+        backup = Backup.objects.create(
+            session=session,
+            path=str(copy.path),
+            sha256=copy.recorded_sha256 or "",
+            size=copy.size,
+            taken_at=copy.taken_at,
+            reason=Backup.COMPACT,
+        )
+        entry_id = _new_id(present)
+        line = compaction_line(entry_id, parent_id, validated, copy.path, now)
+        append_line(locked, line, present.state, _is_complete)
+    except RedlineError as failure:
+        if failure.code not in KEEP_BACKUP_AFTER:
+            Backup.objects.filter(path=str(copy.path)).delete()
+            delete_backup(copy.path)
+        raise
+    Compaction.objects.create(
+        session=session,
+        backup=backup,
+        entry_id=entry_id,
+        leaf_id=parent_id,
+        planner=approved.planner,
+        reason=approved.reason,
+        written_at=now,
+        parameters={
+            "compression_ratio": approved.parameters.compression_ratio,
+            "preserve_recent": approved.parameters.preserve_recent,
+            "query": approved.parameters.query,
+        },
+        stats=validated.stats.to_json(),
+        origins=[
+            {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
+            for target, origin in approved.origins.items()
+        ],
+    )
+    remember_own_write(locked.path)
+    return Committed(entry_id, parent_id, validated, copy)
+
+
+def remember_own_write(path: Path) -> None:
+    """Keep in mind that the last write to a session was Redline's, so that it does not count as live."""
+    state = file_state(path)
+    row = session_row(path)
+    row.own_write_ns = state.mtime_ns if state is not None else None
+    row.save(update_fields=["own_write_ns"])
+
+
+def compaction_line(
+    entry_id: str, parent_id: str, validated: ValidatedDeletion, backup: Path, now: datetime
+) -> bytes:
+    """The line that is appended, without its newline."""
+    entry: dict[str, Any] = {
+        "type": "context_compaction",
+        "id": entry_id,
+        "parentId": parent_id,
+        "timestamp": now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "promptVersion": PROMPT_VERSION,
+        "deletedTargets": [target.to_json() for target in validated.targets],
+        "protectedEntryIds": list(validated.protected_entry_ids),
+        "stats": validated.stats.to_json(),
+        "backupPath": str(backup),
+    }
+    return stringify(entry).encode("utf-8")
+
+
+def _new_id(present: LoadedSession) -> str:
+    """Eight hex digits that no entry of the session has."""
+    while (entry_id := secrets.token_hex(4)) in present.tree:
+        pass
+    return entry_id
+
+
+def _is_complete(line: bytes) -> bool:
+    try:
+        return isinstance(parse(line), dict)
+    except ValueError:
+        return False
+
+

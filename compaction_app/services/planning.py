@@ -1,0 +1,144 @@
+"""A plan for one branch: what is in force, the prepared transcript, and the run of a planner over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+
+from sessions_app.agents import model_windows, settings_files
+from sessions_app.loading import LoadedSession
+from sessions_app.sessionlog.context import model_of
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.readers import Reading
+from sessions_app.windows import window_of
+
+from ..deletion import parameters as normal
+from ..deletion.airlock import Restraints, ValidatedDeletion
+from ..deletion.embedded import EmbeddedPlanner
+from ..deletion.errors import Refusal
+from ..deletion.loop import Ended, Event, Origin, Outcome, Planner, drive
+from ..deletion.store import DeletionStore
+from ..deletion.targets import Target
+from ..deletion.tools import Workbench
+from ..deletion.transcript import Transcript, prepare
+
+PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
+DEFAULT_SOURCE: Final = "default"
+
+PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {"embedded": EmbeddedPlanner}
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Raw compaction settings that apply to a project, with where each comes from."""
+
+    values: Mapping[str, object]
+    sources: Mapping[str, str]
+
+
+def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForce:
+    """The run's own parameters first, then the project's settings file, then the user's; else the default."""
+    values: dict[str, object] = {}
+    sources: dict[str, str] = dict.fromkeys(PARAMETERS, DEFAULT_SOURCE)
+    for name in PARAMETERS:
+        if own.get(name) is not None:
+            values[name], sources[name] = own[name], "this run"
+    for found in settings_files(cwd, home):
+        section = found.values.get("compaction")
+        for name in PARAMETERS:
+            if isinstance(section, dict) and name in section and name not in values:
+                values[name], sources[name] = section[name], str(found.path)
+    return InForce(values, sources)
+
+
+def own_parameters(ratio: float | None, preserve_recent: int | None, query: str | None) -> dict[str, object]:
+    """The parameters that a user gave for one run. Raises BadInput where one is out of range."""
+    if ratio is not None and normal.compression_ratio(ratio) != ratio:
+        raise BadInput("bad_ratio", f"The ratio {ratio} is not between 0 and 1, both excluded. Nothing was planned.")
+    if preserve_recent is not None and preserve_recent < 0:
+        raise BadInput("bad_preserve_recent", f"preserve_recent is {preserve_recent}, less than 0. Nothing was planned.")
+    return {"compression_ratio": ratio, "preserve_recent": preserve_recent, "query": query}
+
+
+@dataclass(slots=True)
+class Plan:
+    """One run on one branch of a loaded session, and what came of it."""
+
+    loaded: LoadedSession
+    leaf_id: str
+    reading: Reading
+    transcript: Transcript
+    sources: Mapping[str, str]
+    planner: str
+    store: DeletionStore
+    outcome: Outcome | None = None
+    refusal: Refusal | None = None
+    origins: Mapping[Target, Origin] = field(default_factory=dict)
+
+    @property
+    def validated(self) -> ValidatedDeletion:
+        """What was chosen, judged once more as a whole."""
+        return self.store.validated()
+
+
+def prepare_plan(
+    loaded: LoadedSession,
+    *,
+    leaf_id: str | None = None,
+    own: Mapping[str, object] | None = None,
+    planner: str = "embedded",
+    home: Path | None = None,
+) -> Plan:
+    """Everything up to the planner's first call.
+
+    Raises BadInput `unknown_planner`, `unknown_entry`, `no_entries` and `nothing_to_compact`.
+    """
+    if planner not in PLANNERS:
+        raise BadInput("unknown_planner", f"There is no planner {planner}. Known are {', '.join(PLANNERS)}.")
+    leaf = leaf_id or loaded.leaf_id
+    branch = loaded.tree.branch(leaf)
+    in_force = settings_in_force(loaded.log.cwd, own or {}, home or Path.home())
+    transcript = prepare(branch, loaded.texts(branch), in_force.values)
+    if transcript is None:
+        raise BadInput(
+            "nothing_to_compact",
+            f"The branch of {leaf} in {loaded.path} has fewer than two entries that could be compacted. "
+            "Nothing was planned.",
+        )
+    restraints = Restraints(thinking_guard=settings.REDLINE.thinking_guard)
+    return Plan(
+        loaded=loaded,
+        leaf_id=leaf,
+        reading=loaded.reading(branch),
+        transcript=transcript,
+        sources=in_force.sources,
+        planner=planner,
+        store=DeletionStore(transcript, restraints),
+    )
+
+
+def run_planner(plan: Plan, home: Path | None = None) -> Iterator[Event]:
+    """Let the planner work, event by event; the plan holds the outcome afterwards."""
+    branch = plan.loaded.tree.branch(plan.leaf_id)
+    model = model_of(branch)
+    windows = model_windows(home or Path.home())
+    window = window_of(model[1], settings.REDLINE.windows, windows) if model is not None else None
+    workbench = Workbench(plan.store, window.tokens if window is not None else None)
+    for loop, event in drive(PLANNERS[plan.planner](plan.transcript), workbench):
+        if isinstance(event, Ended):
+            plan.outcome, plan.refusal, plan.origins = event.outcome, event.refusal, loop.origins
+        yield event
+
+
+def parameters_json(transcript: Transcript) -> dict[str, Any]:
+    """The parameters under the names that the settings use."""
+    found = transcript.parameters
+    return {
+        "compression_ratio": found.compression_ratio,
+        "preserve_recent": found.preserve_recent,
+        "query": found.query,
+    }

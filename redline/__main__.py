@@ -1,0 +1,5 @@
+"""`python -m redline COMMAND`."""
+
+from .main import main
+
+main()

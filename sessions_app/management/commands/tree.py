@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from sessions_app.console import RedlineCommand, one_line, printable
+from sessions_app.loading import LoadedSession, load_session
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.outline import COMPACTIONS, MARKED, Run, labels, runs
+
+
+class Command(RedlineCommand):
+    help = "Draw a session's branches, with labels, compactions and the leaf."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        leaf_id = loaded.leaf_id
+        found = list(runs(loaded.tree))
+        named = labels(loaded.tree)
+        damage = [*loaded.log.damage, *loaded.tree.damage]
+        self.show_json(
+            {
+                "leafId": leaf_id,
+                "version": loaded.log.version,
+                "entries": len(loaded.log.entries),
+                "branches": [_run_json(run) for run in found],
+                "labels": dict(named),
+                "compactions": [entry.id for entry in loaded.log.entries if entry.type in COMPACTIONS],
+                "damage": [
+                    {"kind": fault.kind.value, "line": fault.number, "offset": fault.offset, "detail": fault.detail}
+                    for fault in damage
+                ],
+            }
+        )
+        if self.as_json:
+            return None
+        self.say(f"{printable(loaded.path)}: {len(loaded.log.entries)} entries, version {loaded.log.version}")
+        for line in self._draw(loaded, found, named):
+            self.say(line)
+        for fault in damage:
+            self.say(f"damaged: line {fault.number} {printable(fault.detail)}")
+        return None
+
+    def _draw(self, loaded: LoadedSession, found: list[Run], named: Mapping[str, str]) -> Iterator[str]:
+        texts = loaded.texts([run.first for run in found] + [run.last for run in found])
+        for run in found:
+            stem = "".join("│  " if continues else "   " for continues in run.above)
+            fork = ("└─ " if run.is_last else "├─ ") if run.depth else ""
+            inner = stem + ("   " if run.is_last else "│  ") if run.depth else ""
+            yield stem + fork + _headline(run.first, texts)
+            for entry in run.entries:
+                mark = _mark(entry, named, is_leaf=entry is loaded.tree.leaf)
+                if mark:
+                    yield f"{inner}   {mark}"
+            if len(run.entries) > 1:
+                yield f"{inner}   … {len(run.entries)} entries, {run.tokens} tokens, to {_headline(run.last, texts)}"
+
+
+def _headline(entry: Entry, texts: Mapping[str, Texts]) -> str:
+    told = texts[entry.id].joined(entry.blocks) if entry.id in texts else ""
+    what = entry.tool_name or entry.role or entry.type
+    return f"{printable(entry.id)} {printable(what)} {one_line(told, 60)}".rstrip()
+
+
+def _mark(entry: Entry, named: Mapping[str, str], *, is_leaf: bool) -> str:
+    marks = []
+    if entry.id in named:
+        marks.append(f"label “{one_line(named[entry.id], 60)}”")
+    if entry.type in MARKED:
+        marks.append(printable(entry.type))
+    if is_leaf:
+        marks.append("◀ leaf")
+    return f"{printable(entry.id)} {', '.join(marks)}" if marks else ""
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    return {
+        "first": run.first.id,
+        "last": run.last.id,
+        "parent": run.first.parent_id,
+        "entries": len(run.entries),
+        "tokens": run.tokens,
+        "depth": run.depth,
+        "active": run.has_leaf,
+    }

@@ -1,0 +1,92 @@
+"""A version 1 or 2 session as version 3, line by line, changing as few bytes as can be.
+
+Fields are put in at the beginning of the object and everything after them stays as it was recorded; a copied
+line is accepted only where it parses to exactly what reading the old line gives. Damaged lines are copied as
+they are: nothing is lost by migrating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from .entries import Entry
+from .errors import BadInput
+from .jsjson import parse, stringify
+from .lines import Line
+from .session import CURRENT_VERSION, SessionParser, require_session
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_OLD_ROLE: Final = b'"role":"hookMessage"'
+_NEW_ROLE: Final = b'"role":"custom"'
+
+
+def migrate(lines: Iterable[Line], name: str) -> Iterator[bytes]:
+    """The lines of a version 3 copy, each with its newline as it was.
+
+    Raises BadInput `is_current`, and `not_a_session` at the end where nothing was one.
+    """
+    parser = SessionParser()
+    checked = False
+    for line in lines:
+        recorded = parser.read(line)
+        if parser.state.version and not checked:
+            checked = True
+            _demand_old(parser.state.version)
+        ending = b"\n" if line.complete else b""
+        if recorded is not None:
+            yield _migrate_entry(line.raw, recorded.entry, recorded.data, parser.state.version) + ending
+        elif parser.state.header is not None and _is_header(line.raw):
+            yield _splice(line.raw, {"version": CURRENT_VERSION}) + ending
+        else:
+            yield line.raw + ending
+    require_session(parser.state, name)
+
+
+def _demand_old(version: int) -> None:
+    if version >= CURRENT_VERSION:
+        raise BadInput("is_current", f"The session is at version {version} already. Nothing was written.")
+
+
+def _is_header(raw: bytes) -> bool:
+    try:
+        data = parse(raw.removeprefix(_BYTE_ORDER_MARK))
+    except ValueError:
+        return False
+    return isinstance(data, dict) and data.get("type") == "session"
+
+
+def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int) -> bytes:
+    added: dict[str, Any] = {}
+    if version == 1:
+        added = {"id": entry.id, "parentId": entry.parent_id}
+        if entry.type == "compaction":
+            added["firstKeptEntryId"] = data["firstKeptEntryId"]
+    copied = _splice(raw, added)
+    message = data.get("message")
+    if isinstance(message, dict) and message.get("role") == "hookMessage":
+        wanted = {**data, **added, "message": {**message, "role": "custom"}}
+        renamed = copied.replace(_OLD_ROLE, _NEW_ROLE, 1)
+        return renamed if _parses_to(renamed, wanted) else stringify(wanted).encode()
+    return copied
+
+
+def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
+    """The object with fields put in at its beginning, so that they win over nothing that was recorded.
+
+    A recorded field of the same name would win over ours; then the object is printed anew.
+    """
+    if not added:
+        return raw
+    body = raw.removeprefix(_BYTE_ORDER_MARK)
+    mark = raw[: len(raw) - len(body)]
+    start = body.index(b"{") + 1
+    rest = body[start:]
+    comma = b"" if rest.lstrip().startswith(b"}") else b","
+    spliced = body[:start] + stringify(added)[1:-1].encode() + comma + rest
+    wanted = {**parse(body), **added}
+    return mark + (spliced if _parses_to(spliced, wanted) else stringify(wanted).encode())
+
+
+def _parses_to(raw: bytes, wanted: object) -> bool:
+    return bool(parse(raw) == wanted)

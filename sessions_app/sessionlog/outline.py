@@ -1,0 +1,84 @@
+"""The shape of a session's tree: runs of entries between the places where something branches or is marked.
+
+A session of 50,000 entries is one long line with a few branches; what a person wants to see is where it
+forks, what is labelled, where it was compacted, and where the agent stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .entries import Entry
+from .tree import NO_PARENT, SessionTree
+
+COMPACTIONS = frozenset({"compaction", "context_compaction"})
+MARKED = COMPACTIONS | {"branch_summary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries that follow one another without a branch; `depth` counts the forks above."""
+
+    entries: tuple[Entry, ...]
+    depth: int
+    is_last: bool
+    """Whether no other branch of the same fork follows."""
+    above: tuple[bool, ...]
+    """For each fork above: whether a branch of it is still to come."""
+    has_leaf: bool
+
+    @property
+    def first(self) -> Entry:
+        return self.entries[0]
+
+    @property
+    def last(self) -> Entry:
+        return self.entries[-1]
+
+    @property
+    def tokens(self) -> int:
+        return sum(entry.tokens for entry in self.entries if entry.is_message)
+
+
+@dataclass(slots=True)
+class _Pending:
+    position: int
+    depth: int = 0
+    is_last: bool = True
+    above: tuple[bool, ...] = field(default=())
+
+
+def runs(tree: SessionTree) -> Iterator[Run]:
+    """The runs of a tree in drawing order: each fork's branches in file order, one after the other."""
+    roots = tree.children.get(NO_PARENT, [])
+    several = len(roots) > 1
+    pending = [
+        _Pending(position, depth=int(several), is_last=index == len(roots) - 1)
+        for index, position in enumerate(roots)
+    ][::-1]
+    leaf = len(tree.entries) - 1
+    while pending:
+        at = pending.pop()
+        positions = [at.position]
+        while len(following := tree.children.get(positions[-1], [])) == 1:
+            positions.append(following[0])
+        entries = tuple(tree.entries[position] for position in positions)
+        yield Run(entries, at.depth, at.is_last, at.above, has_leaf=leaf in positions)
+        above = (*at.above, not at.is_last) if at.depth else ()
+        for index, position in reversed(list(enumerate(following))):
+            pending.append(_Pending(position, at.depth + 1, index == len(following) - 1, above))
+
+
+def labels(tree: SessionTree) -> Mapping[str, str]:
+    """The label of each entry that has one; a later label replaces an earlier one, an empty one removes it."""
+    found: dict[str, str] = {}
+    for entry in tree.entries:
+        if entry.type != "label" or entry.control is None:
+            continue
+        target, text = entry.control.get("targetId"), entry.control.get("label")
+        if isinstance(target, str):
+            found.pop(target, None)
+            if isinstance(text, str) and text:
+                found[target] = text
+    return found
