@@ -23,11 +23,12 @@ from sessions_app.sessionlog.tree import SessionTree
 
 from .deletion.airlock import validate
 from .deletion.errors import Refusal
+from .deletion.objects import TranscriptEntry
 from .deletion.parameters import QUERY_LENGTH
 from .deletion.store import DeletionStore
 from .deletion.targets import Target
 from .deletion.tools import ToolCall, Workbench
-from .deletion.transcript import Transcript, TranscriptEntry, prepare
+from .deletion.transcript import Transcript, prepare
 
 ABSENT: Final = "(absent)"
 
@@ -210,7 +211,11 @@ def _first_difference(expected: object, found: object, path: str) -> tuple[str, 
             if parted is not None:
                 return parted
         return None if len(expected) == len(found) else (f"{path}.length", len(expected), len(found))
-    return None if expected == found and isinstance(expected, bool) == isinstance(found, bool) else (path, expected, found)
+    return (
+        None
+        if expected == found and isinstance(expected, bool) == isinstance(found, bool)
+        else (path, expected, found)
+    )
 
 
 def _brief(value: object) -> str:

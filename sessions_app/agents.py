@@ -40,7 +40,7 @@ def agent_of(path: Path) -> str:
 def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
     """The settings files that are there, the one that counts most first: the project's, then the user's."""
     places = []
-    if cwd and os.path.isabs(cwd) and "\0" not in cwd:
+    if Path(cwd).is_absolute() and "\0" not in cwd:
         places += [Path(cwd) / directory / "settings.json" for directory in AGENT_DIRECTORIES.values()]
     places += [home / directory / "agent" / "settings.json" for directory in AGENT_DIRECTORIES.values()]
     return [found for found in map(_read_object, places) if found is not None]
@@ -73,13 +73,17 @@ def _read_object(path: Path) -> SettingsFile | None:
         values = parse(data)
     except ValueError as fault:
         return SettingsFile(path, {}, f"it is no JSON: {fault}")
-    return SettingsFile(path, values) if isinstance(values, dict) else SettingsFile(path, {}, "it is no JSON object")
+    return (
+        SettingsFile(path, values)
+        if isinstance(values, dict)
+        else SettingsFile(path, {}, "it is no JSON object")
+    )
 
 
 def _read_small(path: Path) -> bytes:
     # Never waits: what a hostile cwd names could be a pipe or a device.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(0, "it is not a regular file")
         return file.read(SIZE_LIMIT + 1)

@@ -20,19 +20,19 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.files import (
+from .appending import LockedSession
+from .files import (
     BACKUP_SUFFIX,
     CHUNK,
     FileState,
     Fingerprint,
     GrowthKind,
-    LockedSession,
     SessionReader,
     file_state,
     opened,
@@ -43,7 +43,7 @@ from sessions_app.files import (
     sync_directory,
     write_all,
 )
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from .sessionlog.errors import BadInput, Conflict, SystemFailure
 
 _NAME = re.compile(
     r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\.compact\.bak", re.DOTALL
@@ -184,6 +184,35 @@ def delete_backup(backup: Path) -> None:
         backup.unlink()
         _record_of(backup).unlink(missing_ok=True)
         sync_directory(backup.parent)
+
+
+# Copies of another kind -------------------------------------------------------------------------------------
+
+
+def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> int:
+    """Writes a new file whole, on disk when this returns, with mode and owner of `like`; gives its bytes.
+
+    Raises BadInput `exists` where `path` is taken, and whatever making the lines raises; then there is no file.
+    """
+    with reported(path, "No copy was made."), ExitStack() as undo:
+        if os.path.lexists(path):
+            raise BadInput("exists", f"{path} is there already. No copy was made. Move it away first.")
+        draft = path.with_name(f".{path.name}.redline-copy")
+        draft.unlink(missing_ok=True)
+        size = 0
+        with _created(draft, like, undo) as fd:
+            for line in lines:
+                write_all(fd, line)
+                size += len(line)
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            raise BadInput(
+                "exists", f"{path} is there already. No copy was made. Move it away first."
+            ) from None
+    with reported(path, "The copy may not survive a power cut."):
+        sync_directory(path.parent)
+    return size
 
 
 # Backing up -------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
 
 CONFIGURATION_FAULT = "redline.E001"
 ROOT_UNREADABLE = "redline.W001"
@@ -26,7 +27,7 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.W001: a configured root is not a directory."""
     del app_configs, kwargs
     return [
-        Warning(
+        checks.Warning(
             f"The root {root.path} is not a directory.",
             hint="Take it out of the roots, or make it a directory.",
             id=ROOT_UNREADABLE,
@@ -43,5 +44,5 @@ def check_data_directory(app_configs: object, **kwargs: Any) -> Sequence[CheckMe
     directory = settings.REDLINE_DATA_DIR
     if directory.stat().st_mode & 0o077:
         hint = f"chmod 700 {directory}"
-        return [Warning(f"Other users can look into {directory}.", hint=hint, id=DATA_DIRECTORY_OPEN)]
+        return [checks.Warning(f"Other users can look into {directory}.", hint=hint, id=DATA_DIRECTORY_OPEN)]
     return []

@@ -10,12 +10,12 @@ Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and n
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import time
 import unicodedata
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TextIO
 
@@ -27,6 +27,9 @@ from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
+_DJANGO_OPTIONS: Final = frozenset(
+    {"settings", "pythonpath", "traceback", "no_color", "force_color", "verbosity", "skip_checks", "version"}
+)
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
@@ -116,7 +119,10 @@ class _Parser(CommandParser):
     """Reports wrong arguments as every other failure is reported."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput("bad_arguments", f"{message}. Nothing was done. `redline {self._command} --help` shows the arguments.")
+        raise BadInput(
+            "bad_arguments",
+            f"{message}. Nothing was done. `redline {self._command} --help` shows the arguments.",
+        )
 
     @property
     def _command(self) -> str:
@@ -211,9 +217,7 @@ class RedlineCommand(BaseCommand):
         return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _hide_django_options(parser: ArgumentParser) -> None:
-    import argparse
-
+def _hide_django_options(parser: argparse.ArgumentParser) -> None:
     for action in parser._actions:
-        if action.dest in ("settings", "pythonpath", "traceback", "no_color", "force_color", "verbosity", "skip_checks", "version"):
+        if action.dest in _DJANGO_OPTIONS:
             action.help = argparse.SUPPRESS

@@ -7,7 +7,6 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
@@ -26,7 +25,7 @@ def open_database() -> None:
     if unknown:
         raise BadInput(
             "newer_database",
-            f"The database {settings.DATABASES['default']['NAME']} was written by a newer Redline "
+            f"The database {connection.settings_dict['NAME']} was written by a newer Redline "
             f"({', '.join(unknown)}). Nothing was done with it. Use the newer Redline, or another REDLINE_DATA_DIR.",
         )
     if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
@@ -38,7 +37,7 @@ def open_database() -> None:
 
 def copy_database() -> Path:
     """A consistent copy of the SQLite database beside it, named after the time."""
-    source = Path(settings.DATABASES["default"]["NAME"])
+    source = Path(str(connection.settings_dict["NAME"]))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     copy = source.with_name(f"{source.name}.{now}.bak")
     with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(copy)) as target:

@@ -108,7 +108,7 @@ def describe_again(data: object, entry: Entry, path: Path) -> Texts:
         number=entry.number,
         offset=entry.offset,
         length=entry.length,
-        id=entry.id,
+        entry_id=entry.id,
         parent_id=entry.parent_id,
     )
     if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions_app import backups, files
+from sessions_app import appending, backups, files
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from tests.kill_target import fingerprint_of, state_of
 from tests.test_files import NOBODY, as_nobody, foreign, in_child, outcome, with_file_limit
@@ -58,7 +58,7 @@ def public_session() -> Iterator[Path]:
 
 
 def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None) -> backups.Backup:
-    with files.session_lock(data, session, 5) as locked:
+    with appending.session_lock(data, session, 5) as locked:
         return backups.back_up(locked, fingerprint or fingerprint_of(session), NOW)
 
 
@@ -69,7 +69,7 @@ def give_back(
     recorded: str | None,
     replace: Callable[[Path, Path], object] = os.replace,
 ) -> backups.Restored:
-    with files.session_lock(data, session, 5) as locked:
+    with appending.session_lock(data, session, 5) as locked:
         present = files.file_state(session)
         return backups.restore(locked, backup, recorded, present, NOW, replace=replace)
 
@@ -439,7 +439,7 @@ def test_a_session_in_another_state_than_was_shown_is_not_restored(
     if shown == "there":
         session.unlink()
     left = session.read_bytes() if session.exists() else None
-    with files.session_lock(data, session, 5) as locked:
+    with appending.session_lock(data, session, 5) as locked:
         told = outcome(lambda: backups.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
     assert told == "Conflict session_changed"
     assert (session.read_bytes() if session.exists() else None) == left
@@ -602,7 +602,7 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is
 
 def test_neither_is_done_after_the_lock_was_given_back(session: Path, data: Path) -> None:
     backup = make(data, session)
-    with files.session_lock(data, session, 0) as locked:
+    with appending.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="given back"):
         backups.back_up(locked, fingerprint_of(session), NOW)
@@ -625,9 +625,9 @@ def test_back_up_append_and_restore_give_every_byte_back(content: bytes, line: b
     with tempfile.TemporaryDirectory() as home:
         session, data = Path(home) / "a.jsonl", Path(home) / "data"
         session.write_bytes(content)
-        with files.session_lock(data, session, 5) as locked:
+        with appending.session_lock(data, session, 5) as locked:
             backup = backups.back_up(locked, fingerprint_of(session), NOW)
-            appended = files.append_line(locked, line, state_of(session), lambda _: True)
+            appended = appending.append_line(locked, line, state_of(session), lambda _: True)
             after = session.read_bytes()
             joint = b"" if not content or content.endswith(b"\n") else b"\n"
             assert after == content + joint + line + b"\n"

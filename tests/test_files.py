@@ -21,8 +21,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sessions_app import files
-from sessions_app.files import GrowthKind, RecoveryKind
+from sessions_app import appending, discovery, files
+from sessions_app.appending import RecoveryKind
+from sessions_app.files import GrowthKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
 from tests.kill_target import fingerprint_of, never_complete, state_of
 
@@ -113,9 +114,9 @@ def append(
     line: bytes = LINE,
     write: Callable[[int, bytes], int] = os.write,
     is_complete: Callable[[bytes], bool] = never_complete,
-) -> files.Appended:
-    with files.session_lock(data, session, 5) as locked:
-        return files.append_line(locked, line, state_of(session), is_complete, write=write)
+) -> appending.Appended:
+    with appending.session_lock(data, session, 5) as locked:
+        return appending.append_line(locked, line, state_of(session), is_complete, write=write)
 
 
 def records(data: Path) -> list[str]:
@@ -143,13 +144,13 @@ def test_every_session_is_listed_once_and_sorted(tmp_path: Path) -> None:
     for name in names + others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert files.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), ())
+    assert discovery.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), ())
 
 
 def test_a_directory_named_like_a_session_is_searched_and_not_listed(tmp_path: Path) -> None:
     (tmp_path / "dir.jsonl").mkdir()
     (tmp_path / "dir.jsonl" / "a.jsonl").touch()
-    assert files.discover(tmp_path).paths == (tmp_path / "dir.jsonl" / "a.jsonl",)
+    assert discovery.discover(tmp_path).paths == (tmp_path / "dir.jsonl" / "a.jsonl",)
 
 
 def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path: Path) -> N
     (root / "file.jsonl").symlink_to(outside / "secret.jsonl")
     (root / "dir").symlink_to(outside)
     (root / "up").symlink_to("..")
-    found = files.discover(root)
+    found = discovery.discover(root)
     assert found.paths == ()
     assert [path.name for path, _ in found.refused] == ["dir", "file.jsonl", "up"]
     assert all("leads out of the root" in reason for _, reason in found.refused)
@@ -173,7 +174,7 @@ def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path: Path) -> Non
     (tmp_path / "alias").symlink_to("d")
     (tmp_path / "alias.jsonl").symlink_to("d/a.jsonl")
     (tmp_path / "self.jsonl").symlink_to("self.jsonl")
-    found = files.discover(tmp_path)
+    found = discovery.discover(tmp_path)
     assert found.paths == (tmp_path / "d" / "a.jsonl",)
     assert [path.name for path, _ in found.refused] == ["alias", "alias.jsonl", "loop", "self.jsonl"]
 
@@ -188,7 +189,7 @@ def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_
     (tmp_path / "pipe.jsonl").symlink_to("fifo")
     (tmp_path / "good.jsonl").symlink_to("data.txt")
     (tmp_path / "bad.jsonl").symlink_to("a.jsonl.2026-01-05T10-00-00-123Z.compact.bak")
-    found = files.discover(tmp_path)
+    found = discovery.discover(tmp_path)
     assert found.paths == (tmp_path / "good.jsonl",)
     assert [path.name for path, _ in found.refused] == ["bad.jsonl", "gone.jsonl", "pipe.jsonl"]
 
@@ -198,12 +199,12 @@ def test_a_root_that_is_a_symlink_keeps_its_name_in_the_paths(tmp_path: Path) ->
     (tmp_path / "real" / "a.jsonl").touch()
     (tmp_path / "real" / "same.jsonl").symlink_to("a.jsonl")
     (tmp_path / "root").symlink_to("real")
-    assert files.discover(tmp_path / "root").paths == (tmp_path / "root" / "a.jsonl",)
+    assert discovery.discover(tmp_path / "root").paths == (tmp_path / "root" / "a.jsonl",)
 
 
 def test_a_fifo_named_like_a_session_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert files.discover(tmp_path) == ((), ((tmp_path / "pipe.jsonl", "is not a regular file"),))
+    assert discovery.discover(tmp_path) == ((), ((tmp_path / "pipe.jsonl", "is not a regular file"),))
 
 
 def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: Path) -> None:
@@ -211,7 +212,7 @@ def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: P
     (public_dir / "a.jsonl").touch()
 
     def look() -> None:
-        found = files.discover(public_dir)
+        found = discovery.discover(public_dir)
         assert found.paths == (public_dir / "a.jsonl",)
         assert found.refused == ((public_dir / "closed", "cannot be listed: Permission denied"),)
 
@@ -221,7 +222,7 @@ def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: P
 @pytest.mark.parametrize("name", ["gone", "file"])
 def test_a_root_that_is_no_directory_is_bad_input(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    assert outcome(lambda: files.discover(tmp_path / name)) == "BadInput no_such_root"
+    assert outcome(lambda: discovery.discover(tmp_path / name)) == "BadInput no_such_root"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
@@ -229,13 +230,13 @@ def test_no_name_leads_out_of_the_root(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "out").symlink_to(tmp_path)
-    assert outcome(lambda: files.resolve_inside(root, path)) == "BadInput outside_root"
+    assert outcome(lambda: discovery.resolve_inside(root, path)) == "BadInput outside_root"
 
 
 def test_a_name_inside_the_root_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     real = files.real_path(tmp_path)
-    assert files.resolve_inside(tmp_path, "link/a.jsonl") == real / "real" / "a.jsonl"
+    assert discovery.resolve_inside(tmp_path, "link/a.jsonl") == real / "real" / "a.jsonl"
 
 
 # Reading
@@ -500,10 +501,10 @@ def test_a_text_that_is_no_longer_there_is_a_conflict_and_never_shorter(session:
 
 def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: Path, data: Path) -> None:
     def lock() -> None:
-        with files.session_lock(data, session, 0.05):
+        with appending.session_lock(data, session, 0.05):
             pass
 
-    with files.session_lock(data, session, 0):
+    with appending.session_lock(data, session, 0):
         assert in_child(lock) == "Conflict session_locked"
         assert outcome(lock) == "Conflict session_locked"
     assert in_child(lock) == "done"
@@ -512,36 +513,39 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
 def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Path) -> None:
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
-    with files.session_lock(data, alias, 0) as locked:
+    with appending.session_lock(data, alias, 0) as locked:
         assert locked.path == files.real_path(session)
-        assert in_child(lambda: files.session_lock(data, session, 0).__enter__()) == "Conflict session_locked"
-    assert in_child(lambda: files.session_lock(data, session, 0).__enter__()) == "done"
+        assert (
+            in_child(lambda: appending.session_lock(data, session, 0).__enter__())
+            == "Conflict session_locked"
+        )
+    assert in_child(lambda: appending.session_lock(data, session, 0).__enter__()) == "done"
 
 
 def test_no_lock_is_waited_for_without_end(session: Path, data: Path) -> None:
     with pytest.raises(ValueError, match="without end"):
-        files.session_lock(data, session, -1).__enter__()
+        appending.session_lock(data, session, -1).__enter__()
 
 
 def test_sessions_do_not_wait_for_each_other(session: Path, data: Path) -> None:
     with (
-        files.session_lock(data, session, 0),
-        files.session_lock(data, session.with_name("b.jsonl"), 0) as other,
+        appending.session_lock(data, session, 0),
+        appending.session_lock(data, session.with_name("b.jsonl"), 0) as other,
     ):
         assert other.held
 
 
 def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: Path) -> None:
     before = session.read_bytes()
-    with files.session_lock(data, session, 0) as locked:
+    with appending.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="given back"):
-        files.append_line(locked, LINE, state_of(session), never_complete)
+        appending.append_line(locked, LINE, state_of(session), never_complete)
     assert session.read_bytes() == before
 
 
 def test_the_lock_is_given_back_after_an_error(session: Path, data: Path) -> None:
-    with pytest.raises(Killed), files.session_lock(data, session, 0):
+    with pytest.raises(Killed), appending.session_lock(data, session, 0):
         raise Killed
     assert in_child(lambda: append(data, session)) == "done"
 
@@ -622,8 +626,8 @@ def test_a_session_that_changed_after_it_was_judged_is_not_written_to(
     time.sleep(0.02)  # a clock tick, so that a change that keeps the size has another mtime
     attack(session)
     before = session.read_bytes()
-    with files.session_lock(data, session, 0) as locked:
-        told = outcome(lambda: files.append_line(locked, LINE, judged, never_complete))
+    with appending.session_lock(data, session, 0) as locked:
+        told = outcome(lambda: appending.append_line(locked, LINE, judged, never_complete))
     assert told == "Conflict session_changed"
     assert session.read_bytes() == before
     assert records(data) == []
@@ -652,8 +656,8 @@ def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
 def test_a_session_that_vanished_is_not_created(session: Path, data: Path) -> None:
     judged = state_of(session)
     session.unlink()
-    with files.session_lock(data, session, 0) as locked:
-        told = outcome(lambda: files.append_line(locked, LINE, judged, never_complete))
+    with appending.session_lock(data, session, 0) as locked:
+        told = outcome(lambda: appending.append_line(locked, LINE, judged, never_complete))
     assert told == "BadInput no_such_file"
     assert not session.exists()
 
@@ -793,11 +797,11 @@ def test_a_line_that_does_not_get_to_the_disk_is_cut_off_again(
     sync = files.sync
 
     def fail_once(fd: int) -> None:
-        monkeypatch.setattr(files, "sync", sync)
+        monkeypatch.setattr(appending, "sync", sync)
         raise OSError(errno.EIO, "Input/output error")
 
     def write(fd: int, payload: bytes) -> int:
-        monkeypatch.setattr(files, "sync", fail_once)
+        monkeypatch.setattr(appending, "sync", fail_once)
         return os.write(fd, payload)
 
     assert outcome(lambda: append(data, session, write=write)) == "SystemFailure write_failed"
@@ -875,8 +879,8 @@ def crash(data: Path, session: Path, write: Callable[[int, bytes], int]) -> None
     assert records(data) == [".intent"]
 
 
-def recover(data: Path, session: Path) -> files.Recovery:
-    with files.session_lock(data, session, 0) as locked:
+def recover(data: Path, session: Path) -> appending.Recovery:
+    with appending.session_lock(data, session, 0) as locked:
         assert ".intent" not in records(data)
         return locked.recovery
 
@@ -942,7 +946,7 @@ def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data
 
 
 def test_a_record_that_was_not_finished_announces_nothing(session: Path, data: Path) -> None:
-    with files.session_lock(data, session, 0) as locked:
+    with appending.session_lock(data, session, 0) as locked:
         locked.intent.with_suffix(".draft").write_bytes(b'{"pa')
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
     append(data, session)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app import backups, files
+from sessions_app import appending, backups, files
 from tests.kill_target import fingerprint_of, never_complete, state_of
 
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
@@ -79,10 +79,10 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
                 digest = hashlib.sha256(content).hexdigest()
                 assert backups.recorded_sha256(home / name) == digest, name
 
-        with files.session_lock(data_dir, session, 5) as locked:
+        with appending.session_lock(data_dir, session, 5) as locked:
             recovered[locked.recovery.kind.name] += 1
-            assert locked.recovery.kind is not files.RecoveryKind.UNRESOLVED
-            assert (locked.recovery.kind is files.RecoveryKind.CUT_OFF) == (not whole)
+            assert locked.recovery.kind is not appending.RecoveryKind.UNRESOLVED
+            assert (locked.recovery.kind is appending.RecoveryKind.CUT_OFF) == (not whole)
             assert session.read_bytes() == (left if whole else before)
             leftovers += any(name.startswith(".s.jsonl.") for name in entries(home))
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
@@ -95,8 +95,8 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
         if session.read_bytes() == after:
             session.write_bytes(before)
 
-    with files.session_lock(data_dir, session, 5) as locked:
-        files.append_line(locked, line, state_of(session), never_complete)
+    with appending.session_lock(data_dir, session, 5) as locked:
+        appending.append_line(locked, line, state_of(session), never_complete)
     assert session.read_bytes() == after
     with capsys.disabled():
         print(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from sessions_app.sessionlog.entries import describe
 
-from ..deletion.airlock import ValidatedDeletion, validate
-#from ..deletion.embedded import EmbeddedPlanner
-from ..deletion.loop import Outcome, drive
+from ..deletion.airlock import validate
+from ..deletion.embedded import EmbeddedPlanner
+from ..deletion.errors import Refusal
+from ..deletion.loop import Ended, Outcome, drive
 from ..deletion.replay import replay
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target, request_of
@@ -49,9 +51,10 @@ def validation() -> Iterator[Figure]:
     transcript = _transcript(repeated(base_branch(), 10))
     for count, bar in ((50, 2.0), (1_000, 15.0)):
         request = request_of(_deletable(transcript, count))
-        if not isinstance(validate(request, transcript), ValidatedDeletion):
-            raise ValueError("the measured request must be accepted")
-        yield Figure(f"validate_{count}", median_ms(lambda request=request: validate(request, transcript)), "ms", bar)
+        judged = validate(request, transcript)
+        if isinstance(judged, Refusal):
+            raise RuntimeError(f"the measured request must be accepted: {judged.message}")
+        yield Figure(f"validate_{count}", median_ms(partial(validate, request, transcript)), "ms", bar)
 
 
 def grep() -> Iterator[Figure]:
@@ -61,7 +64,10 @@ def grep() -> Iterator[Figure]:
     yield Figure("grep_import", median_ms(lambda: _call(small, call)), "ms", 15.0)
     large = _transcript(repeated(base_branch(), 10))
     yield Figure(
-        "grep_e", median_ms(lambda: _call(large, ToolCall("context_grep_delete", {"pattern": "e"})), 3), "ms", 400.0
+        "grep_e",
+        median_ms(lambda: _call(large, ToolCall("context_grep_delete", {"pattern": "e"})), 3),
+        "ms",
+        400.0,
     )
 
 
@@ -71,7 +77,10 @@ def _call(transcript: Transcript, call: ToolCall) -> None:
 
 def extremes() -> Iterator[Figure]:
     """One assistant with 3,000 calls; one call with 3,000 results: delete the one, grep the other."""
-    calls = [{"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}} for n in range(MANY)]
+    calls = [
+        {"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}}
+        for n in range(MANY)
+    ]
     many_calls = _transcript(
         parsed(_session([{"role": "assistant", "content": calls}, *(_result(f"c{n}") for n in range(MANY))]))
     )
@@ -102,7 +111,9 @@ def _session(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     closing = [{"role": "assistant", "content": [{"type": "text", "text": "done"}]}] * 2
     for number, message in enumerate([opening, *messages, *closing]):
         parent = f"{number:08x}" if number else None
-        recorded.append({"type": "message", "id": f"{number + 1:08x}", "parentId": parent, "message": message})
+        recorded.append(
+            {"type": "message", "id": f"{number + 1:08x}", "parentId": parent, "message": message}
+        )
     return recorded
 
 
@@ -118,7 +129,7 @@ def preparation() -> Iterator[Figure]:
                 number=entry.number,
                 offset=entry.offset,
                 length=entry.length,
-                id=entry.id,
+                entry_id=entry.id,
                 parent_id=entry.parent_id,
             )
             entries.append(described)
@@ -139,10 +150,10 @@ def planner() -> Iterator[Figure]:
         started = time.perf_counter()
         transcript = _transcript(branch, {"compression_ratio": 0.5})
         workbench = Workbench(DeletionStore(transcript))
-        loop = None
-        for loop, _ in drive(EmbeddedPlanner(transcript), workbench):
-            pass
-        missed += loop is None or loop.outcome is not Outcome.TARGET_MET
+        ended = [
+            event for _, event in drive(EmbeddedPlanner(transcript), workbench) if isinstance(event, Ended)
+        ]
+        missed += [event.outcome for event in ended] != [Outcome.TARGET_MET]
         slowest = max(slowest, time.perf_counter() - started)
     yield Figure("planner_below_50_percent", missed, f"of {len(branches)} sessions", 0)
     yield Figure("planner_slowest", round(slowest, 3), "s", 2.0)
@@ -178,7 +189,10 @@ def replay_loss() -> Iterator[Figure]:
         for keep in (0.5, 0.3):
             means = []
             for branch in branches:
-                losses = [loss.share for loss in replay(branch.entries, branch.texts, {"compression_ratio": keep}, plan)]
+                losses = [
+                    loss.share
+                    for loss in replay(branch.entries, branch.texts, {"compression_ratio": keep}, plan)
+                ]
                 if losses:
                     means.append(statistics.mean(losses))
             value = round(statistics.mean(means) * 100, 2) if means else None

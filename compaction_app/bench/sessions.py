@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +62,9 @@ def read_branch(path: Path) -> Branch:
     branch = tree.branch(tree.leaf.id)
     by_id = {one.entry.id: one for one in found}
     return Branch(
-        branch, {entry.id: by_id[entry.id].texts for entry in branch}, [by_id[entry.id].data for entry in branch]
+        branch,
+        {entry.id: by_id[entry.id].texts for entry in branch},
+        [by_id[entry.id].data for entry in branch],
     )
 
 
@@ -96,7 +99,9 @@ def repeated(branch: Branch, times: int) -> Branch:
                 number=len(entries) + 2,
                 id=f"{turn:02x}{entry.id}",
                 parent_id=parent,
-                blocks=tuple(_fresh(block, turn) for block in entry.blocks) if entry.blocks is not None else None,
+                blocks=tuple(_fresh(block, turn) for block in entry.blocks)
+                if entry.blocks is not None
+                else None,
                 result_for=f"{turn}{entry.result_for}" if entry.result_for is not None else None,
             )
             parent = fresh.id
@@ -119,15 +124,28 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
     """
     chance = random.Random(seed)  # noqa: S311  # a generator of test data
     pool = [" ".join(chance.choices(WORDS, k=2_000)) for _ in range(50)]
-    yield {"type": "session", "version": 3, "id": f"generated-{seed}", "timestamp": _time(0), "cwd": "/home/dev/work"}
+    yield {
+        "type": "session",
+        "version": 3,
+        "id": f"generated-{seed}",
+        "timestamp": _time(0),
+        "cwd": "/home/dev/work",
+    }
     parent: str | None = None
     open_call = ""
     for number in range(entries):
         entry_id = f"{number + 1:08x}"
         if number % 40 == 0:
-            message: dict[str, Any] = {"role": "user", "content": f"Now look at src/{chance.choice(WORDS)}_{number}.py"}
+            message: dict[str, Any] = {
+                "role": "user",
+                "content": f"Now look at src/{chance.choice(WORDS)}_{number}.py",
+            }
         elif open_call:
-            size = long_line if long_line and number == entries // 2 else int(2 * entry_bytes * chance.uniform(0.5, 1.3))
+            size = (
+                long_line
+                if long_line and number == entries // 2
+                else int(2 * entry_bytes * chance.uniform(0.5, 1.3))
+            )
             text = _text(chance.choice(pool), size, chance)
             message = {
                 "role": "toolResult",
@@ -140,7 +158,13 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
         else:
             open_call = f"call_{number}"
             message = _assistant(number, open_call, chance)
-        yield {"type": "message", "id": entry_id, "parentId": parent, "timestamp": _time(number), "message": message}
+        yield {
+            "type": "message",
+            "id": entry_id,
+            "parentId": parent,
+            "timestamp": _time(number),
+            "message": message,
+        }
         parent = entry_id
 
 
@@ -154,7 +178,13 @@ def _assistant(number: int, call_id: str, chance: random.Random) -> dict[str, An
         ],
         "provider": "anthropic",
         "model": "claude-sonnet-4-5",
-        "usage": {"input": 10, "output": 50, "cacheRead": number, "cacheWrite": 0, "totalTokens": 60 + number},
+        "usage": {
+            "input": 10,
+            "output": 50,
+            "cacheRead": number,
+            "cacheWrite": 0,
+            "totalTokens": 60 + number,
+        },
         "stopReason": "toolUse",
     }
 
@@ -166,7 +196,9 @@ def _text(words: str, size: int, chance: random.Random) -> str:
 
 
 def _time(number: int) -> str:
-    return f"2026-01-{1 + number // 86400 % 28:02d}T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}.000Z"
+    """One second an entry, from the first of January on."""
+    moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def write_session(path: Path, recorded: Iterator[dict[str, Any]]) -> int:

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from .airlock import Stats, percent
+from .stats import Stats, percent
 
 
 class Budget(msgspec.Struct, frozen=True):

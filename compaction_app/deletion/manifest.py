@@ -14,7 +14,8 @@ import msgspec
 
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
 
-from .transcript import Protection, Transcript
+from .objects import Protection
+from .transcript import Transcript
 
 ENTRIES: Final = 80
 PREVIEW_LENGTH: Final = 240

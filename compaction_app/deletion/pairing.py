@@ -18,19 +18,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .transcript import TranscriptEntry
-
-WHOLE: Final = -1
-
-
-class Object(NamedTuple):
-    """An entry (slot WHOLE) or one of its blocks, by position in the transcript and slot in `blocks`."""
-
-    position: int
-    slot: int = WHOLE
+from .objects import WHOLE, Object, TranscriptEntry
 
 
 class Call(NamedTuple):

@@ -17,9 +17,10 @@ import msgspec
 
 from sessions_app.sessionlog.entries import Entry, Texts
 
+from .objects import TranscriptEntry
 from .references import references
 from .targets import Target
-from .transcript import Transcript, TranscriptEntry, prepare
+from .transcript import Transcript, prepare
 
 CUTS: Final = (0.4, 0.6, 0.8)
 FUTURE_MESSAGES: Final = 40

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .airlock import NO_RESTRAINTS, Airlock, Restraints, Stats, ValidatedDeletion, measure, target_met
+from .airlock import Airlock, ValidatedDeletion
 from .errors import Refusal
-from .pairing import WHOLE, Call, Object
+from .gates import NO_RESTRAINTS, Restraints
+from .objects import WHOLE, Object
+from .pairing import Call
+from .stats import Stats, measure, target_met
 from .targets import Target, request_of
 from .transcript import Transcript
 
@@ -71,7 +74,8 @@ class DeletionStore:
         Results of one call go or stay together, and so do its blocks: one verdict serves them all.
         """
         verdicts: dict[tuple[bool, int], bool] = {}
-        kept, passed_over = [], []
+        kept: list[Object] = []
+        passed_over: list[Object] = []
         for candidate in candidates:
             key = self._shared_verdict(candidate)
             passes_over = verdicts.get(key) if key is not None else None
@@ -87,7 +91,7 @@ class DeletionStore:
         """What was chosen, judged once more from nothing but its ids."""
         validated = self.airlock.validate(request_of(self.targets))
         if isinstance(validated, Refusal):
-            raise AssertionError(f"The store holds a plan that the airlock refuses: {validated.message}")
+            raise RuntimeError(f"The store holds a plan that the airlock refuses: {validated.message}")
         return validated
 
     def _shared_verdict(self, candidate: Object) -> tuple[bool, int] | None:

@@ -25,10 +25,9 @@ from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
 
 from .budget import Budget
 from .errors import Code, Refusal
-from .pairing import Object
+from .objects import Object, TranscriptEntry
 from .patterns import Pattern, compile_pattern
 from .store import DeletionStore
-from .transcript import TranscriptEntry
 
 SEARCH_MATCHES, SEARCH_MATCHES_LIMIT = 20, 100
 CONTEXT_CHARS, CONTEXT_CHARS_LIMIT = 160, 500

@@ -9,50 +9,21 @@ where a tool needs them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
-
-import msgspec
 
 from sessions_app.sessionlog.context import keep
 from sessions_app.sessionlog.entries import Block, Entry, Texts
 from sessions_app.sessionlog.filters import effective_filters
 
 from . import parameters as normal
-from .pairing import Object, Pairs
+from .objects import Object, Protection, TranscriptEntry
+from .pairing import Pairs
 from .parameters import Parameters
 from .targets import Target
 
 MINIMUM_ENTRIES: Final = 2
-TASK_ROLES: Final = frozenset({"user", "custom", "branchSummary"})
 
 
-class Protection(StrEnum):
-    """Why an entry may not be deleted. An entry may be recent beside any of the others."""
-
-    USER = "user"
-    CUSTOM = "custom"
-    BRANCH_SUMMARY = "branch_summary"
-    ASSISTANT_ERROR = "assistant_error"
-    TOOL_ERROR = "tool_error"
-    FAILED_COMMAND = "failed_command"
-    RECENT = "recent"
-
-    @property
-    def sentence(self) -> str:
-        """The reason in words."""
-        return _SENTENCES[self]
-
-
-_SENTENCES: Final = {
-    Protection.USER: "it holds what the user said",
-    Protection.CUSTOM: "it was added by an extension as context",
-    Protection.BRANCH_SUMMARY: "it summarises a branch",
-    Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
-    Protection.TOOL_ERROR: "it holds a tool's error",
-    Protection.FAILED_COMMAND: "it holds a command that failed",
-    Protection.RECENT: "it is among the most recent entries",
-}
 _BY_ROLE: Final = {
     "user": Protection.USER,
     "custom": Protection.CUSTOM,
@@ -63,52 +34,6 @@ _BY_FAILURE: Final = {
     "toolResult": Protection.TOOL_ERROR,
     "bashExecution": Protection.FAILED_COMMAND,
 }
-
-
-class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
-    """One entry that could be deleted, with the blocks that earlier compactions have left of it."""
-
-    position: int
-    """Its place in the transcript, from 0."""
-    entry_id: str
-    entry_type: str
-    role: str
-    tokens: int
-    blocks: tuple[Block, ...]
-    """Empty where the content is no array."""
-    call_ids: tuple[str, ...]
-    result_for: str | None
-    recent: bool
-    protection: Protection | None
-    """The reason that is not recency, where there is one."""
-    bears_thinking: bool
-    tool_name: str = ""
-
-    @property
-    def is_protected(self) -> bool:
-        return self.recent or self.protection is not None
-
-    @property
-    def bears_task(self) -> bool:
-        """Whether it can tell a model what it is meant to do."""
-        return self.role in TASK_ROLES
-
-    @property
-    def reason(self) -> Protection | None:
-        """Why it is protected; recency first, as the airlock judges it."""
-        return Protection.RECENT if self.recent else self.protection
-
-    @property
-    def objects(self) -> int:
-        """What it counts in statistics: itself and its blocks."""
-        return 1 + len(self.blocks)
-
-    def slot(self, block_index: int) -> int | None:
-        """Where the block with this recorded index stands in `blocks`; None where it is not there."""
-        blocks = self.blocks
-        if block_index < len(blocks) and blocks[block_index].index == block_index:
-            return block_index
-        return next((slot for slot, block in enumerate(blocks) if block.index == block_index), None)
 
 
 class Transcript:
@@ -217,6 +142,6 @@ def _transcript_entry(
         result_for=entry.result_for,
         recent=recent,
         protection=protection,
-        bears_thinking=any([block.is_thinking for block in blocks]),
+        bears_thinking=any(block.is_thinking for block in blocks),
         tool_name=entry.tool_name,
     )

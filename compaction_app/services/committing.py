@@ -18,18 +18,19 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from sessions_app.appending import LockedSession, append_line, session_lock
 from sessions_app.backups import Backup as BackupFile
 from sessions_app.backups import back_up, delete_backup
-from sessions_app.files import LockedSession, append_line, file_state, session_lock
+from sessions_app.files import file_state
 from sessions_app.loading import LoadedSession, continue_loading
 from sessions_app.services.indexing import index_file, session_row
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
-from ..deletion.airlock import Restraints, ValidatedDeletion, validate
+from ..deletion.airlock import ValidatedDeletion, validate
 from ..deletion.errors import Refusal
+from ..deletion.gates import NO_RESTRAINTS, Restraints
 from ..deletion.loop import Origin
 from ..deletion.parameters import Parameters
 from ..deletion.targets import Target, request_of
@@ -65,7 +66,7 @@ class Approved:
     targets: Sequence[Target]
     planner: str
     origins: Mapping[Target, Origin]
-    restraints: Restraints = Restraints()
+    restraints: Restraints = NO_RESTRAINTS
     reason: str = "manual"
 
 
@@ -163,7 +164,9 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
     # The query is given, so no text is needed to judge the plan.
     transcript = prepare(present.tree.branch(leaf_id), {}, values)
     judged = (
-        validate(request_of(approved.targets), transcript, approved.restraints) if transcript is not None else None
+        validate(request_of(approved.targets), transcript, approved.restraints)
+        if transcript is not None
+        else None
     )
     if not isinstance(judged, ValidatedDeletion):
         reason = judged.message if isinstance(judged, Refusal) else "Too little is left to compact."
@@ -270,5 +273,3 @@ def _is_complete(line: bytes) -> bool:
         return isinstance(parse(line), dict)
     except ValueError:
         return False
-
-

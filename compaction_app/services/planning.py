@@ -17,9 +17,10 @@ from sessions_app.sessionlog.readers import Reading
 from sessions_app.windows import window_of
 
 from ..deletion import parameters as normal
-from ..deletion.airlock import Restraints, ValidatedDeletion
+from ..deletion.airlock import ValidatedDeletion
 from ..deletion.embedded import EmbeddedPlanner
 from ..deletion.errors import Refusal
+from ..deletion.gates import Restraints
 from ..deletion.loop import Ended, Event, Origin, Outcome, Planner, drive
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
@@ -58,9 +59,13 @@ def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForc
 def own_parameters(ratio: float | None, preserve_recent: int | None, query: str | None) -> dict[str, object]:
     """The parameters that a user gave for one run. Raises BadInput where one is out of range."""
     if ratio is not None and normal.compression_ratio(ratio) != ratio:
-        raise BadInput("bad_ratio", f"The ratio {ratio} is not between 0 and 1, both excluded. Nothing was planned.")
+        raise BadInput(
+            "bad_ratio", f"The ratio {ratio} is not between 0 and 1, both excluded. Nothing was planned."
+        )
     if preserve_recent is not None and preserve_recent < 0:
-        raise BadInput("bad_preserve_recent", f"preserve_recent is {preserve_recent}, less than 0. Nothing was planned.")
+        raise BadInput(
+            "bad_preserve_recent", f"preserve_recent is {preserve_recent}, less than 0. Nothing was planned."
+        )
     return {"compression_ratio": ratio, "preserve_recent": preserve_recent, "query": query}
 
 

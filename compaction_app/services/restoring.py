@@ -11,7 +11,8 @@ from pathlib import Path
 from django.conf import settings
 
 from sessions_app import backups as files
-from sessions_app.files import SessionReader, file_state, real_path, session_lock
+from sessions_app.appending import session_lock
+from sessions_app.files import SessionReader, file_state, real_path
 from sessions_app.services.indexing import index_file, session_row
 from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.lines import Line, split_lines

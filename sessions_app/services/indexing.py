@@ -18,7 +18,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from ..agents import agent_of
-from ..files import Discovery, Fingerprint, GrowthKind, RefusedPath, SessionReader, discover, real_path
+from ..discovery import Discovery, RefusedPath, discover
+from ..files import Fingerprint, GrowthKind, SessionReader, real_path
 from ..loading import describe_again
 from ..models import Entry as EntryRow
 from ..models import Root, Session
@@ -102,7 +103,9 @@ def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report 
     return total
 
 
-def index_file(path: Path, total: Indexed | None = None, *, rebuild: bool = False, report: Report = str) -> Session:
+def index_file(
+    path: Path, total: Indexed | None = None, *, rebuild: bool = False, report: Report = str
+) -> Session:
     """Index one file and give its row. Raises what reading it raises."""
     total = total if total is not None else Indexed()
     session = session_row(path)
@@ -139,7 +142,8 @@ def _index_directory(root: Root, directory: Path, total: Indexed, rebuild: bool,
 
 def _mark_missing(root: Root, seen: set[str]) -> None:
     gone = [
-        session.pk for session in Session.objects.filter(root=root, missing=False).only("pk", "relative_path")
+        session.pk
+        for session in Session.objects.filter(root=root, missing=False).only("pk", "relative_path")
         if session.relative_path not in seen
     ]
     for start in range(0, len(gone), BATCH):
@@ -297,7 +301,9 @@ class _Indexing:
         session.fingerprint = msgspec.to_builtins(fingerprint)
         session.state = {
             "parser": msgspec.to_builtins(parser.state),
-            "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < parser.state.next_offset]),
+            "damage": msgspec.to_builtins(
+                [fault for fault in parser.damage if fault.offset < parser.state.next_offset]
+            ),
             "tally": msgspec.to_builtins(self.tally) if self.tally is not None else None,
             "entries": self.known_count + len(self.new),
         }
@@ -306,7 +312,7 @@ class _Indexing:
 
 _INSERT: Final = (
     "INSERT INTO sessions_app_entry"
-    " (session_id, number, \"offset\", length, entry_id, parent_id, digest)"
+    ' (session_id, number, "offset", length, entry_id, parent_id, digest)'
     " VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
 
@@ -326,7 +332,7 @@ def read_entries(session: Session, path: Path, reader: SessionReader) -> Iterato
     rows = EntryRow.objects.filter(session=session).order_by("number")
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
-        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+        entry = unpack(number, offset, length, entry_id, parent_id, bytes(packed))
         if entry.type not in CONTROL_TYPES:
             yield entry
             continue

@@ -118,7 +118,9 @@ class Tally(msgspec.Struct):
 
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the sums."""
-        return entry.parent_id == self.leaf_id and entry.type not in REBUILDING_TYPES and not self.replay_bound
+        return (
+            entry.parent_id == self.leaf_id and entry.type not in REBUILDING_TYPES and not self.replay_bound
+        )
 
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""

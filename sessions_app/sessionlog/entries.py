@@ -134,7 +134,7 @@ NO_TEXTS: Final = Texts(whole="", blocks=())
 
 
 def describe(
-    data: Mapping[str, Any], *, number: int, offset: int, length: int, id: str, parent_id: str | None
+    data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
 ) -> tuple[Entry, Texts]:
     """The digest and the texts of one recorded object (at version 3, or read as such)."""
     kind = _label(data.get("type"))
@@ -142,7 +142,7 @@ def describe(
         "number": number,
         "offset": offset,
         "length": length,
-        "id": id,
+        "id": entry_id,
         "parent_id": parent_id,
         "type": kind,
         "timestamp": _label(data.get("timestamp")),

@@ -112,18 +112,20 @@ class SessionParser:
             data = parse(raw)
         except ValueError as fault:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            return self._report(kind, line, _describe_fault(raw, fault))
+            self._report(kind, line, _describe_fault(raw, fault))
+            return None
         if not isinstance(data, dict):
-            return self._report(
-                DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object"
-            )
+            self._report(DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object")
+            return None
         if data.get("type") == "session":
-            return self._read_header(data, line)
+            self._read_header(data, line)
+            return None
         return self._read_entry(data, line)
 
     def _read_header(self, data: dict[str, Any], line: Line) -> None:
         if self.state.version:
-            return self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
+            self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
+            return
         version = data.get("version")
         self.state.recognised = True
         self.state.version = version if isinstance(version, int) and version > 0 else 1
@@ -134,7 +136,7 @@ class SessionParser:
             timestamp=_shown(data.get("timestamp")),
             parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
         )
-        return None
+        return
 
     def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
         state = self.state
@@ -149,7 +151,8 @@ class SessionParser:
         else:
             recorded_id, parent = data.get("id"), data.get("parentId")
             if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
-                return self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
+                self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
+                return None
             entry_id, parent_id = recorded_id, parent if isinstance(parent, str) and parent else None
         state.previous_id = entry_id
         state.recognised = state.recognised or data.get("type") in ENTRY_TYPES
@@ -158,7 +161,7 @@ class SessionParser:
             number=line.number,
             offset=line.offset,
             length=len(line.raw),
-            id=entry_id,
+            entry_id=entry_id,
             parent_id=parent_id,
         )
         return Recorded(entry, texts, data)

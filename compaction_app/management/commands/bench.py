@@ -31,7 +31,9 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         unknown = [name for name in options["names"] if name not in BENCHMARKS]
         if unknown:
-            raise BadInput("unknown_benchmark", f"There is no benchmark {unknown[0]}. Known are {', '.join(BENCHMARKS)}.")
+            raise BadInput(
+                "unknown_benchmark", f"There is no benchmark {unknown[0]}. Known are {', '.join(BENCHMARKS)}."
+            )
         figures = []
         for name in options["names"] or BENCHMARKS:
             self.progress.show(name)

@@ -21,7 +21,9 @@ class Command(RedlineCommand):
     help = "Compare Redline with the agent's own readings and judgements, case by case."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a directory, .json, .jsonl or .jsonl.gz")
+        parser.add_argument(
+            "paths", nargs="+", type=Path, metavar="PATH", help="a directory, .json, .jsonl or .jsonl.gz"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         passed = 0
@@ -45,7 +47,11 @@ class Command(RedlineCommand):
 def read_cases(paths: Iterable[Path]) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """Name, file and content of each case. Raises BadInput `no_such_file` and `not_a_vector`."""
     for path in paths:
-        files = sorted(found for found in path.rglob("*") if found.name.endswith(SUFFIXES)) if path.is_dir() else [path]
+        files = (
+            sorted(found for found in path.rglob("*") if found.name.endswith(SUFFIXES))
+            if path.is_dir()
+            else [path]
+        )
         for file in files:
             raw = _read(file)
             one_a_line = file.name.endswith((".jsonl", ".jsonl.gz"))
@@ -78,8 +84,13 @@ def _lines(case: dict[str, Any], file: Path) -> Iterator[Line]:
         yield from case_lines(case)
         return
     # The session is named relative to a directory above the vectors.
-    near = next((above / case["session"] for above in file.resolve().parents if (above / case["session"]).is_file()), None)
+    near = next(
+        (above / case["session"] for above in file.resolve().parents if (above / case["session"]).is_file()),
+        None,
+    )
     if near is None:
-        raise BadInput("no_such_file", f"{file} refers to {case['session']}, which is not there. Nothing was checked.")
+        raise BadInput(
+            "no_such_file", f"{file} refers to {case['session']}, which is not there. Nothing was checked."
+        )
     with SessionReader(near) as reader:
         yield from split_lines(reader.chunks(0))

@@ -7,11 +7,19 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from compaction_app.deletion.airlock import Restraints, ValidatedDeletion
+from compaction_app.deletion.airlock import ValidatedDeletion
+from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.targets import Target
 from compaction_app.services.committing import Approved, Committed, Yeses, commit
-from compaction_app.services.planning import PLANNERS, Plan, own_parameters, parameters_json, prepare_plan, run_planner
+from compaction_app.services.planning import (
+    PLANNERS,
+    Plan,
+    own_parameters,
+    parameters_json,
+    prepare_plan,
+    run_planner,
+)
 from sessions_app.console import RedlineCommand, one_line, printable, table
 from sessions_app.database import open_database
 from sessions_app.loading import load_session
@@ -25,16 +33,26 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
-        parser.add_argument("--leaf", metavar="ID", help="the branch that ends here; else the file's last entry")
+        parser.add_argument(
+            "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
+        )
         parser.add_argument("--planner", default="embedded", help=f"one of: {', '.join(PLANNERS)}")
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
-        parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the last entries stay")
+        parser.add_argument(
+            "--preserve-recent", type=int, metavar="N", help="how many of the last entries stay"
+        )
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
         parser.add_argument("--yes", action="store_true", help="back up and append without asking")
-        parser.add_argument("--allow-below-target", action="store_true", help="write a plan that deletes less")
-        parser.add_argument("--live", action="store_true", help="write although the session was just written to")
-        parser.add_argument("--switch-branch", action="store_true", help="write to a branch that is not active")
+        parser.add_argument(
+            "--allow-below-target", action="store_true", help="write a plan that deletes less"
+        )
+        parser.add_argument(
+            "--live", action="store_true", help="write although the session was just written to"
+        )
+        parser.add_argument(
+            "--switch-branch", action="store_true", help="write to a branch that is not active"
+        )
         parser.add_argument("--not-honoured", action="store_true", help="write although the agent ignores it")
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -81,7 +99,7 @@ class Command(RedlineCommand):
         if not validated.target_met and not options["allow_below_target"]:
             raise TargetNotMet(
                 "target_not_met",
-                f"The plan deletes {validated.stats.percent_reduction}% of the tokens, which is less than was asked for. "
+                f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
                 "Nothing was written. To write it all the same, say --allow-below-target.",
             )
 
@@ -118,7 +136,8 @@ class Command(RedlineCommand):
         )
         self.say(
             f"Ratio {found.compression_ratio:g} ({printable(plan.sources['compression_ratio'])}), recent "
-            f"{found.preserve_recent} ({printable(plan.sources['preserve_recent'])}), query: {one_line(found.query, 100)}"
+            f"{found.preserve_recent} ({printable(plan.sources['preserve_recent'])}), "
+            f"query: {one_line(found.query, 100)}"
         )
         self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
         if not plan.reading.reader.honours_context_compaction:
@@ -139,7 +158,9 @@ class Command(RedlineCommand):
             one_line(reason_of(plan, target), 100),
         ]
 
-    def _document(self, plan: Plan, validated: ValidatedDeletion, committed: Committed | None) -> dict[str, Any]:
+    def _document(
+        self, plan: Plan, validated: ValidatedDeletion, committed: Committed | None
+    ) -> dict[str, Any]:
         written = committed.validated if committed is not None else validated
         return {
             "leafId": plan.leaf_id,

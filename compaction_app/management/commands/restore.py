@@ -18,10 +18,14 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it")
+        parser.add_argument(
+            "backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it"
+        )
         parser.add_argument("--yes", action="store_true", help="restore without asking")
         parser.add_argument("--drop-newer", action="store_true", help="take away what came after the backup")
-        parser.add_argument("--unverified", action="store_true", help="trust a backup that Redline did not make")
+        parser.add_argument(
+            "--unverified", action="store_true", help="trust a backup that Redline did not make"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         backup: Path = options["backup"].absolute()
@@ -30,7 +34,9 @@ class Command(RedlineCommand):
             raise BadInput("no_such_file", f"{backup} is not there. Nothing was restored.")
         if file_state(session) is not None:
             for line in newer_lines(session, backup):
-                self.say(f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}")
+                self.say(
+                    f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}"
+                )
         if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded(
                 "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
@@ -42,5 +48,7 @@ class Command(RedlineCommand):
         if previous is not None:
             self.say(f"What it held before is in {printable(previous)}.")
         self.say("An agent that has the session open must reload it.")
-        self.show_json({"restored": str(restored.path), "sha256": restored.sha256, "previousBackup": previous})
+        self.show_json(
+            {"restored": str(restored.path), "sha256": restored.sha256, "previousBackup": previous}
+        )
         return None

@@ -15,7 +15,9 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
-        parser.add_argument("--leaf", metavar="ID", help="the branch that ends here; else the file's last entry")
+        parser.add_argument(
+            "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
+        )
         parser.add_argument("--reader", default="", help="atomic-0.8 or pi; else chosen by place and content")
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -35,7 +37,9 @@ class Command(RedlineCommand):
         )
         if not self.as_json:
             texts = loaded.texts([message.entry for message in context.messages])
-            self.say(f"Branch of {leaf_id}, read as {reading.reader.name} because {printable(reading.reason)}.")
+            self.say(
+                f"Branch of {leaf_id}, read as {reading.reader.name} because {printable(reading.reason)}."
+            )
             rows = [
                 [
                     printable(message.entry.id),

@@ -5,8 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from sessions_app.backups import create_beside
 from sessions_app.console import RedlineCommand, printable
-from sessions_app.files import SessionReader, create_beside
+from sessions_app.files import SessionReader
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.migration import migrate
 

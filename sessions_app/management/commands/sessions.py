@@ -15,6 +15,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def run(self, options: dict[str, Any]) -> int | None:
+        del options
         summaries = list_sessions()
         self.show_json([summary.to_json() for summary in summaries])
         if not summaries:

@@ -33,7 +33,12 @@ class Command(RedlineCommand):
                 "labels": dict(named),
                 "compactions": [entry.id for entry in loaded.log.entries if entry.type in COMPACTIONS],
                 "damage": [
-                    {"kind": fault.kind.value, "line": fault.number, "offset": fault.offset, "detail": fault.detail}
+                    {
+                        "kind": fault.kind.value,
+                        "line": fault.number,
+                        "offset": fault.offset,
+                        "detail": fault.detail,
+                    }
                     for fault in damage
                 ],
             }
