@@ -48,7 +48,7 @@ def large() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         directory = Path(name)
         path, data = directory / "large.jsonl", directory / "data"
-        mean = LARGE_BYTES // LARGE_ENTRIES - 250
+        mean = LARGE_BYTES // LARGE_ENTRIES
         size = write_session(path, generate(entries=LARGE_ENTRIES, entry_bytes=mean, seed=2))
         yield Figure("large_file_megabytes", round(size / MEGABYTE, 1), "MB", None)
         # The database is made before, as it is in use.
@@ -89,7 +89,7 @@ def huge() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         directory = Path(name)
         path = directory / "huge.jsonl"
-        mean = HUGE_BYTES // HUGE_ENTRIES - 260
+        mean = HUGE_BYTES // HUGE_ENTRIES
         made = generate(entries=HUGE_ENTRIES, entry_bytes=mean, seed=3, long_line=HUGE_LINE)
         size = write_session(path, made)
         yield Figure("huge_file_megabytes", round(size / MEGABYTE, 1), "MB", None)

@@ -19,6 +19,8 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
 
+ENVELOPE: Final = 300
+"""Bytes of a generated line that are not a result's text, about, on average."""
 WORDS: Final = (
     "import parser session module config buffer stream handler render token cache index retry export "
     "worker schema layout route patch commit branch merge assert failure passed"
@@ -144,7 +146,7 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
             size = (
                 long_line
                 if long_line and number == entries // 2
-                else int(2 * entry_bytes * chance.uniform(0.5, 1.3))
+                else int(2 * (entry_bytes - ENVELOPE) * chance.uniform(0.7, 1.3))
             )
             text = _text(chance.choice(pool), size, chance)
             message = {

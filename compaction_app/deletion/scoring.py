@@ -31,10 +31,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from .objects import Object, Protection, TranscriptEntry
+from .objects import TASK_ROLES, Object, Protection, TranscriptEntry
 from .pairing import Call
 from .references import references
-from .transcript import TASK_ROLES, Transcript
+from .transcript import Transcript
 
 WRITTEN: Final = 1.0
 SEEN: Final = 0.1

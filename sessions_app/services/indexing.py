@@ -19,7 +19,7 @@ from django.db import connection, transaction
 
 from ..agents import agent_of
 from ..discovery import Discovery, RefusedPath, discover
-from ..files import Fingerprint, GrowthKind, SessionReader, real_path
+from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path
 from ..loading import describe_again
 from ..models import Entry as EntryRow
 from ..models import Root, Session
@@ -30,14 +30,20 @@ from ..sessionlog.jsjson import parse, well_formed
 from ..sessionlog.lines import split_lines
 from ..sessionlog.packing import SCHEMA, pack, unpack
 from ..sessionlog.readers import choose_reader
-from ..sessionlog.session import TITLE_LENGTH, Damage, Recorded, SessionParser, State, require_session
+from ..sessionlog.session import (
+    TITLE_LENGTH,
+    Damage,
+    Recorded,
+    SessionParser,
+    State,
+    as_version_3,
+    require_session,
+)
 from ..sessionlog.tree import SessionTree
 
 BATCH: Final = 1_000
 """Rows written in one transaction."""
 DAMAGE_SHOWN: Final = 200
-SEGMENTS_KEPT: Final = 1_000
-"""Pieces a fingerprint may have before the file is read anew from its start."""
 
 Report = Callable[[str], object]
 
@@ -167,7 +173,11 @@ def _index_session(session: Session, path: Path, total: Indexed, rebuild: bool, 
 
 
 class _Indexing:
-    """One reading of one file: from where the last one ended, or from the start."""
+    """One reading of one file: from where the last one ended, or from the start.
+
+    As long as each entry just follows the one before it, the context is summed up on the way and no entry is
+    held in memory. Where one does not, the sums are taken from the index once all entries are in it.
+    """
 
     def __init__(self, session: Session, path: Path, reader: SessionReader, rebuild: bool) -> None:
         self.session = session
@@ -179,16 +189,18 @@ class _Indexing:
             state=msgspec.convert(kept["parser"], State) if kept else State(),
             damage=msgspec.convert(kept["damage"], list[Damage]) if kept else [],
         )
-        self.tally = msgspec.convert(kept["tally"], Tally) if kept and kept["tally"] else None
-        self.known_count: int = kept["entries"] if kept else 0
-        self.new: list[Entry] = []
+        self.tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
+        self.complete: int = kept["entries"] if kept else 0
+        """Entries on lines that end with a newline."""
+        self.count = self.complete
+        self.seen: set[str] = set()
 
     def _known(self) -> Fingerprint | None:
         session = self.session
         if session.schema != SCHEMA or session.fingerprint is None or session.state is None:
             return None
         fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-        if len(fingerprint.segments) >= SEGMENTS_KEPT:
+        if len(fingerprint.segments) >= MAX_SEGMENTS:
             return None
         growth = self.reader.growth(fingerprint)
         return None if growth.kind is GrowthKind.REWRITTEN else fingerprint
@@ -201,28 +213,26 @@ class _Indexing:
         if self.previous is None:
             # Until the first batch is in, the index claims nothing about this file.
             Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
-            session.first_user_message = session.name = ""
+            session.first_user_message = session.name = session.provider = session.model = ""
+            session.context_tokens = None
         self._remove_rows(state.next_number)
         start = state.next_offset
-        lines = split_lines(self.reader.chunks(start), offset=start, number=state.next_number)
-        torn: Entry | None = None
         rows = []
-        for line in lines:
+        for line in split_lines(self.reader.chunks(start), offset=start, number=state.next_number):
             recorded = self.parser.read(line)
             if recorded is None:
                 continue
             rows.append(self._row(recorded))
-            if line.complete:
-                self.new.append(recorded.entry)
-            else:
-                torn = recorded.entry
+            self._carry(recorded.entry)
+            self.complete += line.complete
             if len(rows) >= BATCH:
                 self._write(rows)
                 report(f"{self.path.name}: {line.offset >> 20} MB")
         self._write(rows)
         require_session(state, str(self.path))
         fingerprint = self.reader.fingerprint(state.next_offset, self.previous)
-        self._summarise(torn)
+        if self.tally is None and self.count:
+            self._recount()
         self._settle(fingerprint)
 
     def _row(self, recorded: Recorded) -> tuple[Any, ...]:
@@ -242,52 +252,69 @@ class _Indexing:
             pack(entry),
         )
 
+    def _carry(self, entry: Entry) -> None:
+        """Count an entry that just follows the one before it; else give the sums up."""
+        self.count += 1
+        if self.tally is None:
+            return
+        if not self.tally.carries(entry) or entry.id in self.seen:
+            self.tally = None
+            self.seen.clear()
+            return
+        self.seen.add(entry.id)
+        self.tally.add(entry)
+        if entry.model is not None:
+            self.session.provider, self.session.model = entry.model
+
     def _write(self, rows: list[tuple[Any, ...]]) -> None:
-        if rows:
-            require_session(self.parser.state, str(self.path))
-            with transaction.atomic(), connection.cursor() as cursor:
-                cursor.executemany(_INSERT, rows)
-            rows.clear()
+        if not rows:
+            return
+        require_session(self.parser.state, str(self.path))
+        if self.previous is not None and self.tally is not None:
+            # An id that is in the index already makes another tree.
+            ids = [entry_id for _, _, _, _, entry_id, _, _ in rows]
+            if EntryRow.objects.filter(session=self.session, entry_id__in=ids).exists():
+                self.tally = None
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.executemany(_INSERT, rows)
+        rows.clear()
 
     def _remove_rows(self, number: int) -> None:
         rows = EntryRow.objects.filter(session=self.session, number__gte=number)
         while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
             rows.filter(number__gte=numbers[-1]).delete()
 
-    def _summarise(self, torn: Entry | None) -> None:
-        """Name, leaf and context of the session as it is now. A last line without newline counts as well."""
-        session, tally = self.session, self.tally
-        added = self.new if torn is None else [*self.new, torn]
-        session.entry_count = self.known_count + len(added)
-        if tally is None or not all(map(_carry(tally), added)):
-            tally = self._recount(added)
-        elif (model := model_of(added)) is not None:
-            session.provider, session.model = model
-        # What a torn line adds is not carried on: it is read again, and may then be another.
-        self.tally = tally if torn is None else None
-        if tally is not None:
-            session.leaf_id = tally.leaf_id
-            session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
-
-    def _recount(self, added: list[Entry]) -> Tally | None:
-        """The sums of the leaf's branch from all entries; older ones are read from the index."""
+    def _recount(self) -> None:
+        """The sums of the leaf's branch, from all entries in the index."""
         session = self.session
-        entries = list(read_entries(session, self.path, self.reader)) if self.known_count else added
-        if not entries:
-            return None
-        tree = SessionTree(entries)
+        tree = SessionTree(list(read_entries(session, self.path, self.reader, self.parser.state.version)))
         branch = tree.branch(tree.leaf.id)
-        chosen = session.reader or session.root.reader
-        reading = choose_reader(branch, chosen=chosen, agent=session.root.agent or agent_of(self.path))
-        self.parser.damage.extend(fault for fault in tree.damage if fault not in self.parser.damage)
+        reading = choose_reader(branch, chosen=self._chosen_reader, agent=self._agent)
+        known = set(self.parser.damage)
+        self.parser.damage.extend(fault for fault in tree.damage if fault not in known)
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
-        return Tally.of(reading.reader.rebuild(branch), tree.leaf.id)
+        self.tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id)
+
+    @property
+    def _chosen_reader(self) -> str:
+        return self.session.reader or self.session.root.reader
+
+    @property
+    def _agent(self) -> str:
+        return self.session.root.agent or agent_of(self.path)
 
     def _settle(self, fingerprint: Fingerprint) -> None:
         session, parser = self.session, self.parser
         header = parser.state.header
         found = self.reader.stat()
+        tally = self.tally
+        if tally is not None and tally.leaf_id is not None:
+            session.leaf_id = tally.leaf_id
+            session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
+        if not session.read_as:
+            session.read_as = choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader.name
+        session.entry_count = self.count
         session.header_id = header.id if header is not None else ""
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
@@ -299,13 +326,13 @@ class _Indexing:
         session.damage = msgspec.to_builtins(parser.damage[:DAMAGE_SHOWN])
         session.schema = SCHEMA
         session.fingerprint = msgspec.to_builtins(fingerprint)
+        end = parser.state.next_offset
         session.state = {
             "parser": msgspec.to_builtins(parser.state),
-            "damage": msgspec.to_builtins(
-                [fault for fault in parser.damage if fault.offset < parser.state.next_offset]
-            ),
-            "tally": msgspec.to_builtins(self.tally) if self.tally is not None else None,
-            "entries": self.known_count + len(self.new),
+            "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
+            # What a line without newline adds is not carried on: it is read again, and may then be another.
+            "tally": msgspec.to_builtins(tally) if self.complete == self.count else None,
+            "entries": self.complete,
         }
         session.save()
 
@@ -317,17 +344,7 @@ _INSERT: Final = (
 )
 
 
-def _carry(tally: Tally) -> Callable[[Entry], bool]:
-    def carry(entry: Entry) -> bool:
-        if not tally.carries(entry):
-            return False
-        tally.add(entry)
-        return True
-
-    return carry
-
-
-def read_entries(session: Session, path: Path, reader: SessionReader) -> Iterator[Entry]:
+def read_entries(session: Session, path: Path, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; what steers a branch is read from the file again."""
     rows = EntryRow.objects.filter(session=session).order_by("number")
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
@@ -338,7 +355,7 @@ def read_entries(session: Session, path: Path, reader: SessionReader) -> Iterato
             continue
         data = parse(reader.read_at(offset, length))
         describe_again(data, entry, path)
-        yield msgspec.structs.replace(entry, control=data)
+        yield msgspec.structs.replace(entry, control=as_version_3(data, version))
 
 
 def title_of(text: str) -> str:

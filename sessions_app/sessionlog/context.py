@@ -91,15 +91,16 @@ class ActiveContext:
 class Tally(msgspec.Struct):
     """The sums of a context, carried on while plain entries are appended, so that nothing is read again."""
 
-    leaf_id: str
-    estimate: int
-    reported: int | None
+    leaf_id: str | None = None
+    """The entry that was counted last; None before the first."""
+    estimate: int = 0
+    reported: int | None = None
     """What the last valid assistant reported."""
-    trailing: int
+    trailing: int = 0
     """The estimate of what came after it; of everything, where none reported."""
-    void: bool
+    void: bool = False
     """Whether the report is older than the newest compaction."""
-    replay_bound: bool
+    replay_bound: bool = False
     """Whether a later assistant can bring deleted results back (see `filters`): then it is counted anew."""
 
     @classmethod

@@ -12,7 +12,9 @@ Whatever a field holds that it should not hold, an entry is still made: sessions
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -145,7 +147,7 @@ def describe(
         "id": entry_id,
         "parent_id": parent_id,
         "type": kind,
-        "timestamp": _label(data.get("timestamp")),
+        "timestamp": well_formed(_text(data.get("timestamp"))),
         "control": dict(data) if kind in CONTROL_TYPES else None,
     }
     if kind == "message":
@@ -271,14 +273,19 @@ def _text(value: object) -> str:
 
 
 def _label(value: object) -> str:
-    """A name that Redline keeps: text that can be stored anywhere, or empty."""
-    return well_formed(value) if isinstance(value, str) else ""
+    """A name that Redline keeps: text that can be stored anywhere, or empty. Names recur, so each is kept once."""
+    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
 
 
 def _model(provider: object, model_id: object) -> tuple[str, str] | None:
     if isinstance(provider, str) and isinstance(model_id, str):
-        return well_formed(provider), well_formed(model_id)
+        return _model_pair(well_formed(provider), well_formed(model_id))
     return None
+
+
+@lru_cache(maxsize=256)
+def _model_pair(provider: str, model_id: str) -> tuple[str, str]:
+    return provider, model_id
 
 
 def _usage(usage: object) -> int | None:

@@ -146,14 +146,16 @@ class SessionParser:
             self._report(DamageKind.NO_HEADER, line, "the session has no header line")
         if state.version == 1:
             entry_id, parent_id = version_1_id(line.number), state.previous_id
-            if data.get("type") == "compaction":
-                data = {**data, "firstKeptEntryId": _first_kept_id(data)}
+            data = as_version_3(data, state.version)
         else:
             recorded_id, parent = data.get("id"), data.get("parentId")
             if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
                 self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
                 return None
             entry_id, parent_id = recorded_id, parent if isinstance(parent, str) and parent else None
+            if parent_id == state.previous_id:
+                # One object for the id and its mention: a session of 366,000 lines is held in memory.
+                parent_id = state.previous_id
         state.previous_id = entry_id
         state.recognised = state.recognised or data.get("type") in ENTRY_TYPES
         entry, texts = describe(
@@ -205,6 +207,13 @@ def require_session(state: State, name: str) -> None:
 def version_1_id(number: int) -> str:
     """The id given to an entry of a version 1 file: the index of its line, the header's being 0."""
     return f"{number - 1:08x}"
+
+
+def as_version_3(data: dict[str, Any], version: int) -> dict[str, Any]:
+    """A recorded object with the fields that version 3 has in place of older ones. The object is not changed."""
+    if version == 1 and data.get("type") == "compaction":
+        return {**data, "firstKeptEntryId": _first_kept_id(data)}
+    return data
 
 
 def _first_kept_id(data: dict[str, Any]) -> str:

@@ -1,0 +1,125 @@
+"""Sessions for tests: small ones built by hand, real ones from the corpus, generated ones in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from compaction_app.deletion.transcript import Transcript, prepare
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import SessionLog, SessionParser, read_session
+from sessions_app.sessionlog.tree import SessionTree
+
+PROJECT = Path(__file__).resolve().parent.parent
+HEADER: dict[str, Any] = {
+    "type": "session",
+    "version": 3,
+    "id": "00000000-0000-7000-8000-000000000001",
+    "timestamp": "2026-01-05T10:00:00.000Z",
+    "cwd": "/home/dev/project",
+}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(*blocks: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks), "stopReason": "stop", **fields}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def thinking(words: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": words, "thinkingSignature": "sig"}
+
+
+def call(call_id: str, name: str = "read", **arguments: Any) -> dict[str, Any]:
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
+
+
+def result(call_id: str, words: str = "done", *, error: bool = False, name: str = "read") -> dict[str, Any]:
+    return {
+        "role": "toolResult",
+        "toolCallId": call_id,
+        "toolName": name,
+        "content": [text(words)],
+        "isError": error,
+    }
+
+
+def bash(command: str, output: str, exit_code: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"role": "bashExecution", "command": command, "output": output, "exitCode": exit_code, **fields}
+
+
+def message(entry_id: str, parent: str | None, recorded: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "t", "message": recorded}
+
+
+def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Header and entries with ids e1, e2, … in one branch. What has a `type` is an entry, else a message."""
+    recorded = [HEADER]
+    parent: str | None = None
+    for number, one in enumerate(messages, 1):
+        entry_id = f"e{number}"
+        if "type" in one:
+            recorded.append({"id": entry_id, "parentId": parent, "timestamp": "t", **one})
+        else:
+            recorded.append(message(entry_id, parent, one))
+        parent = entry_id
+    return recorded
+
+
+def raw(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
+    """The bytes of a session file; what is bytes already goes in as it is."""
+    lines = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded)
+    return b"".join(line + b"\n" for line in lines)
+
+
+def read(recorded: Iterable[dict[str, Any] | bytes]) -> SessionLog:
+    return read_session(split_lines([raw(recorded)]), "the session")
+
+
+def branch_of(recorded: Iterable[dict[str, Any] | bytes], leaf: str | None = None) -> list[Entry]:
+    tree = SessionTree(read(recorded).entries)
+    return tree.branch(leaf or tree.leaf.id)
+
+
+def with_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry], dict[str, Texts]]:
+    """A branch of a session file's bytes, and the texts of all its entries."""
+    parser = SessionParser()
+    found = [one for one in map(parser.read, split_lines([data])) if one is not None]
+    tree = SessionTree([one.entry for one in found])
+    return tree.branch(leaf or tree.leaf.id), {one.entry.id: one.texts for one in found}
+
+
+def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:
+    """The transcript of `chain(*messages)`; nothing is recent unless `preserve_recent` says so."""
+    branch, texts = with_texts(raw(chain(*messages)))
+    transcript = prepare(branch, texts, {"preserve_recent": 0, **settings})
+    assert transcript is not None
+    return transcript
+
+
+def corpus() -> Path | None:
+    """Where real sessions lie, if they are there: `$REDLINE_CORPUS`, else `../shared/sessions`."""
+    directory = Path(os.environ.get("REDLINE_CORPUS", PROJECT.parent / "shared" / "sessions"))
+    return directory if directory.is_dir() else None
+
+
+def some_sessions(directory: Path) -> list[Path]:
+    """Every session of the corpus; without one, a generated session that is written to `directory`."""
+    found = corpus()
+    if found is not None:
+        return sorted(found.glob("pi*/*.jsonl"))
+    from compaction_app.bench.sessions import generate, write_session
+
+    path = directory / "generated.jsonl"
+    write_session(path, generate(entries=400, entry_bytes=900, seed=7))
+    return [path]
