@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from .agents import agent_of
 from .files import FileState, Fingerprint, GrowthKind, SessionReader
 from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
 from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
 from .sessionlog.lines import split_lines
-from .sessionlog.readers import Reading, choose_reader
 from .sessionlog.session import SessionLog, SessionParser, read_session
 from .sessionlog.tree import SessionTree
 
@@ -37,10 +35,6 @@ class LoadedSession:
     def leaf_id(self) -> str:
         """The id of the last entry, from which the agent continues. Raises BadInput `no_entries`."""
         return self.tree.leaf.id
-
-    def reading(self, branch: Sequence[Entry], chosen: str = "", agent: str | None = None) -> Reading:
-        """How a branch is read, and why."""
-        return choose_reader(branch, chosen=chosen, agent=agent_of(self.path) if agent is None else agent)
 
     def texts(self, branch: Iterable[Entry]) -> dict[str, Texts]:
         """The texts of a branch's messages, read from the file by offset.

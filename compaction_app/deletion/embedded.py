@@ -59,6 +59,8 @@ class EmbeddedPlanner:
         self._in_blocks: set[int] = set()
         """Positions of entries that may not go as a whole: their blocks are asked for one by one."""
         self._batch_units = BATCH_UNITS
+        self._limit = BATCH_UNITS
+        """Units that the next batch may hold: less than usual after a refusal that named none of them."""
         self._to_go = 0
         self._tokens = 0
 
@@ -75,7 +77,7 @@ class EmbeddedPlanner:
             self._choose(self._worth)
         if not self._chosen:
             return Turn()
-        self._asked, self._chosen = self._chosen[: self._batch_units], self._chosen[self._batch_units :]
+        self._asked, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
         reasons = self._request(self._worth)
         return Turn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
 
@@ -86,8 +88,11 @@ class EmbeddedPlanner:
             if result.name == "context_compaction_budget":
                 self._tokens = int(result.details["tokensBefore"])
                 self._to_go = int(result.details["tokensToDeleteForTarget"])
-            elif result.name == "context_delete" and result.refusal is not None:
-                self._learn(result.refusal, worth)
+            elif result.name == "context_delete":
+                if result.refusal is not None:
+                    self._learn(result.refusal, worth)
+                else:
+                    self._limit = min(self._batch_units, 2 * self._limit)
         self._asked = []
 
     def _learn(self, refusal: Refusal, worth: Worth) -> None:
@@ -108,7 +113,7 @@ class EmbeddedPlanner:
         elif len(self._asked) == 1:
             self._give_up(self._asked, worth)
         else:
-            self._batch_units = max(1, len(self._asked) // 2)
+            self._limit = len(self._asked) // 2
 
     def _named_by(self, target: Target | None, worth: Worth) -> list[int] | None:
         """The unit of the batch that a refusal is about, if any; None where asking by blocks may do."""
@@ -190,7 +195,7 @@ class EmbeddedPlanner:
                 self._chosen.remove(index)
                 del self._out[index]
                 worth.put_back(index)
-        self._batch_units = max(BATCH_UNITS, -(-len(self._chosen) // BATCHES))
+        self._batch_units = self._limit = max(BATCH_UNITS, -(-len(self._chosen) // BATCHES))
 
     def _take(self, index: int, worth: Worth) -> int:
         worth.take_out(index)
@@ -257,7 +262,7 @@ def _search(word: str) -> PlannedCall:
 
 
 def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
-    """Entries that the searches found; the fewer a word finds, the more it tells. A word found all over tells nothing."""
+    """Entries that the searches found: the fewer a word finds, the more it tells; one found all over, nothing."""
     found: dict[str, float] = {}
     for result in results:
         if result.name != "context_search_transcript" or result.details.get("truncated"):
@@ -281,10 +286,10 @@ def _what(unit: Unit) -> str:
 
 def _standing(index: int, worth: Worth) -> str:
     standing = worth.standing(index)
-    if not standing.count:
+    if not standing.names:
         return "it holds no names that later work could need"
     if not standing.mentioned_later:
         return "nothing later mentions a name in it"
     if not standing.only_here:
         return "every name in it occurs elsewhere too"
-    return f"{standing.only_here} of the {standing.count} names in it occur only there"
+    return f"{standing.only_here} of the {standing.names} names in it occur only there"

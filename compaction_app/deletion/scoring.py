@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -92,7 +92,7 @@ class Unit:
 class Standing(NamedTuple):
     """How a unit's references stand in the whole transcript."""
 
-    count: int
+    names: int
     only_here: int
     mentioned_later: int
 
@@ -104,8 +104,8 @@ class Worth:
         """`found` says for entries that a query's words found how telling those were (1: found nowhere else)."""
         self._transcript = transcript
         self.units: list[Unit] = []
-        self.repeats: dict[int, list[int]] = {}
-        """Units by the hash of their output, where several are the same."""
+        self._last_output: dict[int, int] = {}
+        """The last unit with an output of this hash."""
         self._need = array("d")
         self._copies = array("I")
         self._occurrences = array("I")
@@ -129,7 +129,7 @@ class Worth:
         """Whether something later shows the same, or it shows nothing: of units at one price these go first."""
         unit = self.units[index]
         empty = unit.kind == "output" and unit.output is None
-        return empty or unit.later is not None or self.repeated_by(index, frozenset()) is not None
+        return empty or unit.later is not None or self.repeated_by(index, ()) is not None
 
     def take_out(self, index: int) -> None:
         for number in self.units[index].references:
@@ -139,13 +139,13 @@ class Worth:
         for number in self.units[index].references:
             self._copies[number] += 1
 
-    def repeated_by(self, index: int, out: Iterable[int]) -> int | None:
-        """The last other unit with the same output that is not out."""
+    def repeated_by(self, index: int, out: Container[int]) -> int | None:
+        """The last unit with the same output, where that is a later one and not out."""
         unit = self.units[index]
         if unit.kind != "output" or unit.output is None:
             return None
-        same = self.repeats.get(unit.output, ())
-        return next((other for other in reversed(same) if other != index and other not in out), None)
+        last = self._last_output[unit.output]
+        return None if last == index or last in out else last
 
     def standing(self, index: int) -> Standing:
         unit = self.units[index]
@@ -191,13 +191,13 @@ class Worth:
         unit.bonus += ASKED * max(found.get(entry_id, 0.0) for entry_id in entries)
 
     def _compare(self) -> None:
-        """Note which units are superseded, and which repeat each other."""
+        """Note which units are superseded, and which were the last to show an output."""
         last: dict[str, int] = {}
         last_whole: dict[str, int] = {}
         for index in reversed(range(len(self.units))):
             unit = self.units[index]
             if unit.output is not None and unit.kind == "output":
-                self.repeats.setdefault(unit.output, []).insert(0, index)
+                self._last_output.setdefault(unit.output, index)
             if unit.touch is None:
                 continue
             kind, path = unit.touch

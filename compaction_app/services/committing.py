@@ -16,15 +16,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from django.conf import settings
+from django.db import DatabaseError
 
 from sessions_app.appending import LockedSession, append_line, session_lock
 from sessions_app.backups import Backup as BackupFile
 from sessions_app.backups import back_up, delete_backup
 from sessions_app.files import file_state
 from sessions_app.loading import LoadedSession, continue_loading
+from sessions_app.models import Session
 from sessions_app.services.indexing import index_file, session_row
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError
+from sessions_app.services.reading import reading_of
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
@@ -38,8 +42,10 @@ from ..deletion.transcript import prepare
 from ..models import Backup, Compaction
 
 PROMPT_VERSION: Final = 1
-KEEP_BACKUP_AFTER: Final = frozenset({"append_left", "append_not_tidied"})
-"""Failures after which bytes of ours are, or may be, in the session: then its backup stays."""
+BYTES_ARE_LEFT: Final = "append_left"
+"""The failure after which bytes of ours are in the session: then its backup stays."""
+LINE_IS_WRITTEN: Final = "append_not_tidied"
+"""The failure after which the line is in the session: then it is recorded as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ def _parent_of(approved: Approved, present: LoadedSession, yeses: Yeses) -> str:
 
 
 def _demand_reader(present: LoadedSession, leaf_id: str, yeses: Yeses) -> None:
-    reading = present.reading(present.tree.branch(leaf_id))
+    branch = present.tree.branch(leaf_id)
+    reading = reading_of(present.path, branch, session_row(present.path).reader)
     if not reading.reader.honours_context_compaction and not yeses.not_honoured:
         raise ConfirmationNeeded(
             "not_honoured",
@@ -155,14 +162,8 @@ def _demand_reader(present: LoadedSession, leaf_id: str, yeses: Yeses) -> None:
 
 
 def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
-    found = approved.parameters
-    values = {
-        "compression_ratio": found.compression_ratio,
-        "preserve_recent": found.preserve_recent,
-        "query": found.query,
-    }
     # The query is given, so no text is needed to judge the plan.
-    transcript = prepare(present.tree.branch(leaf_id), {}, values)
+    transcript = prepare(present.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
     judged = (
         validate(request_of(approved.targets), transcript, approved.restraints)
         if transcript is not None
@@ -195,6 +196,8 @@ def _write(
 ) -> Committed:
     session = session_row(locked.path)
     copy = back_up(locked, present.fingerprint, now)
+    entry_id = _new_id(present)
+    untidy: SystemFailure | None = None
     try:
         backup = Backup.objects.create(
             session=session,
@@ -204,14 +207,39 @@ def _write(
             taken_at=copy.taken_at,
             reason=Backup.COMPACT,
         )
-        entry_id = _new_id(present)
         line = compaction_line(entry_id, parent_id, validated, copy.path, now)
         append_line(locked, line, present.state, _is_complete)
-    except RedlineError as failure:
-        if failure.code not in KEEP_BACKUP_AFTER:
-            Backup.objects.filter(path=str(copy.path)).delete()
-            delete_backup(copy.path)
-        raise
+    except (RedlineError, DatabaseError) as failure:
+        if isinstance(failure, SystemFailure) and failure.code == LINE_IS_WRITTEN:
+            untidy = failure
+        else:
+            if not isinstance(failure, SystemFailure) or failure.code != BYTES_ARE_LEFT:
+                delete_backup(copy.path)
+                Backup.objects.filter(path=str(copy.path)).delete()
+            raise
+    try:
+        _record(approved, session, backup, entry_id, parent_id, validated, now)
+        remember_own_write(locked.path)
+    except DatabaseError as fault:
+        raise SystemFailure(
+            "not_recorded",
+            f"The compaction {entry_id} was appended to {locked.path}, and {copy.path} is its backup, but "
+            f"Redline's own database failed: {fault}. Nothing is lost: the backup can be restored by its path.",
+        ) from fault
+    if untidy is not None:
+        raise untidy
+    return Committed(entry_id, parent_id, validated, copy)
+
+
+def _record(
+    approved: Approved,
+    session: Session,
+    backup: Backup,
+    entry_id: str,
+    parent_id: str,
+    validated: ValidatedDeletion,
+    now: datetime,
+) -> None:
     Compaction.objects.create(
         session=session,
         backup=backup,
@@ -220,19 +248,13 @@ def _write(
         planner=approved.planner,
         reason=approved.reason,
         written_at=now,
-        parameters={
-            "compression_ratio": approved.parameters.compression_ratio,
-            "preserve_recent": approved.parameters.preserve_recent,
-            "query": approved.parameters.query,
-        },
+        parameters=msgspec.to_builtins(approved.parameters),
         stats=validated.stats.to_json(),
         origins=[
             {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
             for target, origin in approved.origins.items()
         ],
     )
-    remember_own_write(locked.path)
-    return Committed(entry_id, parent_id, validated, copy)
 
 
 def remember_own_write(path: Path) -> None:

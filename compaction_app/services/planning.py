@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 
 from sessions_app.agents import model_windows, settings_files
 from sessions_app.loading import LoadedSession
+from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.readers import Reading
@@ -118,7 +119,7 @@ def prepare_plan(
     return Plan(
         loaded=loaded,
         leaf_id=leaf,
-        reading=loaded.reading(branch),
+        reading=reading_of(loaded.path, branch),
         transcript=transcript,
         sources=in_force.sources,
         planner=planner,
@@ -137,13 +138,3 @@ def run_planner(plan: Plan, home: Path | None = None) -> Iterator[Event]:
         if isinstance(event, Ended):
             plan.outcome, plan.refusal, plan.origins = event.outcome, event.refusal, loop.origins
         yield event
-
-
-def parameters_json(transcript: Transcript) -> dict[str, Any]:
-    """The parameters under the names that the settings use."""
-    found = transcript.parameters
-    return {
-        "compression_ratio": found.compression_ratio,
-        "preserve_recent": found.preserve_recent,
-        "query": found.query,
-    }

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.management.base import CommandParser
 
@@ -16,7 +17,6 @@ from compaction_app.services.planning import (
     PLANNERS,
     Plan,
     own_parameters,
-    parameters_json,
     prepare_plan,
     run_planner,
 )
@@ -164,7 +164,7 @@ class Command(RedlineCommand):
         written = committed.validated if committed is not None else validated
         return {
             "leafId": plan.leaf_id,
-            "parameters": parameters_json(plan.transcript),
+            "parameters": msgspec.to_builtins(plan.transcript.parameters),
             "deletedTargets": [target.to_json() for target in written.targets],
             "protectedEntryIds": list(written.protected_entry_ids),
             "stats": written.stats.to_json(),

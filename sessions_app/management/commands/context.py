@@ -7,6 +7,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.console import RedlineCommand, one_line, printable, table
 from sessions_app.loading import load_session
+from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import Message
 
 
@@ -24,7 +25,7 @@ class Command(RedlineCommand):
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
-        reading = loaded.reading(branch, chosen=options["reader"])
+        reading = reading_of(loaded.path, branch, options["reader"])
         context = reading.reader.rebuild(branch)
         gauge = context.gauge
         self.show_json(

@@ -1,0 +1,22 @@
+"""Which reading of a session is in force: the user's choice first, then its place, then its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from django.conf import settings
+
+from ..agents import agent_of
+from ..files import real_path
+from ..sessionlog.entries import Entry
+from ..sessionlog.readers import Reading, choose_reader
+
+
+def reading_of(path: Path, branch: Sequence[Entry], chosen: str = "") -> Reading:
+    """How a branch of the file at `path` is read, and why. `chosen` is the user's choice for this session."""
+    real = real_path(path)
+    for root in settings.REDLINE.roots:
+        if real.is_relative_to(real_path(root.path)):
+            return choose_reader(branch, chosen=chosen or root.reader, agent=root.agent or agent_of(real))
+    return choose_reader(branch, chosen=chosen, agent=agent_of(real))
