@@ -1,0 +1,69 @@
+"""What the documents list is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+from compaction_app.deletion.gates import GATES
+from compaction_app.deletion.tools import TOOLS
+from redline.configuration import Configuration
+from redline.main import OUR_APPS
+from tests.building import PROJECT
+
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+ARCHITECTURE = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def rows_under(heading: str, document: str) -> list[list[str]]:
+    section = document.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_the_architecture_page_lists_every_gate_as_it_is() -> None:
+    assert rows_under("The airlock", ARCHITECTURE) == [[gate.name, gate.kind, gate.rule] for gate in GATES]
+
+
+def test_the_architecture_page_lists_every_tool_as_it_is() -> None:
+    assert rows_under("The tools", ARCHITECTURE) == [
+        [f"`{name}`", tool.description] for name, tool in TOOLS.items()
+    ]
+
+
+def test_the_readme_lists_every_command_and_no_other() -> None:
+    ours = {name for name, app in get_commands().items() if app in OUR_APPS}
+    listed = re.findall(r"^\| `([a-z_-]+)[ `\[]", README, flags=re.MULTILINE)
+    assert {name for name in listed if not name.startswith("--")} == ours
+
+
+def test_the_readme_shows_every_setting() -> None:
+    shown = README.split("```toml", 1)[1].split("```", 1)[0]
+    for name in Configuration.model_fields:
+        assert re.search(rf"^\[*{name}\b", shown, flags=re.MULTILINE), name
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    reasons = ARCHITECTURE.split("\n## Dependencies\n", 1)[1].split("\n## ", 1)[0].lower()
+    for name in re.findall(r'^    "([A-Za-z0-9-]+)[><=]', project, flags=re.MULTILINE):
+        assert name.lower() in reasons, name
+
+
+@pytest.mark.parametrize("package", ["sessions_app", "compaction_app", "redline"])
+def test_every_module_has_its_place_in_the_house(package: str) -> None:
+    house = ARCHITECTURE.split("\n## The house\n", 1)[1].split("\n## ", 1)[0]
+    passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
+    for module in (PROJECT / package).rglob("*.py"):
+        parts = module.relative_to(PROJECT).parts
+        if module.stem in passed_over or {"migrations", "commands", "bench"} & set(parts):
+            continue
+        assert re.search(rf"\b{re.escape(module.stem)}\b", house), module
+
+
+def test_no_document_names_a_path_outside_the_project() -> None:
+    for document in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
+        assert not re.search(r"(?<![\w.~$])/(?:work|root|tmp)/", Path(document).read_text(encoding="utf-8"))
