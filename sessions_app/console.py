@@ -10,13 +10,13 @@ Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and n
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
@@ -27,9 +27,6 @@ from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
-_DJANGO_OPTIONS: Final = frozenset(
-    {"settings", "pythonpath", "traceback", "no_color", "force_color", "verbosity", "skip_checks", "version"}
-)
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
@@ -136,17 +133,17 @@ class RedlineCommand(BaseCommand):
     """
 
     needs_database = False
-    stealth_options = ("as_json",)
+    requires_system_checks: tuple[str, ...] = ()
+    """None by Django: `_run` makes them all, and reports a fault like any other."""
 
     def run(self, options: dict[str, Any]) -> int | None:
         raise NotImplementedError
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        self.requires_system_checks = []
-        parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.__class__ = _Parser
+        program = Path(prog_name).name
+        parser = _Parser(prog=f"{program} {subcommand}", description=self.help, **kwargs)
+        self.add_arguments(parser)
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
-        _hide_django_options(parser)
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -170,7 +167,7 @@ class RedlineCommand(BaseCommand):
             code = INTERRUPTED
         sys.exit(code)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def execute(self, *args: Any, **options: Any) -> None:
         """Run from Python: failures are raised as they are; a non-zero code as CommandError."""
         del args
         self.progress = Progress()
@@ -215,9 +212,3 @@ class RedlineCommand(BaseCommand):
     def can_ask(self) -> bool:
         """Whether someone is there to answer."""
         return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _hide_django_options(parser: argparse.ArgumentParser) -> None:
-    for action in parser._actions:
-        if action.dest in _DJANGO_OPTIONS:
-            action.help = argparse.SUPPRESS

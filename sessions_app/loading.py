@@ -13,7 +13,7 @@ from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
 from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
 from .sessionlog.lines import split_lines
-from .sessionlog.session import SessionLog, SessionParser, read_session
+from .sessionlog.session import SessionLog, SessionParser, log_of, read_session
 from .sessionlog.tree import SessionTree
 
 Progress = Callable[[int], object]
@@ -60,8 +60,9 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     Raises Conflict `session_rewritten` where the file is no longer the one that was loaded, or more than that.
     """
     log = loaded.log
-    parser = SessionParser(state=msgspec.structs.replace(log.state), damage=list(log.damage))
     start = log.state.next_offset
+    whole = [fault for fault in log.damage if fault.offset < start]
+    parser = SessionParser(state=msgspec.structs.replace(log.state), damage=whole)
     entries = [entry for entry in log.entries if entry.offset < start]
     with SessionReader(loaded.path) as reader:
         growth = reader.growth(loaded.fingerprint)
@@ -71,8 +72,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
         entries += [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
         fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
         state = reader.state()
-    present = SessionLog(log.header, log.version, entries, parser.damage, parser.state)
-    return LoadedSession(loaded.path, present, SessionTree(entries), fingerprint, state)
+    return LoadedSession(loaded.path, log_of(parser, entries), SessionTree(entries), fingerprint, state)
 
 
 def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:

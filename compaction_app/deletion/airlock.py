@@ -19,6 +19,7 @@ The rules, and the table that lists them in their order, are in `gates`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Final
 
 from .errors import Code, Refusal
@@ -43,20 +44,19 @@ from .transcript import Transcript
 _SEAL: Final = object()
 
 
+@dataclass(frozen=True, slots=True)
 class ValidatedDeletion:
-    """A plan that passed every gate. Made by the airlock alone."""
+    """A plan that passed every gate. Made by the airlock alone, and never changed."""
 
-    __slots__ = ("parameters", "protected_entry_ids", "stats", "targets")
+    seal: InitVar[object]
+    targets: tuple[Target, ...]
+    stats: Stats
+    protected_entry_ids: tuple[str, ...]
+    parameters: Parameters
 
-    def __init__(
-        self, seal: object, transcript: Transcript, targets: tuple[Target, ...], stats: Stats
-    ) -> None:
+    def __post_init__(self, seal: object) -> None:
         if seal is not _SEAL:
             raise TypeError("Only the airlock makes a ValidatedDeletion.")
-        self.targets = targets
-        self.stats = stats
-        self.protected_entry_ids = transcript.protected_entry_ids
-        self.parameters: Parameters = transcript.parameters
 
     @property
     def target_met(self) -> bool:
@@ -95,8 +95,8 @@ class Airlock:
                 'Send {"deletions": [{"kind": "entry", "entryId": "…"}]}.',
             )
         plan = self.empty_plan()
-        for raw in request["deletions"]:
-            found = self._judge_target(raw, plan)
+        for number, raw in enumerate(request["deletions"], 1):
+            found = self._judge_target(raw, number, plan)
             if isinstance(found, Refusal):
                 return found
             plan.add(found)
@@ -144,10 +144,16 @@ class Airlock:
         plan = self.judge_request(request)
         if isinstance(plan, Refusal):
             return plan
-        return ValidatedDeletion(_SEAL, self.transcript, self.targets(plan), measure(self.transcript, plan))
+        return ValidatedDeletion(
+            _SEAL,
+            self.targets(plan),
+            measure(self.transcript, plan),
+            self.transcript.protected_entry_ids,
+            self.transcript.parameters,
+        )
 
-    def _judge_target(self, raw: object, plan: Plan) -> Object | Refusal:
-        target = read_target(raw)
+    def _judge_target(self, raw: object, number: int, plan: Plan) -> Object | Refusal:
+        target = read_target(raw, number)
         if isinstance(target, Refusal):
             return target
         entry = self.transcript.entry(target.entry_id)
@@ -177,6 +183,9 @@ class Airlock:
         return found
 
     def _close(self, plan: Plan, gates: Sequence[PlanGate]) -> Refusal | None:
+        if not plan:
+            # To delete nothing is accepted as it is, also where nothing could be deleted.
+            return None
         refused = plan.repair(self._judge.may_go)
         if refused is not None:
             return self._refuse_pair(refused)

@@ -61,6 +61,8 @@ class EmbeddedPlanner:
         self._batch_units = BATCH_UNITS
         self._limit = BATCH_UNITS
         """Units that the next batch may hold: less than usual after a refusal that named none of them."""
+        self._is_split = False
+        """Whether results that have to stay were cut into their blocks: the last resort."""
         self._to_go = 0
         self._tokens = 0
 
@@ -74,6 +76,10 @@ class EmbeddedPlanner:
             self._worth = Worth(self._transcript, _found(report.results))
         self._read(report, self._worth)
         if not self._chosen:
+            self._choose(self._worth)
+        if not self._chosen and not self._is_split:
+            self._is_split = True
+            self._worth.split(self._out)
             self._choose(self._worth)
         if not self._chosen:
             return Turn()
@@ -241,7 +247,7 @@ class EmbeddedPlanner:
             return f"a repeat of the output in {entries[worth.units[repeated_by].position].entry_id}"
         if unit.kind == "output" and unit.output is None:
             return "an output that is empty"
-        return f"{_what(unit)}; {_standing(index, worth)}"
+        return _what(unit) if unit.kind == "part" else f"{_what(unit)}; {_standing(index, worth)}"
 
 
 def telling_words(query: str) -> list[str]:
@@ -276,6 +282,8 @@ def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
 def _what(unit: Unit) -> str:
     if unit.kind == "reasoning":
         return "old reasoning"
+    if unit.kind == "part":
+        return "a part of an output that has to stay with its call"
     if unit.kind == "message":
         return "an old message of the assistant"
     of = f" of {unit.tool}" if unit.tool else ""

@@ -340,27 +340,35 @@ _KEYS: Final = {"entry": {"kind", "entryId"}, "content_block": {"kind", "entryId
 UNUSABLE_INDEX: Final = -1
 
 
-def read_target(raw: object) -> Target | Refusal:
-    """One target of a request, if it has the shape of one. An index that is none becomes UNUSABLE_INDEX."""
+def read_target(raw: object, number: int) -> Target | Refusal:
+    """One target of a request, its `number` there from 1, if it has the shape of one.
+
+    An index that is none becomes UNUSABLE_INDEX.
+    """
+    place = f"Deletion {number} of the request"
     if not isinstance(raw, dict):
         return Refusal(
-            Code.REQUEST_SHAPE, "A deletion is an object with kind and entryId. Nothing was deleted."
+            Code.REQUEST_SHAPE,
+            f"{place} is no object. Nothing was deleted. Send an object with kind and entryId.",
         )
     kind = raw.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         return Refusal(
             Code.UNSUPPORTED_KIND,
-            'The kind of a deletion is "entry" or "content_block". Nothing was deleted.',
+            f'{place} is of no known kind. Nothing was deleted. Use "entry" or "content_block".',
         )
     if not raw.keys() <= _KEYS[kind]:
         return Refusal(
             Code.NOT_ID_ONLY,
-            f"A deletion of kind {kind} holds ids only: {', '.join(sorted(_KEYS[kind]))}. Nothing was deleted. "
-            "Send no text and no other field.",
+            f"{place} holds more than ids. Nothing was deleted. "
+            f"With kind {kind}, send {', '.join(sorted(_KEYS[kind]))}: no text and no other field.",
         )
     entry_id = raw.get("entryId")
     if not isinstance(entry_id, str) or not entry_id:
-        return Refusal(Code.INVALID_ENTRY_ID, "The entryId of a deletion is a text that is not empty.")
+        return Refusal(
+            Code.INVALID_ENTRY_ID,
+            f"{place} has an entryId that is no text, or empty. Nothing was deleted. Use an id that a tool has returned.",
+        )
     if kind == "entry":
         return Target(entry_id)
     index = raw.get("blockIndex")

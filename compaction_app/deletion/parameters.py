@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 import msgspec
 
-from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
+from sessions_app.sessionlog.jsjson import trim, utf16_length, utf16_slice
 
 DEFAULT_RATIO: Final = 0.5
 DEFAULT_PRESERVE_RECENT: Final = 2
@@ -45,9 +45,9 @@ def preserve_recent(value: object) -> int:
 
 def query(value: object, user_texts: Iterable[str]) -> str:
     """The query as given, else the first of `user_texts` (the latest first) that is not blank; at most 1,000 units."""
-    given = value.strip() if isinstance(value, str) else ""
+    given = trim(value) if isinstance(value, str) else ""
     if not given:
-        given = next((text for text in map(str.strip, user_texts) if text), AUTO_DETECTED)
+        given = next((text for text in map(trim, user_texts) if text), AUTO_DETECTED)
     length = utf16_length(given)
     if length <= QUERY_LENGTH:
         return given

@@ -70,7 +70,7 @@ class Unit:
 
     objects: tuple[Object, ...]
     kind: str
-    """`message`, `reasoning`, `call`, or `output` where most of it is what tools answered."""
+    """`message`, `reasoning`, `call`, `output` where most of it is what tools answered, or `part` of one."""
     tool: str
     tokens: int
     may_go: bool
@@ -138,6 +138,16 @@ class Worth:
     def put_back(self, index: int) -> None:
         for number in self.units[index].references:
             self._copies[number] += 1
+
+    def split(self, out: Container[int]) -> None:
+        """Add the blocks of results that could not go whole, all but the smallest of each, as units."""
+        for index, unit in enumerate(self.units[:]):
+            for found in unit.objects if index not in out else ():
+                entry = self._transcript.entries[found.position]
+                if found.slot < 0 and len(entry.blocks) > 1:
+                    by_size = sorted(range(len(entry.blocks)), key=lambda slot: entry.blocks[slot].tokens)
+                    parts = (Object(found.position, slot) for slot in sorted(by_size[1:]))
+                    self.units += (_unit(self._transcript, (part,), "part") for part in parts)
 
     def repeated_by(self, index: int, out: Container[int]) -> int | None:
         """The last unit with the same output, where that is a later one and not out."""

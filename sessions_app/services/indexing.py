@@ -43,7 +43,6 @@ from ..sessionlog.tree import SessionTree
 
 BATCH: Final = 1_000
 """Rows written in one transaction."""
-DAMAGE_SHOWN: Final = 200
 
 Report = Callable[[str], object]
 
@@ -189,6 +188,8 @@ class _Indexing:
             state=msgspec.convert(kept["parser"], State) if kept else State(),
             damage=msgspec.convert(kept["damage"], list[Damage]) if kept else [],
         )
+        self.tree_damage: list[Any] = kept["tree_damage"] if kept else []
+        self.tree_damaged: int = kept["tree_damaged"] if kept else 0
         self.tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
         self.complete: int = kept["entries"] if kept else 0
         """Entries on lines that end with a newline."""
@@ -207,13 +208,20 @@ class _Indexing:
 
     def run(self, report: Report) -> None:
         session, state = self.session, self.parser.state
-        if self.previous is not None and self.reader.state().size == session.size == self.previous.size:
+        if self._chosen_reader and self._chosen_reader != session.read_as:
+            self.tally = None
+        unchanged = (
+            self.previous is not None and self.reader.state().size == session.size == self.previous.size
+        )
+        if self.previous is not None and unchanged and self.tally is not None:
             self._settle(self.previous)
             return
         if self.previous is None:
             # Until the first batch is in, the index claims nothing about this file.
             Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
-            session.first_user_message = session.name = session.provider = session.model = ""
+            session.first_user_message = session.name = session.provider = session.model = session.read_as = (
+                ""
+            )
             session.context_tokens = None
         self._remove_rows(state.next_number)
         start = state.next_offset
@@ -290,8 +298,7 @@ class _Indexing:
         tree = SessionTree(list(read_entries(session, self.path, self.reader, self.parser.state.version)))
         branch = tree.branch(tree.leaf.id)
         reading = choose_reader(branch, chosen=self._chosen_reader, agent=self._agent)
-        known = set(self.parser.damage)
-        self.parser.damage.extend(fault for fault in tree.damage if fault not in known)
+        self.tree_damage, self.tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
         self.tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id)
@@ -322,14 +329,16 @@ class _Indexing:
         session.last_used = datetime.fromtimestamp(found.st_mtime, UTC)
         session.missing = False
         session.fault = ""
-        session.damage_count = len(parser.damage)
-        session.damage = msgspec.to_builtins(parser.damage[:DAMAGE_SHOWN])
+        session.damage_count = parser.damaged + self.tree_damaged
+        session.damage = [*msgspec.to_builtins(parser.damage), *self.tree_damage]
         session.schema = SCHEMA
         session.fingerprint = msgspec.to_builtins(fingerprint)
         end = parser.state.next_offset
         session.state = {
             "parser": msgspec.to_builtins(parser.state),
             "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
+            "tree_damage": self.tree_damage,
+            "tree_damaged": self.tree_damaged,
             # What a line without newline adds is not carried on: it is read again, and may then be another.
             "tally": msgspec.to_builtins(tally) if self.complete == self.count else None,
             "entries": self.complete,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .jsjson import stringify, to_string, utf16_length, well_formed
+from .jsjson import stringify, to_string, trim, utf16_length, well_formed
 
 UNITS_PER_TOKEN: Final = 4
 IMAGE_UNITS: Final = 4800
@@ -253,7 +253,7 @@ def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> 
     name = to_string(recorded["name"]) if "name" in recorded else "undefined"
     arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
     shown_id = to_string(call_id) if "id" in recorded else "undefined"
-    text = f"toolCall {shown_id} {name} {arguments}".strip()
+    text = trim(f"toolCall {shown_id} {name} {arguments}")
     block = Block(
         index,
         "toolCall",

@@ -22,6 +22,11 @@ _print_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 MAX_SAFE_INTEGER: Final = 2**53
 _ARRAY_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
+# https://tc39.es/ecma262/#sec-white-space and line terminators
+_WHITE_SPACE: Final = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -67,6 +72,11 @@ def utf16_slice(text: str, start: int, end: int) -> str:
         return text[start:end]
     units = text.encode("utf-16-le", "surrogatepass")
     return units[2 * start : 2 * max(start, end)].decode("utf-16-le", "surrogatepass")
+
+
+def trim(text: str) -> str:
+    """`text.trim()` of JavaScript, which takes other characters for white space than Python does."""
+    return text.strip(_WHITE_SPACE)
 
 
 def well_formed(text: str) -> str:

@@ -24,6 +24,8 @@ from .lines import Line
 
 CURRENT_VERSION: Final = 3
 TITLE_LENGTH: Final = 200
+DAMAGE_KEPT: Final = 1_000
+"""Faults of a session that are kept in full; the others are only counted."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r\n\v\f"
 
@@ -74,6 +76,8 @@ class State(msgspec.Struct):
     next_offset: int = 0
     previous_id: str | None = None
     header: Header | None = None
+    damaged: int = 0
+    """Faults on complete lines so far."""
     recognised: bool = False
     """Whether a header, or an entry of a known type, was seen: else the file is no session."""
 
@@ -93,6 +97,14 @@ class SessionParser:
 
     state: State = field(default_factory=State)
     damage: list[Damage] = field(default_factory=list)
+    """The first DAMAGE_KEPT faults."""
+    torn: int = 0
+    """Faults on the last line, where it has no newline."""
+
+    @property
+    def damaged(self) -> int:
+        """How many faults there are in all."""
+        return self.state.damaged + self.torn
 
     def read(self, line: Line) -> Recorded | None:
         """The entry on this line; None for a header, a blank line and a damaged one."""
@@ -169,7 +181,12 @@ class SessionParser:
         return Recorded(entry, texts, data)
 
     def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
-        self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+        if line.complete:
+            self.state.damaged += 1
+        else:
+            self.torn += 1
+        if len(self.damage) < DAMAGE_KEPT:
+            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +197,9 @@ class SessionLog:
     version: int
     entries: list[Entry]
     damage: list[Damage]
+    """The first DAMAGE_KEPT faults of its lines."""
+    damaged: int
+    """How many there are in all."""
     state: State
 
     @property
@@ -192,7 +212,13 @@ def read_session(lines: Iterable[Line], name: str) -> SessionLog:
     parser = SessionParser()
     entries = [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
     require_session(parser.state, name)
-    return SessionLog(parser.state.header, parser.state.version, entries, parser.damage, parser.state)
+    return log_of(parser, entries)
+
+
+def log_of(parser: SessionParser, entries: list[Entry]) -> SessionLog:
+    """What a parser has read, with the entries that it gave."""
+    state = parser.state
+    return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
 
 
 def require_session(state: State, name: str) -> None:

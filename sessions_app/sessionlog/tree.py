@@ -13,7 +13,7 @@ from functools import cached_property
 
 from .entries import Entry
 from .errors import BadInput
-from .session import Damage, DamageKind
+from .session import DAMAGE_KEPT, Damage, DamageKind
 
 NO_PARENT = -1
 
@@ -23,6 +23,9 @@ class SessionTree:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.damage: list[Damage] = []
+        """The first DAMAGE_KEPT faults of the tree."""
+        self.damaged = 0
+        """How many there are in all."""
         self._position: dict[str, int] = {}
         for position, entry in enumerate(entries):
             earlier = self._position.get(entry.id)
@@ -121,4 +124,6 @@ class SessionTree:
         self._report(DamageKind.CYCLE, entry, f"entry {entry.id} is its own ancestor")
 
     def _report(self, kind: DamageKind, entry: Entry, detail: str) -> None:
-        self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
+        self.damaged += 1
+        if len(self.damage) < DAMAGE_KEPT:
+            self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
