@@ -16,6 +16,8 @@ from typing import Any, Final
 from .sessionlog.jsjson import parse
 
 SIZE_LIMIT: Final = 1_000_000
+DEFAULT_RESERVE: Final = 16_384
+"""Tokens that an agent keeps free of the window, unless its settings say otherwise."""
 AGENT_DIRECTORIES: Final = {"atomic": ".atomic", "pi": ".pi"}
 
 
@@ -87,3 +89,13 @@ def _read_small(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(0, "it is not a regular file")
         return file.read(SIZE_LIMIT + 1)
+
+
+def reserve_tokens(cwd: str, home: Path) -> int:
+    """`reserveTokens` of the settings that are in force for a project."""
+    for found in settings_files(cwd, home):
+        section = found.values.get("compaction")
+        reserve = section.get("reserveTokens") if isinstance(section, dict) else None
+        if isinstance(reserve, int) and not isinstance(reserve, bool) and 0 <= reserve < 2**31:
+            return reserve
+    return DEFAULT_RESERVE

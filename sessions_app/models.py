@@ -37,19 +37,30 @@ class Session(models.Model):
     cwd = models.TextField(blank=True, default="")
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")
+    title = models.TextField(blank=True, default="")
+    """The name, else the beginning of the first user message."""
     leaf_id = models.TextField(blank=True, default="")
     provider = models.TextField(blank=True, default="")
     model = models.TextField(blank=True, default="")
     read_as = models.CharField(max_length=20, blank=True, default="")
     """The reader that the context tokens were counted with."""
+    window = models.PositiveIntegerField(null=True)
+    """The model's context window in tokens; null where it is unknown."""
+    window_source = models.TextField(blank=True, default="")
+    reserve_tokens = models.PositiveIntegerField(default=0)
+    """What the agent's settings keep free of the window."""
 
     size = models.BigIntegerField(default=0)
     entry_count = models.PositiveIntegerField(default=0)
     damage_count = models.PositiveIntegerField(default=0)
+    compaction_count = models.PositiveIntegerField(default=0)
     context_tokens = models.BigIntegerField(null=True)
     context_source = models.CharField(max_length=10, blank=True, default="")
     last_used = models.DateTimeField(null=True)
     """When the file was last written to."""
+    mtime_ns = models.BigIntegerField(null=True)
+    """The same in nanoseconds, as the file system has it."""
+    indexed_at = models.DateTimeField(null=True)
     own_write_ns = models.BigIntegerField(null=True)
     """The file's mtime in nanoseconds after Redline last wrote to it."""
     missing = models.BooleanField(default=False)
@@ -67,7 +78,7 @@ class Session(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["root", "relative_path"], name="session_by_path"),
         ]
-        indexes = [models.Index(fields=["-last_used"], name="session_last_used")]
+        indexes = [models.Index(fields=["-mtime_ns"], name="session_mtime")]
 
     def __str__(self) -> str:
         return self.relative_path

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from compaction_app.deletion.embedded import SEARCHES, EmbeddedPlanner, telling_words
+from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Ended, Event, Loop, Outcome, drive
 from compaction_app.deletion.parameters import AUTO_DETECTED
-from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import Workbench

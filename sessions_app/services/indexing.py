@@ -17,7 +17,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 
-from ..agents import agent_of
+from ..agents import agent_of, model_windows, reserve_tokens
 from ..discovery import Discovery, RefusedPath, discover
 from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path
 from ..loading import describe_again
@@ -40,11 +40,34 @@ from ..sessionlog.session import (
     require_session,
 )
 from ..sessionlog.tree import SessionTree
+from ..windows import Window, window_of
 
+COMPACTION_TYPES: Final = frozenset({"compaction", "context_compaction"})
 BATCH: Final = 1_000
 """Rows written in one transaction."""
 
 Report = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What the agents' own files say, looked up once for an indexing."""
+
+    home: Path = field(default_factory=Path.home)
+    _windows: dict[str, int] | None = None
+    _reserves: dict[str, int] = field(default_factory=dict)
+
+    def window(self, model: str) -> Window | None:
+        """The context window of a model."""
+        if self._windows is None:
+            self._windows = model_windows(self.home)
+        return window_of(model, settings.REDLINE.windows, self._windows) if model else None
+
+    def reserve(self, cwd: str) -> int:
+        """Tokens that a project's agent keeps free of the window."""
+        if cwd not in self._reserves:
+            self._reserves[cwd] = reserve_tokens(cwd, self.home)
+        return self._reserves[cwd]
 
 
 @dataclass(slots=True)
@@ -57,6 +80,7 @@ class Indexed:
     bytes_read: int = 0
     damaged: int = 0
     faults: list[RefusedPath] = field(default_factory=list)
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 def configured_roots() -> list[Root]:
@@ -161,7 +185,7 @@ def _mark_missing(root: Root, seen: set[str]) -> None:
 def _index_session(session: Session, path: Path, total: Indexed, rebuild: bool, report: Report) -> None:
     with SessionReader(path) as reader:
         try:
-            indexing = _Indexing(session, path, reader, rebuild)
+            indexing = _Indexing(session, path, reader, rebuild, total.surroundings)
             indexing.run(report)
         finally:
             total.bytes_read += reader.bytes_read
@@ -178,8 +202,11 @@ class _Indexing:
     held in memory. Where one does not, the sums are taken from the index once all entries are in it.
     """
 
-    def __init__(self, session: Session, path: Path, reader: SessionReader, rebuild: bool) -> None:
+    def __init__(
+        self, session: Session, path: Path, reader: SessionReader, rebuild: bool, surroundings: Surroundings
+    ) -> None:
         self.session = session
+        self.surroundings = surroundings
         self.path = path
         self.reader = reader
         self.previous = None if rebuild else self._known()
@@ -223,6 +250,7 @@ class _Indexing:
                 ""
             )
             session.context_tokens = None
+            session.compaction_count = 0
         self._remove_rows(state.next_number)
         start = state.next_offset
         rows = []
@@ -250,6 +278,7 @@ class _Indexing:
         if entry.type == "session_info" and entry.control is not None:
             named = entry.control.get("name")
             session.name = title_of(named) if isinstance(named, str) else session.name
+        session.compaction_count += entry.type in COMPACTION_TYPES
         return (
             session.pk,
             entry.number,
@@ -326,7 +355,15 @@ class _Indexing:
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
         session.size = found.st_size
+        session.title = session.name or session.first_user_message
         session.last_used = datetime.fromtimestamp(found.st_mtime, UTC)
+        session.mtime_ns = found.st_mtime_ns
+        session.indexed_at = datetime.now(UTC)
+        window = self.surroundings.window(session.model)
+        session.window, session.window_source = (
+            (window.tokens, window.source) if window is not None else (None, "")
+        )
+        session.reserve_tokens = self.surroundings.reserve(session.cwd)
         session.missing = False
         session.fault = ""
         session.damage_count = parser.damaged + self.tree_damaged

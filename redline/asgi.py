@@ -1,0 +1,11 @@
+"""The server's side of the pages."""
+
+from __future__ import annotations
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
+
+application = get_asgi_application()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import filelock
+import uvicorn
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from sessions_app.console import RedlineCommand
+from sessions_app.launching import new_token
+from sessions_app.sessionlog.errors import Conflict, SystemFailure
+
+from .address import DEFAULT_PORT
+
+APPLICATION = "redline.asgi:application"
+HOST = "127.0.0.1"
+
+
+class Command(RedlineCommand):
+    help = "Serve the pages on this machine, and keep the index up to date."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--port", type=int, default=DEFAULT_PORT, help="where to listen; 0: any free port"
+        )
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        with only_server(), listening(options["port"]) as listener, indexing():
+            port = listener.getsockname()[1]
+            address = f"http://{HOST}:{port}/launch?token={new_token(settings.REDLINE_DATA_DIR)}"
+            self.say(f"Redline is at {address}")
+            self.say("The address works once; `redline address` makes another. Ctrl-C stops the server.")
+            self.show_json({"address": address})
+            self.stdout.flush()
+            config = uvicorn.Config(APPLICATION, log_level="warning", lifespan="off", access_log=False)
+            uvicorn.Server(config).run(sockets=[listener])
+        return None
+
+
+@contextmanager
+def only_server() -> Iterator[None]:
+    """One server on a data directory. Raises Conflict `already_served`."""
+    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / "server.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as busy:
+        raise Conflict(
+            "already_served",
+            f"Another server uses the data directory {settings.REDLINE_DATA_DIR}. This one was not started. "
+            "Stop the other one, or set REDLINE_DATA_DIR.",
+        ) from busy
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """A socket on the loopback. Raises Conflict `port_taken`."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as fault:
+            if fault.errno == errno.EADDRINUSE:
+                message = f"Port {port} is taken. The server was not started. Choose another with --port."
+                raise Conflict("port_taken", message) from fault
+            message = f"Port {port} cannot be used: {fault.strerror}. The server was not started."
+            raise SystemFailure("port_refused", message) from fault
+        listener.listen(128)
+        yield listener
+    finally:
+        listener.close()
+
+
+@contextmanager
+def indexing() -> Iterator[None]:
+    """The roots are indexed in a process of their own, so that pages stay quick; it ends with the server."""
+    child = subprocess.Popen([sys.executable, "-m", "redline", "index"], stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait(timeout=10)

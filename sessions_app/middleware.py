@@ -1,0 +1,58 @@
+"""Who may see a page: whoever brings the cookie that a launch token became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+
+from .launching import use_token
+
+COOKIE: Final = "redline_launch"
+SALT: Final = "redline.launch"
+COOKIE_SECONDS: Final = 30 * 24 * 3600
+LAUNCH_PATH: Final = "/launch"
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class LaunchMiddleware:
+    """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path == LAUNCH_PATH:
+            return self._launch(request)
+        if is_launched(request):
+            return self.get_response(request)
+        # A link from another site brings no strict cookie: then a click on this page does.
+        known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
+        return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
+
+    def _launch(self, request: HttpRequest) -> HttpResponse:
+        if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
+            return render(request, "launch.html", {"used": True}, status=403)
+        response = HttpResponseRedirect("/")
+        response.set_cookie(
+            COOKIE,
+            signing.dumps(1, salt=SALT),
+            max_age=COOKIE_SECONDS,
+            httponly=True,
+            samesite="Strict",
+        )
+        return response
+
+
+def is_launched(request: HttpRequest) -> bool:
+    """Whether the request brings a cookie that this installation has given."""
+    try:
+        signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS)
+    except signing.BadSignature:
+        return False
+    return True

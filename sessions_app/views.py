@@ -1,0 +1,18 @@
+"""The pages of session files."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from .services.browsing import Choice, browse
+
+
+@require_safe
+def sessions(request: HttpRequest) -> HttpResponse:
+    """The list of sessions. htmx asks for the same address and gets the list alone."""
+    listing = browse(Choice.of(request.GET), timezone.now())
+    template = "sessions/list.html#listing" if request.headers.get("HX-Request") else "sessions/list.html"
+    return render(request, template, {"listing": listing, "here": "sessions"})
