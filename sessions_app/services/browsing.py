@@ -79,7 +79,8 @@ class Choice:
 class Row:
     """One session in the list. Sizes in bytes, context and window in tokens, percentages of the window."""
 
-    pk: int
+    root: int
+    path: str
     title: str
     project: str
     agent: str
@@ -240,7 +241,8 @@ def _row(session: Session, now: datetime) -> Row:
         and session.mtime_ns != session.own_write_ns
     )
     return Row(
-        pk=session.pk,
+        root=session.root_id,
+        path=session.relative_path,
         title=session.title or Path(session.relative_path).name,
         project=session.cwd,
         agent=session.root.agent,

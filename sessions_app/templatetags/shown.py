@@ -64,3 +64,17 @@ def home(path: str) -> str:
 def shown(text: str) -> str:
     """A text on one line with every control and direction character escaped."""
     return printable(" ".join(text.split()))
+
+
+@register.filter
+def tokens(number: int) -> str:
+    """Tokens in short: 94, 1.5k, 33.8k."""
+    return str(number) if number < 1_000 else f"{number / 1000:,.1f}k"
+
+
+@register.filter
+def visible(text: str) -> str:
+    """A text with its line breaks and tabs, every other control and direction character escaped."""
+    return "".join(
+        character if character in "\n\t" else printable(character) for character in text
+    ) if not text.isascii() or not text.isprintable() else text

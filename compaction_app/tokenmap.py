@@ -1,0 +1,128 @@
+"""PURE: the context as a page of type: blocks in order, their width by tokens, wrapped at the line's end.
+
+The map is a grid of cells, LINES by CELLS; each cell has the kind of the block that fills most of it. So a
+session of a thousand entries and one of fifty thousand make drawings of about the same size, and area stays
+true to within a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+LINES: Final = 60
+CELLS: Final = 120
+CELL: Final = 3
+"""Width of a cell; a line is 7 high in 10. Units of the drawing."""
+LINE, GAP = 7, 3
+
+KINDS: Final = {
+    "user": "User",
+    "text": "Assistant text",
+    "thinking": "Thinking",
+    "call": "Tool calls",
+    "read": "Results: read",
+    "bash": "Results: bash",
+    "edit": "Results: edit",
+    "write": "Results: write",
+    "other": "Results: other",
+    "custom": "Added context",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One block on the map: what kind it is, what it weighs, whether it is protected."""
+
+    kind: str
+    tokens: int
+    protected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of the context is of one kind."""
+
+    kind: str
+    name: str
+    tokens: int
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMap:
+    """Paths of the drawing by kind, the underlines of what is protected, and the same in numbers."""
+
+    width: int
+    height: int
+    paths: list[tuple[str, str]]
+    underlines: str
+    shares: list[Share]
+    tokens: int
+    tokens_a_line: int
+
+
+def draw(pieces: Iterable[Piece]) -> TokenMap:
+    """The map of pieces in their order."""
+    laid = list(pieces)
+    total = sum(piece.tokens for piece in laid)
+    sums: dict[str, int] = {}
+    for piece in laid:
+        sums[piece.kind] = sums.get(piece.kind, 0) + piece.tokens
+    kinds, protected = _cells(laid, total)
+    paths = {kind: "".join(_bars(kinds, kind)) for kind in KINDS if kind in sums}
+    return TokenMap(
+        width=CELLS * CELL,
+        height=LINES * (LINE + GAP) - GAP,
+        paths=[(kind, path) for kind, path in paths.items() if path],
+        underlines="".join(_underlines(protected)),
+        shares=[
+            Share(kind, name, sums[kind], round(100 * sums[kind] / total, 1) if total else 0.0)
+            for kind, name in KINDS.items()
+            if kind in sums
+        ],
+        tokens=total,
+        tokens_a_line=-(-total // LINES),
+    )
+
+
+def _cells(laid: list[Piece], total: int) -> tuple[list[str], list[bool]]:
+    """Kind and protection of each cell: those of the piece that its middle falls on."""
+    count = LINES * CELLS
+    kinds, protected = [""] * count, [False] * count
+    if not total:
+        return kinds, protected
+    cell, before = 0, 0
+    for piece in laid:
+        before += piece.tokens
+        while cell < count and (cell + 0.5) * total < before * count:
+            kinds[cell], protected[cell] = piece.kind, piece.protected
+            cell += 1
+    return kinds, protected
+
+
+def _bars(kinds: list[str], wanted: str) -> Iterable[str]:
+    for start, length in _stretches([kind == wanted for kind in kinds]):
+        x, y = start % CELLS * CELL, start // CELLS * (LINE + GAP)
+        yield f"M{x} {y}h{length * CELL}v{LINE}h-{length * CELL}z"
+
+
+def _underlines(protected: list[bool]) -> Iterable[str]:
+    for start, length in _stretches(protected):
+        x, y = start % CELLS * CELL, start // CELLS * (LINE + GAP) + LINE
+        yield f"M{x} {y}h{length * CELL}v1h-{length * CELL}z"
+
+
+def _stretches(flags: list[bool]) -> Iterable[tuple[int, int]]:
+    """Start and length of each stretch of true cells; a stretch ends with its line."""
+    for line in range(0, len(flags), CELLS):
+        start = None
+        for cell in range(line, line + CELLS):
+            if flags[cell] and start is None:
+                start = cell
+            elif not flags[cell] and start is not None:
+                yield start, cell - start
+                start = None
+        if start is not None:
+            yield start, line + CELLS - start
