@@ -40,7 +40,13 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     part = "session.html#entries" if request.headers.get("HX-Request") else "session.html"
-    context = {"session": found, "shown": shown, "leaf": leaf, "live": is_live(found, time.time_ns()), "here": "session"}
+    context = {
+        "session": found,
+        "shown": shown,
+        "leaf": leaf,
+        "live": is_live(found, time.time_ns()),
+        "here": "session",
+    }
     return render(request, part, context)
 
 
@@ -60,4 +66,6 @@ def text(request: HttpRequest, root: int, path: str, entry: str) -> HttpResponse
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
-    return render(request, "unreadable.html", {"session": found, "fault": fault, "here": "session"}, status=409)
+    return render(
+        request, "unreadable.html", {"session": found, "fault": fault, "here": "session"}, status=409
+    )

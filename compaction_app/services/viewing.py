@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.filters import RecordedTarget, recorded_targets
 from sessions_app.sessionlog.outline import COMPACTIONS
 from sessions_app.sessionlog.readers import Reading
-from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from ..deletion.objects import TranscriptEntry
 from ..deletion.transcript import Transcript, prepare
@@ -46,6 +46,14 @@ RESULT_KINDS: Final = frozenset({"read", "bash", "edit", "write"})
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Another branch that leaves this one: its leaf, and how many entries are only in it."""
+
+    leaf_id: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class BranchState:
     """All that is known of a branch without its texts."""
 
@@ -61,6 +69,8 @@ class BranchState:
     token_map: TokenMap
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
+    forks: list[tuple[int, Fork]]
+    """Where other branches leave this one, by position in the branch."""
     titles: dict[str, str] = field(default_factory=dict)
 
 
@@ -75,6 +85,7 @@ class Turn:
     current: bool
     troubled: bool
     compacted: bool
+    forks: list[Fork]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +163,7 @@ def _work_out(session: Session, path: Path, leaf_id: str) -> BranchState:
     context = reading.reader.rebuild(branch)
     # The query is not shown here, so that no text has to be read for it.
     transcript = prepare(branch, {}, {"query": "-"})
-    state = BranchState(
+    return BranchState(
         tree=tree,
         leaf_id=leaf,
         branch=branch,
@@ -163,8 +174,28 @@ def _work_out(session: Session, path: Path, leaf_id: str) -> BranchState:
         removed_by=_removed_by(branch),
         token_map=draw(_pieces(context.messages, transcript)),
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == "user"],
+        forks=list(_forks(tree, branch)),
     )
-    return state
+
+
+def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
+    on_branch = {entry.number for entry in branch}
+    places = [NO_PARENT, *(tree.position(entry.id) for entry in branch)]
+    for position, place in enumerate(places):
+        for child in tree.children.get(place, ()):
+            if tree.entries[child].number not in on_branch:
+                yield max(0, position - 1), _fork(tree, child)
+
+
+def _fork(tree: SessionTree, start: int) -> Fork:
+    """The branch that begins at an entry: its leaf is the entry below it that was written last."""
+    count, last, pending = 0, start, [start]
+    while pending:
+        position = pending.pop()
+        count += 1
+        last = max(last, position)
+        pending.extend(tree.children.get(position, ()))
+    return Fork(tree.entries[last].id, count)
 
 
 def _removed_by(branch: Sequence[Entry]) -> dict[str, tuple[str, frozenset[int] | None]]:
@@ -277,8 +308,11 @@ def _turns(session: Session, state: BranchState, current: int) -> list[Turn]:
                 title=state.titles[entry.id],
                 tokens=sum(one.tokens for one in within if one.id in state.kept),
                 current=number == current,
-                troubled=any(one.role == "assistant" and one.stop_reason in ("error", "aborted") for one in within),
+                troubled=any(
+                    one.role == "assistant" and one.stop_reason in ("error", "aborted") for one in within
+                ),
                 compacted=any(one.type in COMPACTIONS for one in within),
+                forks=[fork for place, fork in state.forks if begin <= place < end],
             )
         )
     return turns
@@ -382,7 +416,11 @@ def _who(entry: Entry, block: Block | None = None) -> str:
         if block.is_thinking:
             return "thinking"
         return "call" if block.type == "toolCall" else "assistant"
-    names = {"toolResult": entry.tool_name or "result", "bashExecution": "your bash", "branchSummary": "summary"}
+    names = {
+        "toolResult": entry.tool_name or "result",
+        "bashExecution": "your bash",
+        "branchSummary": "summary",
+    }
     return names.get(entry.role, entry.role or entry.type)
 
 

@@ -75,6 +75,8 @@ def tokens(number: int) -> str:
 @register.filter
 def visible(text: str) -> str:
     """A text with its line breaks and tabs, every other control and direction character escaped."""
-    return "".join(
-        character if character in "\n\t" else printable(character) for character in text
-    ) if not text.isascii() or not text.isprintable() else text
+    return (
+        "".join(character if character in "\n\t" else printable(character) for character in text)
+        if not text.isascii() or not text.isprintable()
+        else text
+    )
