@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
-from .services.viewing import VIEWS, is_live, view_session, whole_text
+from .services.viewing import VIEWS, is_live, leaf_below, view_session, whole_text
 
 
 def _session(root: int, path: str) -> Session:
@@ -32,6 +32,8 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         if entry and "view" not in request.GET:
             # A link to an entry works whether or not the model still sees it.
             view = "all"
+        if entry and not leaf:
+            leaf = leaf_below(found, entry)
         shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
     except BadInput as fault:
         if fault.code == "unknown_entry":
@@ -40,13 +42,8 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     part = "session.html#entries" if request.headers.get("HX-Request") else "session.html"
-    context = {
-        "session": found,
-        "shown": shown,
-        "leaf": leaf,
-        "live": is_live(found, time.time_ns()),
-        "here": "session",
-    }
+    live = is_live(found, time.time_ns())
+    context = {"session": found, "shown": shown, "leaf": leaf, "live": live, "here": "session"}
     return render(request, part, context)
 
 

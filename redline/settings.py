@@ -23,7 +23,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "sessions_app.middleware.StaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "sessions_app.middleware.LaunchMiddleware",
     "django.middleware.common.CommonMiddleware",

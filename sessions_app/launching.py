@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-TOKEN_FILE: Final = "launch_token"
+TOKEN_FILE: Final = "launch_token"  # noqa: S105  # a file name
 
 
 def new_token(directory: Path) -> str:

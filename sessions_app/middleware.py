@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from .launching import use_token
 
@@ -18,6 +19,14 @@ COOKIE_SECONDS: Final = 30 * 24 * 3600
 LAUNCH_PATH: Final = "/launch"
 
 Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class StaticMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # the package has no types
+    """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator."""
+
+    def serve(self, static_file: object, request: HttpRequest) -> HttpResponse:
+        streamed = super().serve(static_file, request)
+        return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
 
 
 class LaunchMiddleware:

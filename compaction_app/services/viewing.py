@@ -243,6 +243,14 @@ def _kind(entry: Entry, block: Block | None) -> str:
     return "call" if block.type == "toolCall" else "text"
 
 
+def leaf_below(session: Session, entry_id: str) -> str:
+    """The leaf of a branch that an entry is on: the active one if it can be. Raises BadInput `unknown_entry`."""
+    state = branch_state(session)
+    if state.tree.descends(state.leaf_id, entry_id):
+        return ""
+    return _fork(state.tree, state.tree.position(entry_id)).leaf_id
+
+
 # ---- one window ------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,8 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from ..models import Session
 
 PAGE_SIZE: Final = 60
+CHOICES: Final = 200
+"""Projects, or models, that can be chosen from a list."""
 SHOW: Final = ("all", "due", "live", "damaged", "compacted")
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "used": ("-mtime_ns", "pk"),
@@ -229,7 +231,9 @@ def _matching(
 
 
 def _values(shown: QuerySet[Session], field: str) -> list[str]:
-    return [value for value in shown.order_by(field).values_list(field, flat=True).distinct()[:200] if value]
+    """What there is to choose from. What could steer a display cannot be chosen: it is data from a file."""
+    values = shown.order_by(field).values_list(field, flat=True).distinct()[:CHOICES]
+    return [value for value in values if value and value.isprintable()]
 
 
 def _row(session: Session, now: datetime) -> Row:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import subprocess
@@ -41,7 +42,9 @@ class Command(RedlineCommand):
             self.show_json({"address": address})
             self.stdout.flush()
             config = uvicorn.Config(APPLICATION, log_level="warning", lifespan="off", access_log=False)
-            uvicorn.Server(config).run(sockets=[listener])
+            with contextlib.suppress(KeyboardInterrupt):
+                # An interrupt is how a server is meant to end; it has shut down when this comes up.
+                uvicorn.Server(config).run(sockets=[listener])
         return None
 
 
