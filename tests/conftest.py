@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 
 # Before Django reads its settings: no test ever touches the user's own data.
 os.environ["REDLINE_DATA_DIR"] = tempfile.mkdtemp(prefix="redline-tests-")
