@@ -16,7 +16,7 @@ from typing import Literal
 
 import platformdirs
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sessions_app.sessionlog.errors import SystemFailure
@@ -54,13 +54,13 @@ class Configuration(BaseSettings):
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
     """Directories to index. In the environment: JSON."""
-    windows: dict[str, int] = Field(default_factory=dict)
+    windows: dict[str, PositiveInt] = Field(default_factory=dict)
     """Context windows in tokens by model id; they win over what the agents and Redline know."""
     thinking_guard: Literal["latest", "all"] = "latest"
     """Whether the last assistant keeps its thinking, or all of them do."""
-    live_minutes: float = Field(default=5, ge=0)
+    live_minutes: float = Field(default=5, ge=0, le=525_600)
     """A session written to within so many minutes counts as live."""
-    lock_seconds: float = Field(default=10, ge=0)
+    lock_seconds: float = Field(default=10, ge=0, le=3_600)
     """How long a write waits for another Redline process."""
 
     @classmethod
@@ -124,6 +124,8 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
         values = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
         return _defaults(), [f"{path} is no TOML: {fault}"]
+    except OSError as fault:
+        return _defaults(), [f"{path} cannot be read: {fault.strerror}"]
     try:
         return Configuration(**values), []
     except pydantic.ValidationError as fault:

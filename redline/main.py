@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -39,6 +40,9 @@ class Redline(ManagementUtility):
 def main() -> None:
     """Run a management command: `redline COMMAND`, or `manage.py COMMAND`."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What the terminal's encoding does not know is shown as an escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         Redline(sys.argv).execute()
     except RedlineError as failure:

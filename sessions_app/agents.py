@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,19 +53,29 @@ def model_windows(home: Path) -> dict[str, int]:
     windows: dict[str, int] = {}
     for directory in reversed(AGENT_DIRECTORIES.values()):
         found = _read_object(home / directory / "agent" / "models.json")
-        providers = found.values.get("providers") if found is not None else None
-        for provider in providers.values() if isinstance(providers, dict) else ():
-            models = provider.get("models") if isinstance(provider, dict) else None
-            for model in models if isinstance(models, list) else ():
-                if isinstance(model, dict) and isinstance(model.get("contextWindow"), int):
-                    windows[str(model.get("id"))] = model["contextWindow"]
+        for model in _models(found.values) if found is not None else ():
+            name, window = model.get("id"), model.get("contextWindow")
+            # JSON's true is an integer to Python.
+            if isinstance(name, str) and type(window) is int and window > 0:
+                windows[name] = window
     return windows
+
+
+def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The models of every provider; what has another shape is passed over."""
+    providers = values.get("providers")
+    for provider in providers.values() if isinstance(providers, dict) else ():
+        models = provider.get("models") if isinstance(provider, dict) else None
+        for model in models if isinstance(models, list) else ():
+            if isinstance(model, dict):
+                yield model
 
 
 def _read_object(path: Path) -> SettingsFile | None:
     try:
         data = _read_small(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
+        # A name that cannot be encoded is the name of no file.
         return None
     except OSError as fault:
         return SettingsFile(path, {}, fault.strerror or str(fault))
@@ -83,11 +93,12 @@ def _read_object(path: Path) -> SettingsFile | None:
 
 
 def _read_small(path: Path) -> bytes:
-    # Never waits: what a hostile cwd names could be a pipe or a device.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    # What a hostile cwd names could be a pipe or a device, and opening one is heard at its other end.
+    _demand_file(path.stat())
+    # Should it become one in between, it is still not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is not a regular file")
+        _demand_file(os.fstat(descriptor))
         return file.read(SIZE_LIMIT + 1)
 
 
@@ -99,3 +110,8 @@ def reserve_tokens(cwd: str, home: Path) -> int:
         if isinstance(reserve, int) and not isinstance(reserve, bool) and 0 <= reserve < 2**31:
             return reserve
     return DEFAULT_RESERVE
+
+
+def _demand_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(0, "it is not a regular file")

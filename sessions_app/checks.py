@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -19,22 +20,28 @@ def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMes
     """redline.E001: a value in the environment or in redline.toml cannot be used."""
     del app_configs, kwargs
     hint = f"Mend it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
-    return [Error(fault, hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS]
+    return [
+        Error(f"{fault.rstrip('.')}.", hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS
+    ]
 
 
 @register
 def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W001: a configured root is not a directory."""
+    """redline.W001: a configured root is not a directory, or may not be looked at."""
     del app_configs, kwargs
+    hint = "Take it out of the roots, or make it a directory that this user may read."
     return [
-        checks.Warning(
-            f"The root {root.path} is not a directory.",
-            hint="Take it out of the roots, or make it a directory.",
-            id=ROOT_UNREADABLE,
-        )
-        for root in settings.REDLINE.roots
-        if root.path.exists() and not root.path.is_dir()
+        checks.Warning(fault, hint=hint, id=ROOT_UNREADABLE)
+        for fault in map(_fault_of_root, (root.path for root in settings.REDLINE.roots))
+        if fault
     ]
+
+
+def _fault_of_root(path: Path) -> str:
+    try:
+        return "" if path.is_dir() or not path.exists() else f"The root {path} is not a directory."
+    except OSError as fault:
+        return f"The root {path} cannot be looked at: {fault.strerror}."
 
 
 @register

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.core import checks
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
@@ -57,8 +58,14 @@ def display_width(text: str) -> int:
     """Columns that a terminal needs for printable text; wide characters take two."""
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) != 0 for character in text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me"):
+        # Written over the character before it.
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:
@@ -141,7 +148,8 @@ class RedlineCommand(BaseCommand):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         program = Path(prog_name).name
-        parser = _Parser(prog=f"{program} {subcommand}", description=self.help, **kwargs)
+        # A flag that writes must be meant: it is never guessed from its beginning.
+        parser = _Parser(prog=f"{program} {subcommand}", description=self.help, allow_abbrev=False, **kwargs)
         self.add_arguments(parser)
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         return parser
@@ -176,10 +184,7 @@ class RedlineCommand(BaseCommand):
             raise CommandError(f"exit code {code}", returncode=code)
 
     def _run(self, options: dict[str, Any]) -> int:
-        try:
-            self.check()
-        except SystemCheckError as fault:
-            raise BadInput("bad_configuration", str(fault).strip()) from fault
+        self._check()
         self.as_json: bool = options["as_json"]
         try:
             if self.needs_database:
@@ -191,6 +196,18 @@ class RedlineCommand(BaseCommand):
             raise SystemFailure("database_failed", f"Redline's own database failed: {fault}.") from fault
         finally:
             self.progress.clear()
+
+    def _check(self) -> None:
+        """Make Django's system checks. Raises BadInput `bad_configuration`; a warning is only told."""
+        faults = []
+        for found in checks.run_checks():
+            told = f"{found.msg} {found.hint or ''} ({found.id})"
+            if found.is_serious():
+                faults.append(told)
+            else:
+                self.stderr.write(f"redline: warning: {printable(told)}")
+        if faults:
+            raise BadInput("bad_configuration", f"{' '.join(faults)} Nothing was done.")
 
     def say(self, line: str = "") -> None:
         """Print a line for people; nothing with `--json`. What it quotes is printable already."""

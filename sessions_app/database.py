@@ -6,19 +6,45 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
+import filelock
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from .sessionlog.errors import BadInput
+from .sessionlog.errors import BadInput, SystemFailure
+
+LOCK_SECONDS: Final = 60
 
 
 def open_database() -> None:
     """Make the database ready: create it, or migrate it after copying it.
 
-    Raises BadInput `newer_database` where a newer Redline has written it, and django.db.DatabaseError.
+    One process at a time: at the first use several may come at once, and SQLite does not wait everywhere.
+    Raises BadInput `newer_database` where a newer Redline has written it, SystemFailure `database_busy` and
+    `database_failed`, and django.db.DatabaseError.
     """
+    try:
+        with filelock.FileLock(settings.REDLINE_DATA_DIR / "database.lock").acquire(timeout=LOCK_SECONDS):
+            _migrate()
+    except filelock.Timeout as busy:
+        raise SystemFailure(
+            "database_busy",
+            f"Another Redline process is bringing the database in {settings.REDLINE_DATA_DIR} up to date. "
+            "Nothing was done. Try again soon.",
+        ) from busy
+    except OSError as fault:
+        raise SystemFailure(
+            "database_failed",
+            f"The database in {settings.REDLINE_DATA_DIR} cannot be locked: {fault.strerror}. Nothing was done. "
+            "Make the directory writable for you.",
+        ) from fault
+
+
+def _is_current() -> bool:
+    """Whether nothing is to be migrated. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     applied = set(executor.loader.applied_migrations)
     unknown = sorted(f"{app}.{name}" for app, name in applied - set(executor.loader.disk_migrations))
@@ -28,18 +54,26 @@ def open_database() -> None:
             f"The database {connection.settings_dict['NAME']} was written by a newer Redline "
             f"({', '.join(unknown)}). Nothing was done with it. Use the newer Redline, or another REDLINE_DATA_DIR.",
         )
-    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+def _migrate() -> None:
+    if _is_current():
         return
-    if applied:
+    if connection.introspection.table_names():
         copy_database()
     call_command("migrate", interactive=False, verbosity=0)
 
 
 def copy_database() -> Path:
-    """A consistent copy of the SQLite database beside it, named after the time."""
+    """A consistent copy of the SQLite database beside it, named after the time. Raises DatabaseError."""
     source = Path(str(connection.settings_dict["NAME"]))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     copy = source.with_name(f"{source.name}.{now}.bak")
-    with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(copy)) as target:
+    with (
+        connection.wrap_database_errors,
+        closing(sqlite3.connect(source)) as database,
+        closing(sqlite3.connect(copy)) as target,
+    ):
         database.backup(target)
     return copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
 from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
 from .sessionlog.lines import split_lines
-from .sessionlog.session import SessionLog, SessionParser, log_of, read_session
+from .sessionlog.session import BYTE_ORDER_MARK, SessionLog, SessionParser, log_of, read_session
 from .sessionlog.tree import SessionTree
 
 Progress = Callable[[int], object]
@@ -85,18 +86,24 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
         for entry in entries:
             if not entry.is_message:
                 continue
-            try:
-                data = parse(reader.read_at(entry.offset, entry.length))
-            except ValueError as fault:
-                raise _changed(path, f"line {entry.number} is no longer what it was") from fault
-            texts[entry.id] = describe_again(data, entry, path)
+            texts[entry.id] = describe_again(read_again(reader, entry), entry, path)
     return texts
 
 
-def describe_again(data: object, entry: Entry, path: Path) -> Texts:
-    """The texts of an entry from its line; Conflict where the line no longer holds that entry."""
+def read_again(reader: SessionReader, entry: Entry) -> dict[str, Any]:
+    """The object on the line of an entry; Conflict where the line no longer holds one."""
+    raw = reader.read_at(entry.offset, entry.length)
+    try:
+        data = parse(raw if entry.offset else raw.removeprefix(BYTE_ORDER_MARK))
+    except ValueError:
+        data = None
     if not isinstance(data, dict):
-        raise _changed(path, f"line {entry.number} is no longer what it was")
+        raise _changed(reader.path, f"line {entry.number} is no longer what it was")
+    return data
+
+
+def describe_again(data: dict[str, Any], entry: Entry, path: Path) -> Texts:
+    """The texts of an entry from its line; Conflict where the line no longer holds that entry."""
     again, texts = describe(
         data,
         number=entry.number,

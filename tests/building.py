@@ -58,8 +58,56 @@ def bash(command: str, output: str, exit_code: int = 0, **fields: Any) -> dict[s
     return {"role": "bashExecution", "command": command, "output": output, "exitCode": exit_code, **fields}
 
 
+def custom(words: str) -> dict[str, Any]:
+    return {"role": "custom", "customType": "note", "content": words}
+
+
+def summary(words: str) -> dict[str, Any]:
+    return {"type": "branch_summary", "summary": words}
+
+
+def image() -> dict[str, Any]:
+    return {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+
+
+def whole(entry_id: str) -> dict[str, Any]:
+    """The deletion target of an entry."""
+    return {"kind": "entry", "entryId": entry_id}
+
+
+def block(entry_id: str, index: Any) -> dict[str, Any]:
+    """The deletion target of a content block."""
+    return {"kind": "content_block", "entryId": entry_id, "blockIndex": index}
+
+
+def compaction(*targets: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "context_compaction", "deletedTargets": list(targets)}
+
+
 def message(entry_id: str, parent: str | None, recorded: dict[str, Any]) -> dict[str, Any]:
     return {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "t", "message": recorded}
+
+
+def gone(entry_id: str, block: int | None = None) -> dict[str, Any]:
+    """A recorded deletion: of a whole entry, or of one of its blocks."""
+    if block is None:
+        return {"kind": "entry", "entryId": entry_id}
+    return {"kind": "content_block", "entryId": entry_id, "blockIndex": block}
+
+
+def compacted(*targets: dict[str, Any]) -> dict[str, Any]:
+    """A `context_compaction` entry that holds these deletions, for `chain`."""
+    return {"type": "context_compaction", "deletedTargets": list(targets)}
+
+
+def summarised(summary: str, first_kept: object) -> dict[str, Any]:
+    """A `compaction` entry of the older, summarising kind, for `chain`."""
+    return {"type": "compaction", "summary": summary, "firstKeptEntryId": first_kept}
+
+
+def edit(target: object, replacement: object) -> dict[str, Any]:
+    """A `context_edit` entry, for `chain`."""
+    return {"type": "context_edit", "targetId": target, "replacement": replacement}
 
 
 def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:

@@ -119,14 +119,16 @@ class Airlock:
     def passes_over(self, chosen: Plan, candidate: Object) -> tuple[bool, int]:
         """Whether a bulk deletion leaves this match out, given what is chosen; and the objects visited for it.
 
-        It does where the match, merged alone, would be refused for recency, protection, a protected pair or
-        guarded thinking. Any other fault is left for the whole to be judged.
+        The match may go by itself. It is left out where, merged alone, it would be refused for recency, a
+        protected pair or guarded thinking. Any other fault is left for the whole to be judged.
         """
-        if not self._judge.may_go(candidate):
-            return True, 1
         plan = self.empty_plan(chosen)
         plan.add(candidate)
         return self._close(plan, SKIPPING_GATES) is not None, plan.visited
+
+    def may_go(self, found: Object) -> bool:
+        """Whether an object is neither recent nor protected nor pinned, its pairs aside."""
+        return self._judge.may_go(found)
 
     def is_kept(self, entry: TranscriptEntry) -> bool:
         """Whether an entry is protected by itself or pinned, recency aside."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from .errors import Code, Refusal
 from .loop import PlannedCall, Report, Turn
-from .objects import Object
+from .objects import WHOLE, Object
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
 from .references import references
 from .scoring import Unit, Worth
@@ -110,51 +110,45 @@ class EmbeddedPlanner:
             return
         if refusal.code is Code.THINKING:
             self._give_up(self._beside_thinking(worth), worth)
+        about = self._asked_about(refusal.target, worth)
+        if any(index in self._given_up for index in self._asked):
             return
-        named = self._named_by(refusal.target, worth)
-        if named is None:
-            return
-        if named:
-            self._give_up(named, worth)
-        elif len(self._asked) == 1:
+        if about:
+            self._give_up(about[-1:], worth)
+        elif about is not None and len(self._asked) == 1:
             self._give_up(self._asked, worth)
-        else:
+        elif about is not None:
             self._limit = len(self._asked) // 2
 
-    def _named_by(self, target: Target | None, worth: Worth) -> list[int] | None:
-        """The unit of the batch that a refusal is about, if any; None where asking by blocks may do."""
+    def _asked_about(self, target: Target | None, worth: Worth) -> list[int] | None:
+        """The units of the batch that hold what was refused; None where asking for its blocks may do."""
         entry = self._transcript.entry(target.entry_id) if target is not None else None
         if target is None or entry is None:
             return []
         slot = None if target.block_index is None else entry.slot(target.block_index)
-        hit = [
-            index
+        held = [
+            (index, found)
             for index in self._asked
-            if any(
-                found.position == entry.position and (slot is None or found.slot in (slot, -1))
-                for found in worth.units[index].objects
-            )
-        ]
-        in_blocks = any(
-            found.position == entry.position and found.slot >= 0
-            for index in hit
             for found in worth.units[index].objects
-        )
-        if slot is None and in_blocks and entry.position not in self._in_blocks:
+            if found.position == entry.position and (slot is None or found.slot in (slot, WHOLE))
+        ]
+        by_block = any(found.slot != WHOLE for _, found in held)
+        if slot is None and by_block and entry.position not in self._in_blocks:
             self._in_blocks.add(entry.position)
             return None
-        return hit[-1:]
+        return [index for index, _ in held]
 
     def _beside_thinking(self, worth: Worth) -> list[int]:
         """Every unit that a guard of all thinking keeps: learned once, instead of one refusal after the other."""
-        entries = self._transcript.entries
+        thinking = {
+            entry.position
+            for entry in self._transcript.entries
+            if entry.role == "assistant" and entry.bears_thinking
+        }
         return [
             index
             for index, unit in enumerate(worth.units)
-            if any(
-                entries[found.position].role == "assistant" and entries[found.position].bears_thinking
-                for found in unit.objects
-            )
+            if any(found.position in thinking for found in unit.objects)
         ]
 
     def _give_up(self, units: Iterable[int], worth: Worth) -> None:
@@ -224,7 +218,7 @@ class EmbeddedPlanner:
 
     def _targets(self, unit: Unit, gone: set[Object]) -> Iterable[Target]:
         for found in unit.objects:
-            if found.slot < 0:
+            if found.slot == WHOLE:
                 return [Target(self._transcript.entries[found.position].entry_id)]
         entry = self._transcript.entries[unit.position]
         slots = range(len(entry.blocks))

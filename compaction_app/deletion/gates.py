@@ -170,7 +170,9 @@ def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -
             Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
         )
     slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
-    if slot is not None and judge.is_pinned(Object(entry.position, slot)):
+    # A block that is not there is kept with its entry, not with its neighbours.
+    whole = Object(entry.position)
+    if whole in judge.pins if slot is None else judge.is_pinned(Object(entry.position, slot)):
         return refuse(Code.PROTECTED, target, "a human decided to keep it", "Leave it where it is.")
     return None
 
@@ -367,7 +369,8 @@ def read_target(raw: object, number: int) -> Target | Refusal:
     if not isinstance(entry_id, str) or not entry_id:
         return Refusal(
             Code.INVALID_ENTRY_ID,
-            f"{place} has an entryId that is no text, or empty. Nothing was deleted. Use an id that a tool has returned.",
+            f"{place} has an entryId that is no text, or empty. Nothing was deleted. "
+            "Use an id that a tool has returned.",
         )
     if kind == "entry":
         return Target(entry_id)

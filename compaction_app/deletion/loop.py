@@ -113,6 +113,7 @@ class Loop:
         self.report = Report()
         self._origins: dict[Target, Origin] = {}
         self._told: tuple[Target, ...] | None = None
+        self._last_refusal: Refusal | None = None
 
     @property
     def origins(self) -> Mapping[Target, Origin]:
@@ -142,6 +143,7 @@ class Loop:
 
     def _run(self, planned: PlannedCall) -> Called:
         result = self._workbench.call(planned.call)
+        self._last_refusal = result.refusal or self._last_refusal
         number = self._workbench.call_count
         chosen = self._store.targets
         added = tuple(target for target in chosen if target not in self._origins)
@@ -167,7 +169,7 @@ class Loop:
 
     def _end(self, outcome: Outcome) -> Ended:
         self.outcome = outcome
-        return Ended(outcome, self._store.last_refusal if outcome is Outcome.FAILED else None)
+        return Ended(outcome, self._last_refusal if outcome is Outcome.FAILED else None)
 
 
 def drive(planner: Planner, workbench: Workbench) -> Iterator[tuple[Loop, Event]]:

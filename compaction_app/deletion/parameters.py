@@ -38,9 +38,7 @@ def compression_ratio(value: object) -> float:
 
 def preserve_recent(value: object) -> int:
     """The value rounded down, and at least 0, where it is a finite number; else the default."""
-    return (
-        max(0, math.floor(value)) if _is_number(value) and math.isfinite(value) else DEFAULT_PRESERVE_RECENT
-    )
+    return max(0, math.floor(value)) if _is_finite(value) else DEFAULT_PRESERVE_RECENT
 
 
 def query(value: object, user_texts: Iterable[str]) -> str:
@@ -56,3 +54,11 @@ def query(value: object, user_texts: Iterable[str]) -> str:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> TypeGuard[int | float]:
+    """Whether JavaScript would hold the value as a finite number; an integer beyond its doubles is infinite there."""
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:
+        return False

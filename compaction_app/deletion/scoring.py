@@ -31,7 +31,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from .objects import TASK_ROLES, Object, Protection, TranscriptEntry
+from .objects import TASK_ROLES, WHOLE, Object, Protection, TranscriptEntry
 from .pairing import Call
 from .references import references
 from .transcript import Transcript
@@ -144,7 +144,7 @@ class Worth:
         for index, unit in enumerate(self.units[:]):
             for found in unit.objects if index not in out else ():
                 entry = self._transcript.entries[found.position]
-                if found.slot < 0 and len(entry.blocks) > 1:
+                if found.slot == WHOLE and len(entry.blocks) > 1:
                     by_size = sorted(range(len(entry.blocks)), key=lambda slot: entry.blocks[slot].tokens)
                     parts = (Object(found.position, slot) for slot in sorted(by_size[1:]))
                     self.units += (_unit(self._transcript, (part,), "part") for part in parts)
@@ -229,7 +229,7 @@ class Worth:
 
     def _text(self, found: Object) -> str:
         entry = self._transcript.entries[found.position]
-        if found.slot < 0:
+        if found.slot == WHOLE:
             return self._transcript.text(entry)
         text = self._transcript.block_text(entry, entry.blocks[found.slot])
         # The id of a call is the provider's, and nobody's word.
@@ -237,10 +237,13 @@ class Worth:
 
 
 def _units(transcript: Transcript) -> Iterator[Unit]:
-    """Every object of the transcript in exactly one unit, in the order of the units' first objects."""
+    """Every object of the transcript in one unit, in the order of the units' first objects.
+
+    A result that makes calls itself, as only a damaged session has it, is in several.
+    """
     answers = {result.position for call in transcript.pairs.calls for result in call.results}
     for entry in transcript.entries:
-        if entry.position in answers:
+        if entry.position in answers and not entry.call_ids:
             continue
         if (entry.role != "assistant" and not entry.call_ids) or not entry.blocks:
             yield _unit(transcript, (Object(entry.position),), "output")
@@ -268,7 +271,7 @@ def _call_unit(transcript: Transcript, call: Call) -> Unit:
 def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Unit:
     entries = [transcript.entries[found.position] for found in objects]
     tokens = sum(
-        entry.tokens if found.slot < 0 else entry.blocks[found.slot].tokens
+        entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
         for entry, found in zip(entries, objects, strict=True)
     )
     may_go = tokens > 0 and not any(
@@ -280,7 +283,7 @@ def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Uni
 
 
 def _is_call(entry: TranscriptEntry, found: Object) -> bool:
-    return found.slot >= 0 and entry.blocks[found.slot].type == "toolCall"
+    return found.slot != WHOLE and entry.blocks[found.slot].type == "toolCall"
 
 
 def _touch(tool: str, arguments: str) -> Touch | None:

@@ -25,8 +25,6 @@ class DeletionStore:
     def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
         self.transcript = transcript
         self.airlock = Airlock(transcript, restraints)
-        self.last_refusal: Refusal | None = None
-        """Why the last change was refused; None after one that was accepted."""
         self.visited = 0
         self._plan = self.airlock.empty_plan()
 
@@ -52,7 +50,6 @@ class DeletionStore:
         """Add a request's targets, and what goes with them; or say why not and change nothing."""
         incoming = self.airlock.judge_request(request)
         if isinstance(incoming, Refusal):
-            self.last_refusal = incoming
             return incoming
         self.visited += incoming.visited
         return self.delete_objects(incoming.chosen)
@@ -61,22 +58,25 @@ class DeletionStore:
         """Add objects of the transcript that may go, and what goes with them; or change nothing."""
         merged = self.airlock.merge(self._plan, objects)
         if isinstance(merged, Refusal):
-            self.last_refusal = merged
             return merged
         self.visited += merged.visited
         self._plan = merged
-        self.last_refusal = None
         return None
 
     def deletable(self, candidates: list[Object]) -> tuple[list[Object], list[Object]]:
         """Matches of a bulk deletion that may go, and those it passes over, each as if it were merged alone.
 
-        Results of one call go or stay together, and so do its blocks: one verdict serves them all.
+        Results of one call go or stay together, and so do its blocks: one verdict serves all of them that may
+        go by themselves (a human may have pinned one of several blocks).
         """
         verdicts: dict[tuple[bool, int], bool] = {}
         kept: list[Object] = []
         passed_over: list[Object] = []
         for candidate in candidates:
+            self.visited += 1
+            if not self.airlock.may_go(candidate):
+                passed_over.append(candidate)
+                continue
             key = self._shared_verdict(candidate)
             passes_over = verdicts.get(key) if key is not None else None
             if passes_over is None:

@@ -215,7 +215,6 @@ class Workbench:
         details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "skipped": skipped}
         pattern = _compile(arguments)
         if isinstance(pattern, Refusal):
-            self.store.last_refusal = pattern
             return self._changed(name, details, pattern)
         candidates: dict[Object, Match] = {}
         for match in self._bulk_objects(arguments.target):

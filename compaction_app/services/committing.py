@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,12 +24,18 @@ from django.db import DatabaseError
 from sessions_app.appending import LockedSession, append_line, session_lock
 from sessions_app.backups import Backup as BackupFile
 from sessions_app.backups import back_up, delete_backup
-from sessions_app.files import file_state
 from sessions_app.loading import LoadedSession, continue_loading
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file, session_row
+from sessions_app.services.indexing import index_file, remember_own_write, session_row
 from sessions_app.services.reading import reading_of
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import (
+    BadInput,
+    ConfirmationNeeded,
+    Conflict,
+    RedlineError,
+    SystemFailure,
+    TargetNotMet,
+)
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
@@ -105,8 +112,10 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
         parent_id = _parent_of(approved, present, yeses)
         _demand_reader(present, parent_id, yeses)
         validated = _validate_again(approved, present, parent_id)
+        _demand_target(approved, validated, yeses)
         written = _write(locked, approved, present, parent_id, validated, now)
-    index_file(path)
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        index_file(path)
     return written
 
 
@@ -161,14 +170,30 @@ def _demand_reader(present: LoadedSession, leaf_id: str, yeses: Yeses) -> None:
         )
 
 
-def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
+def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
+    """The airlock's judgement on what was approved; None where too little is left to compact."""
     # The query is given, so no text is needed to judge the plan.
-    transcript = prepare(present.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
-    judged = (
-        validate(request_of(approved.targets), transcript, approved.restraints)
-        if transcript is not None
-        else None
+    transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
+    if transcript is None:
+        return None
+    return validate(request_of(approved.targets), transcript, approved.restraints)
+
+
+def _demand_target(approved: Approved, validated: ValidatedDeletion, yeses: Yeses) -> None:
+    if yeses.below_target or validated.target_met:
+        return
+    reviewed = _judge(approved, approved.loaded, approved.leaf_id)
+    if isinstance(reviewed, ValidatedDeletion) and reviewed.target_met:
+        return  # it was met when it was approved; the session has only grown since
+    raise TargetNotMet(
+        "target_not_met",
+        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
+        "Nothing was written. To write it all the same, say --allow-below-target.",
     )
+
+
+def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
+    judged = _judge(approved, present, leaf_id)
     if not isinstance(judged, ValidatedDeletion):
         reason = judged.message if isinstance(judged, Refusal) else "Too little is left to compact."
         raise Conflict(
@@ -198,6 +223,7 @@ def _write(
     copy = back_up(locked, present.fingerprint, now)
     entry_id = _new_id(present)
     untidy: SystemFailure | None = None
+    end = 0
     try:
         backup = Backup.objects.create(
             session=session,
@@ -208,7 +234,8 @@ def _write(
             reason=Backup.COMPACT,
         )
         line = compaction_line(entry_id, parent_id, validated, copy.path, now)
-        append_line(locked, line, present.state, _is_complete)
+        appended = append_line(locked, line, present.state, _is_complete)
+        end = appended.offset + appended.length + 1
     except (RedlineError, DatabaseError) as failure:
         if isinstance(failure, SystemFailure) and failure.code == LINE_IS_WRITTEN:
             untidy = failure
@@ -219,7 +246,7 @@ def _write(
             raise
     try:
         _record(approved, session, backup, entry_id, parent_id, validated, now)
-        remember_own_write(locked.path)
+        remember_own_write(locked.path, end)
     except DatabaseError as fault:
         raise SystemFailure(
             "not_recorded",
@@ -255,14 +282,6 @@ def _record(
             for target, origin in approved.origins.items()
         ],
     )
-
-
-def remember_own_write(path: Path) -> None:
-    """Keep in mind that the last write to a session was Redline's, so that it does not count as live."""
-    state = file_state(path)
-    row = session_row(path)
-    row.own_write_ns = state.mtime_ns if state is not None else None
-    row.save(update_fields=["own_write_ns"])
 
 
 def compaction_line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ from sessions_app.agents import model_windows, settings_files
 from sessions_app.loading import LoadedSession
 from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import model_of
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.filters import effective_filters
 from sessions_app.sessionlog.readers import Reading
 from sessions_app.windows import window_of
 
@@ -124,6 +126,32 @@ def prepare_plan(
         sources=in_force.sources,
         planner=planner,
         store=DeletionStore(transcript, restraints),
+    )
+
+
+def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets that the agent would not apply: what replay safety takes back (see `sessionlog.filters`).
+
+    The airlock accepts them, as the agent's own does; the reduction that is recorded counts them all the same.
+    """
+    planned = Entry(
+        number=0,
+        offset=0,
+        length=0,
+        id="",
+        parent_id=None,
+        type="context_compaction",
+        control={"deletedTargets": [target.to_json() for target in targets]},
+    )
+    applied = effective_filters([*branch, planned])
+    return tuple(
+        target
+        for target in targets
+        if (
+            target.entry_id not in applied.entries
+            if target.block_index is None
+            else target.block_index not in applied.blocks.get(target.entry_id, ())
+        )
     )
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from sessions_app import backups as files
 from sessions_app.appending import session_lock
 from sessions_app.files import SessionReader, file_state, real_path
-from sessions_app.services.indexing import index_file, session_row
-from sessions_app.sessionlog.errors import ConfirmationNeeded
+from sessions_app.services.indexing import index_file, known_name, remember_own_write, session_row
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, SystemFailure
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import SessionParser
 
 from ..models import Backup
-from .committing import remember_own_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class RestoreYeses:
 
 def list_backups(session: Path) -> list[ListedBackup]:
     """What lies beside a session and is named like a backup, newest first."""
+    known_name(session)
     return [_listed(found) for found in files.list_backups(session)]
 
 
@@ -101,6 +103,7 @@ def restore(backup: Path, yeses: RestoreYeses, now: datetime) -> files.Restored:
     the session is as it was.
     """
     session = files.session_of(backup)
+    known_name(session)
     with session_lock(settings.REDLINE_DATA_DIR, session, settings.REDLINE.lock_seconds) as locked:
         recorded = recorded_hash(backup)
         if recorded is None and not yeses.unverified:
@@ -120,17 +123,31 @@ def restore(backup: Path, yeses: RestoreYeses, now: datetime) -> files.Restored:
                 "Nothing was restored. If that is meant, say --drop-newer.",
                 "--drop-newer",
             )
+        size = backup.stat().st_size
         restored = files.restore(locked, backup, recorded, present, now)
-        previous = restored.previous_backup
-        if previous is not None:
-            Backup.objects.create(
-                session=session_row(locked.path),
-                path=str(previous.path),
-                sha256=previous.recorded_sha256 or "",
-                size=previous.size,
-                taken_at=previous.taken_at,
-                reason=Backup.RESTORE,
-            )
-        remember_own_write(locked.path)
-    index_file(session, rebuild=True)
+        try:
+            _record(restored, size)
+        except DatabaseError as fault:
+            previous = restored.previous_backup
+            before = f" What it held before is in {previous.path}." if previous is not None else ""
+            raise SystemFailure(
+                "not_recorded",
+                f"{locked.path} was restored from {backup}, but Redline's own database failed: {fault}.{before}",
+            ) from fault
+    with suppress(RedlineError, DatabaseError):  # it is restored: the index can follow later
+        index_file(session, rebuild=True)
     return restored
+
+
+def _record(restored: files.Restored, size: int) -> None:
+    previous = restored.previous_backup
+    if previous is not None:
+        Backup.objects.create(
+            session=session_row(restored.path),
+            path=str(previous.path),
+            sha256=previous.recorded_sha256 or "",
+            size=previous.size,
+            taken_at=previous.taken_at,
+            reason=Backup.RESTORE,
+        )
+    remember_own_write(restored.path, size)

@@ -19,14 +19,14 @@ from django.db import connection, transaction
 
 from ..agents import agent_of, model_windows, reserve_tokens
 from ..discovery import Discovery, RefusedPath, discover
-from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path
-from ..loading import describe_again
+from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, file_state, real_path, reported
+from ..loading import describe_again, read_again
 from ..models import Entry as EntryRow
 from ..models import Root, Session
 from ..sessionlog.context import Tally, model_of
 from ..sessionlog.entries import CONTROL_TYPES, Entry
-from ..sessionlog.errors import RedlineError
-from ..sessionlog.jsjson import parse, well_formed
+from ..sessionlog.errors import BadInput, RedlineError
+from ..sessionlog.jsjson import well_formed
 from ..sessionlog.lines import split_lines
 from ..sessionlog.packing import SCHEMA, pack, unpack
 from ..sessionlog.readers import choose_reader
@@ -112,10 +112,14 @@ def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
     """Index every configured root that is there."""
     total = Indexed()
     for root in configured_roots():
-        if Path(root.path).is_dir():
-            _index_directory(root, Path(root.path), total, rebuild, report)
-        else:
-            Session.objects.filter(root=root).update(missing=True)
+        path = Path(root.path)
+        try:
+            if _is_directory(path):
+                _index_directory(path, total, rebuild, report)
+            else:
+                _mark_missing(path, set())
+        except RedlineError as fault:
+            total.faults.append(RefusedPath(path, fault.message))
     return total
 
 
@@ -124,56 +128,116 @@ def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report 
     configured_roots()
     total = Indexed()
     for path in paths:
-        if path.is_dir():
-            root, _ = root_for(path)
-            _index_directory(root, path, total, rebuild, report)
+        if _is_directory(path):
+            root_for(path)
+            _index_directory(path, total, rebuild, report)
         else:
             index_file(path, total, rebuild=rebuild, report=report)
     return total
 
 
+def _is_directory(path: Path) -> bool:
+    with reported(path, "It was not indexed."):
+        return path.is_dir()
+
+
 def index_file(
     path: Path, total: Indexed | None = None, *, rebuild: bool = False, report: Report = str
 ) -> Session:
-    """Index one file and give its row. Raises what reading it raises."""
+    """Index one file and give its row. Raises what reading it raises; a file that was not known stays unknown."""
     total = total if total is not None else Indexed()
-    session = session_row(path)
-    _index_session(session, real_path(path), total, rebuild, report)
+    session, created = _find_row(path)
+    try:
+        _index_session(session, real_path(path), total, rebuild, report)
+    except RedlineError as fault:
+        if created:
+            session.delete()
+        else:
+            _keep_fault(session, fault)
+        raise
     return session
 
 
 def session_row(path: Path) -> Session:
-    """The row of a file, made where there is none. Nothing is read."""
-    real = real_path(path)
-    root, below = root_for(real.parent)
-    session, _ = Session.objects.get_or_create(root=root, relative_path=str(below / real.name))
+    """The row of a file, made where there is none. Nothing is read. Raises BadInput `unusable_name`."""
+    session, _ = _find_row(path)
     return session
 
 
-def _index_directory(root: Root, directory: Path, total: Indexed, rebuild: bool, report: Report) -> None:
+def _find_row(path: Path) -> tuple[Session, bool]:
+    """The row of a file in the innermost root that holds it, and whether it was made just now.
+
+    A row that it had in an outer root moves there, with everything that hangs on it.
+    """
+    real = known_name(path)
+    root, below = root_for(real.parent)
+    place: dict[str, Any] = {"root": root, "relative_path": str(below / real.name)}
+    session = Session.objects.filter(**place).first()
+    if session is not None:
+        return session, False
+    for outer in Root.objects.exclude(pk=root.pk):
+        if real.is_relative_to(outer.path):
+            relative = str(real.relative_to(outer.path))
+            if Session.objects.filter(root=outer, relative_path=relative).update(**place):
+                break
+    return Session.objects.get_or_create(**place)
+
+
+def known_name(path: Path) -> Path:
+    """The real path, where it can be kept in the database. Raises BadInput `unusable_name`."""
+    real = real_path(path)
+    if not str(real).isascii() and well_formed(str(real)) != str(real):
+        raise BadInput(
+            "unusable_name",
+            f"The name of {real} is not UTF-8. Nothing was done with it. Give it another name.",
+        )
+    return real
+
+
+def remember_own_write(path: Path, size: int) -> None:
+    """Keep in mind that the last write to a session was Redline's, so that it does not count as live.
+
+    `size` is what the session then has; where it has another, someone else has written to it since.
+    """
+    state = file_state(path)
+    own = state.mtime_ns if state is not None and state.size == size else None
+    Session.objects.filter(pk=session_row(path).pk).update(own_write_ns=own)
+
+
+def _index_directory(directory: Path, total: Indexed, rebuild: bool, report: Report) -> None:
     found: Discovery = discover(directory)
     total.faults.extend(found.refused)
-    top = Path(root.path)
     seen = set()
     for path in found.paths:
-        relative = str(real_path(path).relative_to(top))
-        seen.add(relative)
-        session, _ = Session.objects.get_or_create(root=root, relative_path=relative)
+        session = None
         try:
+            session = session_row(path)
+            seen.add(session.pk)
             _index_session(session, path, total, rebuild, report)
         except RedlineError as fault:
             # One unreadable file must not hide the others; the reason is kept with the session.
             total.faults.append(RefusedPath(path, fault.message))
-            Session.objects.filter(pk=session.pk).update(fault=fault.message)
-    if real_path(directory) == top:
-        _mark_missing(root, seen)
+            if session is not None:
+                _keep_fault(session, fault)
+    _mark_missing(directory, seen, [refused.path for refused in found.refused])
 
 
-def _mark_missing(root: Root, seen: set[str]) -> None:
+def _keep_fault(session: Session, fault: RedlineError) -> None:
+    Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
+
+
+def _mark_missing(directory: Path, seen: set[int], unlisted: Iterable[Path] = ()) -> None:
+    """Mark the sessions below a directory that were not seen there, unless they lie where nobody could look."""
+    top = real_path(directory)
+    below = str(top / "_")[:-1]
+    hidden = tuple(str(top / path.relative_to(directory) / "_")[:-1] for path in unlisted)
+    known = Session.objects.filter(missing=False).values_list("pk", "root__path", "relative_path")
     gone = [
-        session.pk
-        for session in Session.objects.filter(root=root, missing=False).only("pk", "relative_path")
-        if session.relative_path not in seen
+        pk
+        for pk, root, relative in known.iterator()
+        if pk not in seen
+        and (path := str(Path(root, relative))).startswith(below)
+        and not path.startswith(hidden)
     ]
     for start in range(0, len(gone), BATCH):
         Session.objects.filter(pk__in=gone[start : start + BATCH]).update(missing=True)
@@ -221,7 +285,13 @@ class _Indexing:
         self.complete: int = kept["entries"] if kept else 0
         """Entries on lines that end with a newline."""
         self.count = self.complete
+        self.compactions: int = kept["compactions"] if kept else 0
+        self.torn_compactions = 0
         self.seen: set[str] = set()
+        self.titles: list[str] | None = None
+        """First user message and name, where a line without newline may have changed them."""
+        if kept:
+            session.first_user_message, session.name = kept["titles"]
 
     def _known(self) -> Fingerprint | None:
         session = self.session
@@ -246,28 +316,32 @@ class _Indexing:
         if self.previous is None:
             # Until the first batch is in, the index claims nothing about this file.
             Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
-            session.first_user_message = session.name = session.provider = session.model = session.read_as = (
-                ""
-            )
-            session.context_tokens = None
-            session.compaction_count = 0
+            session.first_user_message = session.name = ""
+            self._forget_branch()
         self._remove_rows(state.next_number)
         start = state.next_offset
         rows = []
         for line in split_lines(self.reader.chunks(start), offset=start, number=state.next_number):
+            if not line.complete:
+                self.titles = [session.first_user_message, session.name]
             recorded = self.parser.read(line)
             if recorded is None:
                 continue
             rows.append(self._row(recorded))
             self._carry(recorded.entry)
             self.complete += line.complete
+            is_compaction = recorded.entry.type in COMPACTION_TYPES
+            self.compactions += is_compaction and line.complete
+            self.torn_compactions += is_compaction and not line.complete
             if len(rows) >= BATCH:
                 self._write(rows)
                 report(f"{self.path.name}: {line.offset >> 20} MB")
         self._write(rows)
         require_session(state, str(self.path))
         fingerprint = self.reader.fingerprint(state.next_offset, self.previous)
-        if self.tally is None and self.count:
+        if not self.count:
+            self._forget_branch()
+        elif self.tally is None:
             self._recount()
         self._settle(fingerprint)
 
@@ -278,7 +352,6 @@ class _Indexing:
         if entry.type == "session_info" and entry.control is not None:
             named = entry.control.get("name")
             session.name = title_of(named) if isinstance(named, str) else session.name
-        session.compaction_count += entry.type in COMPACTION_TYPES
         return (
             session.pk,
             entry.number,
@@ -308,9 +381,11 @@ class _Indexing:
             return
         require_session(self.parser.state, str(self.path))
         if self.previous is not None and self.tally is not None:
-            # An id that is in the index already makes another tree.
+            # An id that is in the index already, or was missed there as a parent, makes another tree.
             ids = [entry_id for _, _, _, _, entry_id, _, _ in rows]
-            if EntryRow.objects.filter(session=self.session, entry_id__in=ids).exists():
+            known = EntryRow.objects.filter(session=self.session)
+            repeated = known.filter(entry_id__in=ids).exists()
+            if repeated or (self.tree_damaged and known.filter(parent_id__in=ids).exists()):
                 self.tally = None
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.executemany(_INSERT, rows)
@@ -320,6 +395,13 @@ class _Indexing:
         rows = EntryRow.objects.filter(session=self.session, number__gte=number)
         while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
             rows.filter(number__gte=numbers[-1]).delete()
+
+    def _forget_branch(self) -> None:
+        session = self.session
+        session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
+        session.context_tokens = None
+        self.tally = Tally()
+        self.tree_damage, self.tree_damaged = [], 0
 
     def _recount(self) -> None:
         """The sums of the leaf's branch, from all entries in the index."""
@@ -356,6 +438,7 @@ class _Indexing:
         session.version = parser.state.version
         session.size = found.st_size
         session.title = session.name or session.first_user_message
+        session.compaction_count = self.compactions + self.torn_compactions
         session.last_used = datetime.fromtimestamp(found.st_mtime, UTC)
         session.mtime_ns = found.st_mtime_ns
         session.indexed_at = datetime.now(UTC)
@@ -379,6 +462,8 @@ class _Indexing:
             # What a line without newline adds is not carried on: it is read again, and may then be another.
             "tally": msgspec.to_builtins(tally) if self.complete == self.count else None,
             "entries": self.complete,
+            "compactions": self.compactions,
+            "titles": self.titles or [session.first_user_message, session.name],
         }
         session.save()
 
@@ -399,7 +484,7 @@ def read_entries(session: Session, path: Path, reader: SessionReader, version: i
         if entry.type not in CONTROL_TYPES:
             yield entry
             continue
-        data = parse(reader.read_at(offset, length))
+        data = read_again(reader, entry)
         describe_again(data, entry, path)
         yield msgspec.structs.replace(entry, control=as_version_3(data, version))
 

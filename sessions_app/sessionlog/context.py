@@ -63,6 +63,8 @@ class ActiveContext:
     messages: tuple[Message, ...]
     newest_compaction: Entry | None
     """The newest entry on the branch that made this reader leave something out."""
+    open_ended: bool = False
+    """Whether the branch says something about an entry that is not on it, and may still be appended."""
 
     @property
     def estimate(self) -> int:
@@ -101,7 +103,8 @@ class Tally(msgspec.Struct):
     void: bool = False
     """Whether the report is older than the newest compaction."""
     replay_bound: bool = False
-    """Whether a later assistant can bring deleted results back (see `filters`): then it is counted anew."""
+    """Whether what was recorded before can change with a later entry, as where a later assistant brings
+    deleted results back (see `filters`): then it is counted anew."""
 
     @classmethod
     def of(cls, context: ActiveContext, leaf_id: str) -> Tally:
@@ -114,7 +117,7 @@ class Tally(msgspec.Struct):
             reported=usage.usage_tokens if reporter is not None else None,
             trailing=usage.trailing_tokens,
             void=reporter is not None and newest is not None and reporter.number < newest.number,
-            replay_bound=newest is not None and newest.type == "context_compaction",
+            replay_bound=(newest is not None and newest.type == "context_compaction") or context.open_ended,
         )
 
     def carries(self, entry: Entry) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Final, NoReturn
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -21,6 +22,8 @@ _fast_encode: Final = msgspec.json.Encoder().encode
 _print_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 MAX_SAFE_INTEGER: Final = 2**53
+MAX_DIGITS: Final = 310
+"""No double has more digits before its point, sign included."""
 _ARRAY_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
 # https://tc39.es/ecma262/#sec-white-space and line terminators
 _WHITE_SPACE: Final = (
@@ -38,8 +41,8 @@ def parse(raw: bytes) -> Any:
     """
     try:
         return _fast_decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # The fast decoder refuses lone surrogates, huge exponents and bad UTF-8; the agent does not.
+    except (msgspec.DecodeError, ValueError):
+        # The fast decoder refuses lone surrogates, huge numbers and bad UTF-8; the agent does not.
         return _parse_leniently(raw)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
@@ -47,9 +50,16 @@ def parse(raw: bytes) -> Any:
 
 def _parse_leniently(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+        return json.loads(
+            raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant
+        )
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
+
+
+def _parse_integer(digits: str) -> int | float:
+    # Python refuses integers of thousands of digits; to the agent they are infinite long before.
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -98,36 +108,89 @@ def to_string(value: object) -> str:
     if isinstance(value, bool | int | float) or value is None:
         return stringify(value)
     if isinstance(value, list):
-        return ",".join("" if item is None else to_string(item) for item in value)
+        return ",".join("" if item is None else to_string(item) for item in _flatten(value))
     return "[object Object]"
 
 
+def _flatten(nested: list[Any]) -> Iterator[object]:
+    """What stands in a list and in the lists in it, in order; an empty list stands for itself as None."""
+    pending: list[object] = [nested]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(reversed(value or [None]))
+        else:
+            yield value
+
+
 def stringify(value: object) -> str:
-    """The text that `JSON.stringify(value)` gives for a parsed JSON value."""
+    """The text that `JSON.stringify(value)` gives for a parsed JSON value, however deeply it is nested."""
     if _prints_alike(value):
         try:
             return _fast_encode(value).decode()
-        except UnicodeEncodeError:
+        except (UnicodeEncodeError, RecursionError):
             return _print(value)
     return _print(value)
 
 
 def _prints_alike(value: object) -> bool:
     """Whether every JSON printer gives the same text: no doubles, no large integers, no array-index keys."""
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return True
-    if isinstance(value, dict):
-        return all(
-            not ("0" <= key[:1] <= "9") and (type(item) is str or _prints_alike(item))
-            for key, item in value.items()
-        )
-    if isinstance(value, list):
-        return all(map(_prints_alike, value))
-    return isinstance(value, int) and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        kind = type(one)
+        if kind is str or kind is bool or one is None:
+            continue
+        if isinstance(one, dict):
+            for key, item in one.items():
+                if "0" <= key[:1] <= "9":
+                    return False
+                if type(item) is not str:
+                    pending.append(item)
+        elif isinstance(one, list):
+            pending.extend(one)
+        elif not isinstance(one, int) or not -MAX_SAFE_INTEGER <= one <= MAX_SAFE_INTEGER:
+            return False
+    return True
 
 
 def _print(value: object) -> str:
+    parts: list[str] = []
+    # What is still to be printed, the next one last: values, and punctuation that is ready.
+    pending: list[object] = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, _Ready):
+            parts.append(one.text)
+        elif isinstance(one, list):
+            parts.append("[")
+            pending.append(_ENDS_LIST)
+            for index in range(len(one) - 1, -1, -1):
+                pending.append(one[index])
+                if index:
+                    pending.append(_SEPARATES)
+        elif isinstance(one, dict):
+            parts.append("{")
+            pending.append(_ENDS_OBJECT)
+            keys = _property_order(one)
+            for index in range(len(keys) - 1, -1, -1):
+                pending.append(one[keys[index]])
+                pending.append(_Ready(f"{',' if index else ''}{_quote(keys[index])}:"))
+        else:
+            parts.append(_print_scalar(one))
+    return "".join(parts)
+
+
+class _Ready(NamedTuple):
+    text: str
+
+
+_SEPARATES: Final = _Ready(",")
+_ENDS_LIST: Final = _Ready("]")
+_ENDS_OBJECT: Final = _Ready("}")
+
+
+def _print_scalar(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -136,10 +199,6 @@ def _print(value: object) -> str:
         return _quote(value)
     if isinstance(value, int | float):
         return _print_number(value)
-    if isinstance(value, list):
-        return "[" + ",".join(map(_print, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_quote(key)}:{_print(value[key])}" for key in _property_order(value)) + "}"
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 

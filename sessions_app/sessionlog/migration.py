@@ -14,9 +14,8 @@ from .entries import Entry
 from .errors import BadInput
 from .jsjson import parse, stringify
 from .lines import Line
-from .session import CURRENT_VERSION, SessionParser, require_session
+from .session import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser, require_session
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OLD_ROLE: Final = b'"role":"hookMessage"'
 _NEW_ROLE: Final = b'"role":"custom"'
 
@@ -29,6 +28,7 @@ def migrate(lines: Iterable[Line], name: str) -> Iterator[bytes]:
     parser = SessionParser()
     checked = False
     for line in lines:
+        header = parser.state.header
         recorded = parser.read(line)
         if parser.state.version and not checked:
             checked = True
@@ -36,7 +36,7 @@ def migrate(lines: Iterable[Line], name: str) -> Iterator[bytes]:
         ending = b"\n" if line.complete else b""
         if recorded is not None:
             yield _migrate_entry(line.raw, recorded.entry, recorded.data, parser.state.version) + ending
-        elif parser.state.header is not None and _is_header(line.raw):
+        elif parser.state.header is not header:
             yield _splice(line.raw, {"version": CURRENT_VERSION}) + ending
         else:
             yield line.raw + ending
@@ -48,14 +48,6 @@ def _demand_old(version: int) -> None:
         raise BadInput("is_current", f"The session is at version {version} already. Nothing was written.")
 
 
-def _is_header(raw: bytes) -> bool:
-    try:
-        data = parse(raw.removeprefix(_BYTE_ORDER_MARK))
-    except ValueError:
-        return False
-    return isinstance(data, dict) and data.get("type") == "session"
-
-
 def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int) -> bytes:
     added: dict[str, Any] = {}
     if version == 1:
@@ -65,7 +57,7 @@ def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int)
     copied = _splice(raw, added)
     message = data.get("message")
     if isinstance(message, dict) and message.get("role") == "hookMessage":
-        wanted = {**data, **added, "message": {**message, "role": "custom"}}
+        wanted = {**added, **data, **added, "message": {**message, "role": "custom"}}
         renamed = copied.replace(_OLD_ROLE, _NEW_ROLE, 1)
         return renamed if _parses_to(renamed, wanted) else stringify(wanted).encode()
     return copied
@@ -78,15 +70,16 @@ def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
     """
     if not added:
         return raw
-    body = raw.removeprefix(_BYTE_ORDER_MARK)
+    body = raw.removeprefix(BYTE_ORDER_MARK)
     mark = raw[: len(raw) - len(body)]
     start = body.index(b"{") + 1
     rest = body[start:]
     comma = b"" if rest.lstrip().startswith(b"}") else b","
     spliced = body[:start] + stringify(added)[1:-1].encode() + comma + rest
-    wanted = {**parse(body), **added}
+    wanted = {**added, **parse(body), **added}
     return mark + (spliced if _parses_to(spliced, wanted) else stringify(wanted).encode())
 
 
 def _parses_to(raw: bytes, wanted: object) -> bool:
-    return bool(parse(raw) == wanted)
+    # Compared as text: Python compares what is nested deeply only up to a point.
+    return stringify(parse(raw)) == stringify(wanted)

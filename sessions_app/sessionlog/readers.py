@@ -80,7 +80,9 @@ class PiReader:
             key=lambda entry: entry.number,
             default=None,
         )
-        return ActiveContext(self.name, tuple(messages), newest)
+        here = {entry.id for entry in branch}
+        open_ended = any(target not in here for target in edits)
+        return ActiveContext(self.name, tuple(messages), newest, open_ended)
 
     def _select(self, branch: Sequence[Entry]) -> list[Entry]:
         at = next((i for i in range(len(branch) - 1, -1, -1) if branch[i].type == "compaction"), None)

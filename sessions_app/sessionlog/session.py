@@ -23,10 +23,11 @@ from .jsjson import parse, to_string, well_formed
 from .lines import Line
 
 CURRENT_VERSION: Final = 3
+MAX_VERSION: Final = 2**31 - 1
 TITLE_LENGTH: Final = 200
 DAMAGE_KEPT: Final = 1_000
 """Faults of a session that are kept in full; the others are only counted."""
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r\n\v\f"
 
 
@@ -80,6 +81,8 @@ class State(msgspec.Struct):
     """Faults on complete lines so far."""
     recognised: bool = False
     """Whether a header, or an entry of a known type, was seen: else the file is no session."""
+    provisional: bool = False
+    """Whether the version comes from a line without newline, which is read again and may then be another."""
 
 
 @dataclass(slots=True)
@@ -108,16 +111,24 @@ class SessionParser:
 
     def read(self, line: Line) -> Recorded | None:
         """The entry on this line; None for a header, a blank line and a damaged one."""
+        state = self.state
+        if state.provisional:
+            state.version, state.header, state.provisional = 0, None, False
+        told = state.version
         recorded = self._read(line)
         if line.complete:
-            self.state.next_number = line.number + 1
-            self.state.next_offset = line.end
+            state.next_number = line.number + 1
+            state.next_offset = line.end
+            if recorded is not None:
+                state.previous_id = recorded.entry.id
+        else:
+            state.provisional = told != state.version
         return recorded
 
     def _read(self, line: Line) -> Recorded | None:
         raw = line.raw
-        if line.offset == 0 and raw.startswith(_BYTE_ORDER_MARK):
-            raw = raw[len(_BYTE_ORDER_MARK) :]
+        if line.offset == 0 and raw.startswith(BYTE_ORDER_MARK):
+            raw = raw[len(BYTE_ORDER_MARK) :]
         if not raw.strip(_BLANKS):
             return None
         try:
@@ -138,9 +149,8 @@ class SessionParser:
         if self.state.version:
             self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
             return
-        version = data.get("version")
         self.state.recognised = True
-        self.state.version = version if isinstance(version, int) and version > 0 else 1
+        self.state.version = _version_of(data.get("version"))
         self.state.header = Header(
             id=_shown(data.get("id")),
             version=self.state.version,
@@ -148,7 +158,6 @@ class SessionParser:
             timestamp=_shown(data.get("timestamp")),
             parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
         )
-        return
 
     def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
         state = self.state
@@ -164,12 +173,11 @@ class SessionParser:
             if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
                 self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
                 return None
-            entry_id, parent_id = recorded_id, parent if isinstance(parent, str) and parent else None
+            entry_id = recorded_id
+            parent_id = (well_formed(parent) or None) if isinstance(parent, str) else None
             if parent_id == state.previous_id:
                 # One object for the id and its mention: a session of 366,000 lines is held in memory.
                 parent_id = state.previous_id
-        state.previous_id = entry_id
-        state.recognised = state.recognised or data.get("type") in ENTRY_TYPES
         entry, texts = describe(
             data,
             number=line.number,
@@ -178,6 +186,7 @@ class SessionParser:
             entry_id=entry_id,
             parent_id=parent_id,
         )
+        state.recognised = state.recognised or entry.type in ENTRY_TYPES
         return Recorded(entry, texts, data)
 
     def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
@@ -228,6 +237,13 @@ def require_session(state: State, name: str) -> None:
             "not_a_session",
             f"{name} is no session: no line of it is a session header or an entry. Nothing was done with it.",
         )
+
+
+def _version_of(recorded: object) -> int:
+    """The version that a header names; a number is a double to the agent, and has to fit into a column here."""
+    if isinstance(recorded, bool) or not isinstance(recorded, int | float) or recorded < 1:
+        return 1
+    return int(min(recorded, MAX_VERSION))
 
 
 def version_1_id(number: int) -> str:

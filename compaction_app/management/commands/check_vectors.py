@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,13 @@ def read_cases(paths: Iterable[Path]) -> Iterator[tuple[str, Path, dict[str, Any
 
 
 def _read(file: Path) -> bytes:
+    with SessionReader(file) as reader:
+        raw = b"".join(reader.chunks(0))
+    if file.suffix != ".gz":
+        return raw
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except FileNotFoundError as fault:
-        raise BadInput("no_such_file", f"{file} is not there. Nothing was checked.") from fault
-    except (gzip.BadGzipFile, EOFError) as fault:
+        return gzip.decompress(raw)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as fault:
         raise BadInput("not_a_vector", f"{file} cannot be unpacked: {fault}. Nothing was checked.") from fault
 
 

@@ -16,6 +16,7 @@ from compaction_app.services.committing import Approved, Committed, Yeses, commi
 from compaction_app.services.planning import (
     PLANNERS,
     Plan,
+    brought_back,
     own_parameters,
     prepare_plan,
     run_planner,
@@ -142,6 +143,12 @@ class Command(RedlineCommand):
         self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
         if not plan.reading.reader.honours_context_compaction:
             self.say("That agent ignores a context_compaction: writing one needs --not-honoured.")
+        back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
+        if back:
+            named = ", ".join(printable(target) for target in back[:5])
+            self.say(
+                f"{len(back)} of these the agent will not apply, to keep its latest thinking replayable: {named}."
+            )
         if not validated.target_met:
             self.say("The target is not met: writing this needs --allow-below-target.")
 

@@ -47,6 +47,8 @@ class Command(RedlineCommand):
         self.say(f"Restored {printable(restored.path)}.")
         if previous is not None:
             self.say(f"What it held before is in {printable(previous)}.")
+        if restored.overtaken:
+            self.stderr.write("Another process wrote to it at that very moment: that is in this backup, too.")
         self.say("An agent that has the session open must reload it.")
         self.show_json(
             {"restored": str(restored.path), "sha256": restored.sha256, "previousBackup": previous}

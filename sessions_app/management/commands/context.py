@@ -39,7 +39,7 @@ class Command(RedlineCommand):
         if not self.as_json:
             texts = loaded.texts([message.entry for message in context.messages])
             self.say(
-                f"Branch of {leaf_id}, read as {reading.reader.name} because {printable(reading.reason)}."
+                f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
             )
             rows = [
                 [

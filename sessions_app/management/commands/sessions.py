@@ -35,8 +35,14 @@ def _row(summary: SessionSummary) -> list[str]:
         _gauge(summary),
         summary.last_used.strftime("%Y-%m-%d %H:%M") if summary.last_used else "?",
         str(summary.damaged) if summary.damaged else "-",
-        one_line(summary.path, 200) + (" (missing)" if summary.missing else ""),
+        one_line(summary.path, 200) + _state(summary),
     ]
+
+
+def _state(summary: SessionSummary) -> str:
+    if summary.missing:
+        return " (missing)"
+    return " (cannot be read)" if summary.fault else ""
 
 
 def _gauge(summary: SessionSummary) -> str:

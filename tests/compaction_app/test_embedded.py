@@ -8,17 +8,22 @@ from __future__ import annotations
 import json
 import os
 import random
-import time
-from collections.abc import Iterator
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_app.bench.core import oldest_first
 from compaction_app.deletion.embedded import SEARCHES, EmbeddedPlanner, telling_words
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Ended, Event, Loop, Outcome, drive
+from compaction_app.deletion.objects import Object
 from compaction_app.deletion.parameters import AUTO_DETECTED
+from compaction_app.deletion.replay import PlanTargets, replay
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import Workbench
@@ -28,7 +33,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("REDLINE_CORPUS", REPOSITORY.parent / "shared" / "sessions"))
 
 Branch = tuple[list[Entry], dict[str, Texts]]
@@ -96,7 +101,8 @@ class Run:
         self.workbench = Workbench(self.store)
         self.events: list[Event] = []
         self.loop = Loop(self.workbench)
-        for self.loop, event in drive(EmbeddedPlanner(transcript), self.workbench):
+        for loop, event in drive(EmbeddedPlanner(transcript), self.workbench):
+            self.loop = loop
             self.events.append(event)
 
     @property
@@ -301,6 +307,25 @@ def test_two_runs_are_equal() -> None:
     assert runs[0].targets == runs[1].targets
 
 
+def test_another_process_chooses_the_same() -> None:
+    program = (
+        "from tests.compaction_app.test_embedded import Run, Session, work\n"
+        "print(Run(work(Session(), 2, 150).prepare()).targets)"
+    )
+    chosen = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(chosen) == 1
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ratio", [0.9, 0.5, 0.3])
 def test_it_reaches_the_target_and_hardly_more(seed: int, ratio: float) -> None:
@@ -315,8 +340,8 @@ def test_it_deletes_all_that_may_go_where_that_is_not_enough() -> None:
     assert run.loop.outcome is Outcome.BELOW_TARGET
     transcript = run.store.transcript
     for entry in transcript.entries:
-        left = Target(entry.entry_id)
-        if entry.tokens and run.store.airlock.find(left) not in run.store:
+        if entry.tokens and Object(entry.position) not in run.store:
+            left = Target(entry.entry_id)
             assert run.store.delete({"deletions": [left.to_json()]}) is not None
 
 
@@ -395,6 +420,55 @@ def test_a_guard_of_all_thinking_is_learned_at_once() -> None:
     assert len(refused) == 1
 
 
+def test_results_that_must_stay_can_lose_parts() -> None:
+    session = Session()
+    session.user("go on")
+    result = session.calls("bash", "", thinking="a thought", command="a")
+    parts = [{"type": "text", "text": prose(number)} for number in range(3)]
+    session.lines[-1]["message"]["content"] = [*parts, {"type": "text", "text": "ok"}]
+    session.says("end")
+    session.says("end")
+    run = Run(session.prepare(compression_ratio=0.5), Restraints(thinking_guard="all"))
+    assert run.loop.outcome is Outcome.TARGET_MET
+    assert {target.entry_id for target in run.targets} == {result}
+    assert all("has to stay" in run.loop.origins[target].reason for target in run.targets)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_ends_on_damaged_sessions_too(seed: int) -> None:
+    """Results that make calls, call ids used again and again, calls by anyone, pins anywhere."""
+    source = random.Random(seed)
+    session = Session()
+    session.user("go on")
+    for number in range(30):
+        call = {
+            "type": "toolCall",
+            "id": f"c{source.randrange(8)}",
+            "name": "read",
+            "arguments": {"path": "p"},
+        }
+        kinds = [
+            call,
+            {"type": "thinking", "thinking": prose(1, 20)},
+            {"type": "text", "text": prose(number)},
+        ]
+        session.message(
+            role=source.choice(["assistant", "toolResult", "toolResult"]),
+            toolCallId=f"c{source.randrange(8)}",
+            content=source.choices(kinds, k=source.randrange(4)),
+        )
+    transcript = session.prepare(compression_ratio=source.choice([0.7, 0.3]), preserve_recent=1)
+    pins = frozenset(Target(entry.entry_id) for entry in transcript.entries if source.random() < 0.1)
+    guard = source.choice(["latest", "all"])
+    run = Run(transcript, Restraints(pins=pins, thinking_guard=guard))
+    assert len(run.calls) <= most_calls(transcript)
+    if run.loop.outcome is not Outcome.TARGET_MET:
+        simple = DeletionStore(transcript, Restraints(pins=pins, thinking_guard=guard))
+        for entry in transcript.entries:
+            simple.delete({"deletions": [Target(entry.entry_id).to_json()]})
+        assert not simple.target_met
+
+
 def test_what_was_deleted_before_the_run_is_no_obstacle() -> None:
     transcript = work(Session(), 7, 100).prepare(compression_ratio=0.5)
     store = DeletionStore(transcript)
@@ -427,12 +501,58 @@ def real_branches() -> Iterator[tuple[str, bytes]]:
         yield "generated", "\n".join(map(json.dumps, lines)).encode() + b"\n"
 
 
-def test_it_reaches_half_of_every_real_session_within_two_seconds() -> None:
+def test_it_reaches_half_of_every_real_session() -> None:
     for name, raw in real_branches():
-        branch = read_branch(raw)
-        start = time.perf_counter()
-        run = Run(prepared(branch))
-        seconds = time.perf_counter() - start
+        run = Run(prepared(read_branch(raw)))
         assert run.loop.outcome is Outcome.TARGET_MET, name
         assert 0.49 <= run.kept <= 0.5, name
-        assert seconds < 2, name
+
+
+@pytest.mark.parametrize(("keep", "most"), [(0.5, 0.085), (0.3, 0.175)])
+def test_less_of_what_was_needed_later_is_lost_than_by_deleting_the_oldest_first(
+    keep: float, most: float
+) -> None:
+    branches = [raw for _, raw in real_branches()] if CORPUS.is_dir() else [remembering()]
+    planned = mean_loss(branches, keep, lambda transcript: Run(transcript).targets)
+    assert planned < mean_loss(branches, keep, oldest_first)
+    assert planned < most or not CORPUS.is_dir()
+
+
+def mean_loss(branches: Iterable[bytes], keep: float, plan: PlanTargets) -> float:
+    shares = []
+    for raw in branches:
+        losses = [loss.share for loss in replay(*read_branch(raw), {"compression_ratio": keep}, plan)]
+        if losses:
+            shares.append(statistics.mean(losses))
+    return statistics.mean(shares)
+
+
+def remembering() -> bytes:
+    """A session in which the assistant goes back to what it has read a while ago."""
+    chance = random.Random(5)
+    lines: list[Any] = [{"type": "session", "version": 3, "id": "made", "cwd": "/"}]
+    parent = None
+    for number in range(400):
+        if number % 2:
+            names = " ".join(f"name_{number % 80}_{n}" for n in range(12))
+            content = [{"type": "text", "text": f"{names} {'filler words here ' * 40}"}]
+            message: dict[str, Any] = {
+                "role": "toolResult",
+                "toolCallId": f"c{number - 1}",
+                "toolName": "read",
+            }
+        else:
+            known = f"name_{chance.randrange(1, 80, 2)}_{chance.randrange(12)}"
+            arguments = {"path": f"src/module_{number % 80}.py"}
+            content = [
+                {"type": "text", "text": f"I remember {known}."},
+                {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": arguments},
+            ]
+            message = {"role": "assistant", "stopReason": "toolUse"}
+        if number == 0:
+            message, content = {"role": "user"}, [{"type": "text", "text": "go on"}]
+        entry_id = f"{number:08x}"
+        message["content"] = content
+        lines.append({"type": "message", "id": entry_id, "parentId": parent, "message": message})
+        parent = entry_id
+    return "\n".join(map(json.dumps, lines)).encode() + b"\n"

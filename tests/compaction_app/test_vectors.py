@@ -1,0 +1,140 @@
+"""Every conformance vector holds, and one that does not is told by its section and path."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.conformance import case_lines, differences
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.lines import Line, split_lines
+from tests.building import PROJECT
+
+Case = dict[str, Any]
+OWN = PROJECT / "tests" / "vectors" / "cases.jsonl.gz"
+OTHERS = Path(os.environ.get("REDLINE_VECTORS", PROJECT.parent / "shared" / "vectors"))
+
+
+def own_cases() -> list[Case]:
+    return [parse(line) for line in gzip.decompress(OWN.read_bytes()).splitlines()]
+
+
+def every_case() -> dict[str, Case]:
+    """The project's own vectors, and those that lie beside the project, where they do."""
+    found = {f"seed {case['seed']}": case for case in CASES}
+    found |= {path.name: parse(path.read_bytes()) for path in sorted(OTHERS.rglob("*.json"))}
+    return found
+
+
+def lines_of(case: Case) -> Iterable[Line]:
+    if "session" not in case:
+        return case_lines(case)
+    return split_lines([(OTHERS.parent / case["session"]).read_bytes()])
+
+
+CASES = own_cases()
+EVERY_CASE = every_case()
+
+
+def test_there_are_as_many_vectors_as_were_recorded() -> None:
+    assert len(CASES) == 161
+    assert sum(len(case.get("validate", ())) for case in CASES) > 1_500
+    assert sum("tools" in case for case in CASES) > 100
+
+
+@pytest.mark.parametrize("name", EVERY_CASE)
+def test_a_vector_holds(name: str) -> None:
+    case = EVERY_CASE[name]
+    assert [str(found) for found in differences(case, lines_of(case))] == []
+
+
+# ---- vectors that were falsified ------------------------------------------------------------------------
+
+FULL = next(
+    case
+    for case in CASES
+    if "tools" in case
+    and any("accepted" in judged for judged in case["validate"])
+    and any("rejected" in judged for judged in case["validate"])
+    and any(step["call"]["name"] == "context_grep_delete" for step in case["tools"]["steps"])
+    and case["tools"]["finalTargets"]
+)
+ACCEPTED = next(number for number, judged in enumerate(FULL["validate"]) if "accepted" in judged)
+REJECTED = next(number for number, judged in enumerate(FULL["validate"]) if "rejected" in judged)
+
+
+def falsify(case: Case, place: list[Any], value: Any) -> Case:
+    """The case with another value at one place; a list is given another length by the value `...`."""
+    falsified = copy.deepcopy(case)
+    holder = falsified
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is ...:
+        holder[place[-1]] = holder[place[-1]][:-1]
+    else:
+        holder[place[-1]] = value
+    return falsified
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "section", "path"),
+    [
+        (["context", "kept"], ..., "context", "$.kept.length"),
+        (["context", "kept", 1, "entryId"], "ffffffff", "context", "$.kept[1].entryId"),
+        (["context", "thinkingLevel"], "xhigh", "context", "$.thinkingLevel"),
+        (["context", "usage", "tokens"], -1, "context", "$.usage.tokens"),
+        (["context", "pathIds"], ..., "context", "$.pathIds.length"),
+        (["prepare", "tokensBefore"], 3, "prepare", "$.tokensBefore"),
+        (["prepare", "entries", 2, "textSha"], "0" * 16, "prepare", "$.entries[2].textSha"),
+        (["prepare", "entries", 0, "protected"], 1, "prepare", "$.entries[0].protected"),
+        (["prepare", "entries", 0, "surprise"], 1, "prepare", "$.entries[0].surprise"),
+        (["prepare"], None, "prepare", "$"),
+        (["validate", REJECTED, "rejected"], "no_such_code", f"validate[{REJECTED}]", "$.rejected"),
+        (
+            ["validate", ACCEPTED, "accepted", "stats", "objectsDeleted"],
+            10_000,
+            f"validate[{ACCEPTED}]",
+            "$.accepted.stats.objectsDeleted",
+        ),
+        (
+            ["validate", ACCEPTED],
+            {**FULL["validate"][ACCEPTED], "rejected": "protected"},
+            f"validate[{ACCEPTED}]",
+            "$.rejected",
+        ),
+        (["tools", "callCount"], 0, "tools", "$.callCount"),
+        (["tools", "finalTargets"], ..., "tools", "$.finalTargets.length"),
+        (["tools", "steps", 1, "details", "callCount"], 9, "tools", "$.steps[1].callCount"),
+    ],
+)
+def test_a_falsified_vector_is_told_by_its_section_and_path(
+    place: list[Any], value: Any, section: str, path: str
+) -> None:
+    falsified = falsify(FULL, place, value)
+    found = list(differences(falsified, case_lines(falsified)))
+    assert [(one.section, one.path) for one in found] == [(section, path)]
+    assert str(found[0]).startswith(f"{section} {path}: expected ")
+
+
+def test_the_first_difference_of_each_section_is_told() -> None:
+    falsified = falsify(FULL, ["context", "usage", "tokens"], -1)
+    falsified = falsify(falsified, ["context", "thinkingLevel"], "xhigh")
+    falsified = falsify(falsified, ["prepare", "tokensBefore"], 3)
+    falsified = falsify(falsified, ["validate", REJECTED, "rejected"], "protected?")
+    found = list(differences(falsified, case_lines(falsified)))
+    assert [one.section for one in found] == ["context", "prepare", f"validate[{REJECTED}]"]
+
+
+def test_a_session_that_was_changed_is_noticed() -> None:
+    changed = json.loads(json.dumps(FULL))
+    messages = [one for one in changed["entries"] if one.get("message", {}).get("role") == "user"]
+    messages[0]["message"]["content"] = "something else altogether, and rather longer than it was before"
+    sections = {one.section for one in differences(changed, case_lines(changed))}
+    assert "prepare" in sections

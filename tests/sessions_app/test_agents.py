@@ -1,0 +1,235 @@
+"""Promises about the agents' own files: what counts most comes first, and nothing hostile is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.agents import SIZE_LIMIT, SettingsFile, agent_of, model_windows, settings_files
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    return tmp_path / "project"
+
+
+def put(path: Path, content: object) -> Path:
+    """Write a file, as JSON unless it is bytes, and its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def project_settings(cwd: Path, home: Path) -> SettingsFile:
+    """The one settings file that is found."""
+    (found,) = settings_files(str(cwd), home)
+    return found
+
+
+# ---- settings -----------------------------------------------------------------------------------------------
+
+
+def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd: Path, home: Path) -> None:
+    places = [
+        cwd / ".atomic" / "settings.json",
+        cwd / ".pi" / "settings.json",
+        home / ".atomic" / "agent" / "settings.json",
+        home / ".pi" / "agent" / "settings.json",
+    ]
+    for rank, place in reversed(list(enumerate(places))):
+        put(place, {"rank": rank})
+    found = settings_files(str(cwd), home)
+    assert [one.path for one in found] == places
+    assert [one.values["rank"] for one in found] == [0, 1, 2, 3]
+    assert not any(one.fault for one in found)
+
+
+def test_what_is_not_there_is_no_fault(cwd: Path, home: Path) -> None:
+    assert settings_files(str(cwd), home) == []
+    put(cwd / ".atomic", b"a file where a directory would be")
+    assert settings_files(str(cwd), home) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"null",
+        b'"text"',
+        b"\0\0",
+        b'{"a":NaN}',
+        b'{"a":1,}',
+        b"[" * 100_000,
+        b"\xff\xfe{}",
+    ],
+    ids=lambda content: repr(content[:10]),
+)
+def test_what_is_no_json_object_is_a_fault_of_that_file_alone(cwd: Path, home: Path, content: bytes) -> None:
+    broken = put(cwd / ".atomic" / "settings.json", content)
+    put(home / ".atomic" / "agent" / "settings.json", {"compaction": {}})
+    first, second = settings_files(str(cwd), home)
+    assert (first.path, first.values) == (broken, {})
+    assert "JSON" in first.fault
+    assert (second.values, second.fault) == ({"compaction": {}}, "")
+
+
+def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd: Path, home: Path) -> None:
+    path = cwd / ".atomic" / "settings.json"
+    put(path, b'{"a":1}'.ljust(SIZE_LIMIT))
+    assert project_settings(cwd, home).values == {"a": 1}
+    put(path, b'{"a":1}'.ljust(SIZE_LIMIT + 1))
+    found = project_settings(cwd, home)
+    assert (found.values, "larger" in found.fault) == ({}, True)
+
+
+def test_a_directory_is_a_fault(cwd: Path, home: Path) -> None:
+    (cwd / ".atomic" / "settings.json").mkdir(parents=True)
+    assert project_settings(cwd, home).fault
+
+
+def test_a_symlink_that_leads_to_itself_is_a_fault_and_one_to_nowhere_is_not_there(
+    cwd: Path, home: Path
+) -> None:
+    path = cwd / ".atomic" / "settings.json"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(path)
+    assert project_settings(cwd, home).fault
+    path.unlink()
+    path.symlink_to(cwd / "nowhere")
+    assert settings_files(str(cwd), home) == []
+
+
+# ---- hostile working directories ----------------------------------------------------------------------------
+
+
+def test_a_pipe_is_neither_waited_for_nor_opened(cwd: Path, home: Path) -> None:
+    path = cwd / ".atomic" / "settings.json"
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    # Whoever waits at the other end of a pipe goes on as soon as someone opens this one.
+    went_on = threading.Event()
+
+    def wait_at_the_other_end() -> None:
+        os.close(os.open(path, os.O_WRONLY))
+        went_on.set()
+
+    other_end = threading.Thread(target=wait_at_the_other_end, daemon=True)
+    other_end.start()
+    try:
+        for _ in range(20):
+            assert "regular" in project_settings(cwd, home).fault
+            assert not went_on.wait(0.01)
+    finally:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        other_end.join(5)
+    assert went_on.is_set(), "the other end was there, and waiting"
+
+
+def test_a_device_without_end_is_not_read(cwd: Path, home: Path) -> None:
+    path = cwd / ".pi" / "settings.json"
+    path.parent.mkdir(parents=True)
+    path.symlink_to("/dev/zero")
+    found = project_settings(cwd, home)
+    assert (found.values, "regular" in found.fault) == ({}, True)
+
+
+@pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])
+def test_a_relative_working_directory_is_not_looked_into(
+    cwd: Path, home: Path, relative: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cwd / ".atomic" / "settings.json", {"a": 1})
+    put(home / "project" / ".atomic" / "settings.json", {"a": 1})
+    monkeypatch.setenv("HOME", str(home))
+    for place in (cwd, cwd.parent):
+        monkeypatch.chdir(place)
+        assert settings_files(relative, home) == []
+
+
+@pytest.mark.parametrize("tail", ["\0", "/a\0b", "/\ud800", "/" + "x" * 10_000, "/\n", "/\x1b[2J"])
+def test_a_working_directory_that_no_file_can_lie_in_does_no_harm(cwd: Path, home: Path, tail: str) -> None:
+    put(home / ".atomic" / "agent" / "settings.json", {"a": 1})
+    *others, users = settings_files(f"{cwd}{tail}", home)
+    assert users.values == {"a": 1}
+    assert all(one.fault and not one.values for one in others)
+
+
+def test_settings_are_read_and_never_written(cwd: Path, home: Path) -> None:
+    path = put(cwd / ".atomic" / "settings.json", {"a": 1})
+    path.chmod(0o400)
+    before = path.stat()
+    settings_files(str(cwd), home)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (b'{"a": 1}', before.st_mtime_ns)
+    assert [one.name for one in path.parent.iterdir()] == ["settings.json"]
+
+
+# ---- whose files --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "agent"),
+    [
+        ("/home/dev/.atomic/agent/sessions/--home-dev--/a.jsonl", "atomic"),
+        ("/home/dev/.pi/agent/sessions/--home-dev--/a.jsonl", "pi"),
+        ("/home/dev/pi/atomic/a.jsonl", ""),
+        ("/home/dev/.pipe/a.atomic/a.jsonl", ""),
+        ("a.jsonl", ""),
+    ],
+)
+def test_a_place_belongs_to_the_agent_whose_directory_it_is_in(path: str, agent: str) -> None:
+    assert agent_of(Path(path)) == agent
+
+
+# ---- models -------------------------------------------------------------------------------------------------
+
+
+def models(*recorded: Any) -> dict[str, Any]:
+    return {"providers": {"p": {"models": list(recorded)}}}
+
+
+def test_windows_come_from_every_provider_and_atomics_file_before_pis(home: Path) -> None:
+    put(
+        home / ".pi" / "agent" / "models.json",
+        models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2}),
+    )
+    more = {
+        "providers": {"p": models()["providers"]["p"], "q": {"models": [{"id": "a", "contextWindow": 3}]}}
+    }
+    put(home / ".atomic" / "agent" / "models.json", more)
+    assert model_windows(home) == {"a": 3, "b": 2}
+
+
+def test_without_the_agents_files_no_window_is_known(home: Path) -> None:
+    assert model_windows(home) == {}
+
+
+@pytest.mark.parametrize("window", [None, "200000", 0, -5, True, 1e400, [], {}])
+def test_what_is_no_window_is_unknown_and_its_neighbours_are_read(home: Path, window: object) -> None:
+    recorded = models(
+        {"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}, {"id": "b", "contextWindow": 9}
+    )
+    path = put(home / ".atomic" / "agent" / "models.json", recorded)
+    path.write_text(path.read_text().replace("Infinity", "1e400"))
+    assert model_windows(home) == {"b": 9}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", {"providers": []}, {"providers": {"p": None}}, {"providers": {"p": {"models": {}}}}, {}],
+    ids=str,
+)
+def test_a_models_file_of_another_shape_names_no_window(home: Path, content: object) -> None:
+    put(home / ".atomic" / "agent" / "models.json", content)
+    assert model_windows(home) == {}

@@ -1,0 +1,270 @@
+"""Promises of the digest: the agent's token estimates, and an entry for whatever a line holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.entries import Entry, Texts, describe, tokens_of
+from tests.building import assistant, bash, call, message, result, text, thinking, user
+
+IMAGE = {"type": "image", "data": "A" * 100_000, "mimeType": "image/png"}
+
+
+def described(recorded: dict[str, Any]) -> tuple[Entry, Texts]:
+    """The digest of an entry; of a message, where it has a role."""
+    data = message("e1", None, recorded) if "role" in recorded else recorded
+    return describe(data, number=2, offset=0, length=1, entry_id="e1", parent_id=None)
+
+
+def tokens(recorded: dict[str, Any]) -> int:
+    return described(recorded)[0].tokens
+
+
+# ---- estimates ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)]
+)
+def test_four_utf16_units_are_a_token_and_a_part_of_four_is_one_too(units: int, estimate: int) -> None:
+    assert tokens_of(units) == estimate
+
+
+@pytest.mark.parametrize("role", ["user", "custom", "toolResult"])
+def test_what_people_and_tools_say_counts_by_its_texts_and_images(role: str) -> None:
+    def of(content: object) -> int:
+        return tokens({"role": role, "content": content})
+
+    assert of("12345") == 2
+    assert of([text("1234"), text("5")]) == 2, "texts are added up before they are rounded"
+    assert of([IMAGE]) == 1200
+    assert of([text("12345"), IMAGE, IMAGE]) == 2402
+    assert of([thinking("x" * 400), call("c1", "n", a="x" * 400), {"type": "odd", "text": "x" * 400}]) == 0
+    assert of([]) == of(None) == of(7) == of({}) == 0
+
+
+def test_an_assistant_counts_text_thinking_and_calls_and_no_image() -> None:
+    assert tokens(assistant(text("12345678"))) == 2
+    assert tokens(assistant(thinking("12345678"))) == 2
+    # read{"path":"a"} has 4 + 12 units; the id of the call counts nothing.
+    assert tokens(assistant(call("c" * 1000, "read", path="a"))) == 4
+    assert tokens(assistant(text("123"), thinking("123"), call("c", "read", path="a"))) == 6
+    assert tokens(assistant(IMAGE, {"type": "redacted_thinking", "data": "x" * 400})) == 0
+    assert tokens({"role": "assistant", "content": "12345"}) == 2
+
+
+def test_arguments_count_as_javascript_prints_them() -> None:
+    spaced = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
+    printed = r'{"1":[1,"\ud800"],"b":1e+21}'
+    entry, texts = described(assistant(spaced))
+    assert entry.tokens == tokens_of(len(printed))
+    assert texts.block(0) == f"toolCall c  {printed}"
+
+
+def test_an_emoji_counts_two_units() -> None:
+    assert tokens(user("😀" * 4)) == 2
+    assert tokens(user("é" * 4)) == tokens(user("漢" * 4)) == 1
+    assert tokens(assistant(text("😀" * 4))) == 2
+    assert tokens(bash("😀😀", "😀😀")) == 2
+    assert tokens(user("\ud83d" * 5)) == 2, "a lone surrogate is one unit"
+
+
+def test_a_command_counts_with_its_output_and_without_what_is_put_around_them() -> None:
+    entry, texts = described(bash("1234", "5"))
+    assert entry.tokens == 2
+    assert texts.whole == "Ran 1234\n5"
+
+
+def test_a_branch_summary_counts_its_summary() -> None:
+    entry, texts = described({"type": "branch_summary", "summary": "12345"})
+    assert (entry.role, entry.tokens, entry.empty, texts.whole) == ("branchSummary", 2, False, "12345")
+    for nothing in ({}, {"summary": ""}, {"summary": None}, {"summary": ["x"]}):
+        entry, _ = described({"type": "branch_summary", **nothing})
+        assert (entry.is_message, entry.empty, entry.tokens) == (True, True, 0)
+
+
+def test_a_custom_message_counts_as_one_and_is_a_custom() -> None:
+    entry, _ = described({"type": "custom_message", "customType": "x", "content": [text("12345"), IMAGE]})
+    assert (entry.is_message, entry.role, entry.tokens) == (True, "custom", 1202)
+
+
+@pytest.mark.parametrize(
+    ("block", "estimate", "shown"),
+    [
+        (text("12345"), 2, "12345"),
+        (text(""), 1, ""),
+        (thinking("123456789"), 3, "123456789"),
+        (IMAGE, 1200, "[image]"),
+        (call("c1", "read", path="a"), 8, 'toolCall c1 read {"path":"a"}'),
+        ({"type": "toolCall"}, 10, "toolCall undefined undefined undefined"),
+        ({"type": "toolCall", "id": "", "name": "", "arguments": ""}, 4, 'toolCall   ""'),
+        ({"type": "redacted_thinking", "data": "x"}, 10, '{"type":"redacted_thinking","data":"x"}'),
+        ({"type": "odd", "1": 1.0}, 5, '{"1":1,"type":"odd"}'),
+        ("just text", 3, '"just text"'),
+        (None, 1, "null"),
+        ([1.0, 2], 2, "[1,2]"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_block_has_a_text_and_an_estimate_of_its_own(block: object, estimate: int, shown: str) -> None:
+    entry, texts = described({"role": "user", "content": [text("first"), block]})
+    assert entry.blocks is not None
+    assert texts.block(1) == shown
+    assert (entry.blocks[1].index, entry.blocks[1].tokens) == (1, estimate)
+    assert texts.joined(entry.blocks) == f"first\n{shown}"
+    assert texts.joined(entry.blocks[1:]) == shown
+    assert texts.joined(()) == ""
+
+
+# ---- what else the rules need -------------------------------------------------------------------------------
+
+
+def test_calls_and_results_are_known_by_their_ids() -> None:
+    entry, _ = described(assistant(text("x"), call("c1"), call("c2"), call("c1")))
+    assert list(entry.call_ids()) == ["c1", "c2", "c1"]
+    entry, _ = described(result("c1", "x", name="grep"))
+    assert (entry.result_for, entry.tool_name) == ("c1", "grep")
+    entry, _ = described({**result("c1"), "toolCallId": 7, "toolName": None})
+    assert (entry.result_for, entry.tool_name) == (None, "")
+    entry, _ = described(assistant({"type": "toolCall", "id": 7, "name": "n", "arguments": {}}))
+    assert list(entry.call_ids()) == []
+
+
+def test_a_call_and_its_result_still_meet_where_the_id_is_no_well_formed_text() -> None:
+    entry, _ = described(assistant(call("c\ud800")))
+    answer, _ = described(result("c\ud800"))
+    assert list(entry.call_ids()) == [answer.result_for]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "failed"),
+    [
+        (assistant(text("x"), stopReason="error"), True),
+        (assistant(text("x"), stopReason="aborted"), False),
+        (result("c", error=True), True),
+        ({**result("c"), "isError": "yes"}, False),
+        (bash("x", "", 1), True),
+        (bash("x", "", -15), True),
+        (bash("x", "", 0), False),
+        ({**bash("x", ""), "exitCode": 0.0}, False),
+        ({**bash("x", ""), "exitCode": None}, False),
+        ({**bash("x", ""), "exitCode": "1"}, False),
+        (user("error"), False),
+    ],
+    ids=str,
+)
+def test_only_what_failed_is_failed(recorded: dict[str, Any], failed: bool) -> None:
+    assert described(recorded)[0].failed is failed
+
+
+def test_what_is_excluded_is_excluded_where_the_agent_looks_for_it() -> None:
+    assert described(bash("x", "", excludeFromContext=True))[0].excluded
+    assert described({"role": "custom", "content": "x", "excludeFromContext": True})[0].excluded
+    assert described({"type": "custom_message", "content": "x", "excludeFromContext": True})[0].excluded
+    for other in (user("x"), assistant(text("x")), result("c")):
+        assert not described({**other, "excludeFromContext": True})[0].excluded
+    for untrue in (1, "true", None):
+        assert not described(bash("x", "", excludeFromContext=untrue))[0].excluded
+
+
+@pytest.mark.parametrize(
+    ("usage", "total"),
+    [
+        ({"totalTokens": 1000, "input": 1}, 1000),
+        ({"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}, 4321),
+        ({"totalTokens": 0, "input": 5}, 5),
+        ({"totalTokens": "many", "input": 5, "output": None}, 5),
+        ({"totalTokens": True, "input": 5}, 5),
+        ({"totalTokens": 1e400, "input": 5}, 5),
+        ({"totalTokens": 1234.0}, 1234),
+        ({}, 0),
+        (None, None),
+        ("many", None),
+        ([1], None),
+    ],
+)
+def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(
+    usage: object, total: int | None
+) -> None:
+    assert described(assistant(text("x"), usage=usage))[0].usage == total
+    assert described({**user("x"), "usage": usage})[0].usage is None
+
+
+def test_a_model_needs_both_its_names() -> None:
+    assert described(assistant(provider="p", model="m"))[0].model == ("p", "m")
+    assert described({"type": "model_change", "provider": "p", "modelId": "m"})[0].model == ("p", "m")
+    assert described(assistant(model="m"))[0].model is None
+    assert described({"type": "model_change", "provider": "p", "modelId": 7})[0].model is None
+
+
+def test_every_name_that_is_kept_can_be_stored() -> None:
+    lone = "x\ud800"
+    said = assistant({"type": lone}, call(lone), provider=lone, model=lone, stopReason=lone)
+    answer = {**result(lone), "toolName": lone}
+    for recorded in (said, answer, {"role": lone}, {"type": lone, "timestamp": lone}):
+        assert "�" in msgspec.json.encode(described(recorded)[0]).decode()
+
+
+def test_thinking_is_borne_by_either_kind_of_block() -> None:
+    assert described(assistant(thinking("x")))[0].bears_thinking
+    assert described(assistant({"type": "redacted_thinking", "data": "x"}))[0].bears_thinking
+    assert not described(assistant(text("thinking")))[0].bears_thinking
+    assert not described(user("x"))[0].bears_thinking
+
+
+def test_what_steers_a_branch_is_kept_as_recorded_and_nothing_larger_is() -> None:
+    recorded = {"type": "label", "targetId": "e1", "label": "x", "extra": [1]}
+    entry, _ = described(recorded)
+    assert entry.control == recorded
+    assert described(user("x" * 1000))[0].control is None
+    assert described({"type": "custom", "data": "x" * 1000})[0].control is None
+
+
+# ---- hostile input ------------------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=()), max_size=4)
+    | st.sampled_from(
+        ["message", "assistant", "user", "bashExecution", "toolResult", "toolCall", "thinking"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "role", "content", "message", "text", "id", "name", "arguments", "usage"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary", "timestamp"]), json_values))
+def test_whatever_a_line_holds_it_has_a_digest_and_its_sums_hold(data: dict[str, Any]) -> None:
+    entry, texts = described({"role-less": True, **data})
+    assert entry.tokens >= 0
+    entry.type.encode()
+    entry.timestamp.encode()
+    if entry.blocks is not None:
+        assert [block.index for block in entry.blocks] == list(range(len(texts.blocks)))
+        assert entry.tokens == tokens_of(sum(block.units for block in entry.blocks))
+        assert all(block.tokens >= 1 for block in entry.blocks)
+        assert texts.joined(entry.blocks) == "\n".join(texts.blocks)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary"]), json_values))
+def test_what_is_described_is_not_changed(data: dict[str, Any]) -> None:
+    before = repr(data)
+    described({"role-less": True, **data})
+    assert repr(data) == before

@@ -1,0 +1,208 @@
+"""Promises of the filters: every recorded deletion holds, but for what replay safety takes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.filters import effective_filters, recorded_filters, recorded_targets
+from sessions_app.sessionlog.readers import AtomicReader
+from tests.building import assistant, branch_of, call, chain, compacted, gone, result, text, thinking, user
+
+
+def hidden(*messages: dict[str, Any]) -> tuple[set[str], dict[str, set[int]]]:
+    """What is hidden on the branch of these messages, with ids e1, e2, …"""
+    filters = effective_filters(branch_of(chain(*messages)))
+    return set(filters.entries), {entry_id: set(indexes) for entry_id, indexes in filters.blocks.items()}
+
+
+def kept(*messages: dict[str, Any]) -> list[Any]:
+    """The ids of the rebuilt messages; with the block indexes that stay, where content is a list."""
+    context = AtomicReader().rebuild(branch_of(chain(*messages)))
+    return [
+        one.entry.id if one.blocks is None else (one.entry.id, [block.index for block in one.blocks])
+        for one in context.messages
+    ]
+
+
+# ---- adding up ----------------------------------------------------------------------------------------------
+
+
+def test_a_branch_without_compaction_hides_nothing() -> None:
+    assert hidden(user("x"), assistant(text("y"))) == (set(), {})
+
+
+def test_all_deletions_on_the_branch_add_up() -> None:
+    assert hidden(
+        user("x"),
+        assistant(text("a"), text("b"), text("c")),
+        compacted(gone("e2", 0), gone("e1")),
+        user("y"),
+        compacted(gone("e2", 2), gone("e4"), gone("e2", 0)),
+    ) == ({"e1", "e4"}, {"e2": {0, 2}})
+
+
+def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
+    recorded = chain(user("a"), compacted(gone("e1")), user("b"))
+    recorded[-1]["parentId"] = "e1"
+    branch = branch_of(recorded)
+    assert [entry.id for entry in branch] == ["e1", "e3"]
+    assert not effective_filters(branch).entries
+
+
+def test_a_compaction_hides_what_stands_before_and_after_it() -> None:
+    assert hidden(compacted(gone("e2")), user("x"))[0] == {"e2"}
+
+
+def test_only_a_context_compaction_deletes() -> None:
+    other = {**compacted(gone("e1")), "type": "compaction"}
+    assert hidden(user("x"), other) == (set(), {})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(None, 7, "e1", [], {}, {"kind": "entry"}, {"entryId": "e1"}, {"kind": "entry", "entryId": 1}),
+        *(
+            {"kind": "entry", "entryId": None},
+            {"kind": "all", "entryId": "e1"},
+            {"kind": None, "entryId": "e1"},
+        ),
+        {"kind": "content_block", "entryId": "e1"},
+        *(
+            {"kind": "content_block", "entryId": "e1", "blockIndex": one}
+            for one in (None, "0", True, [0], 0.5)
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_deletion_is_passed_over_and_its_neighbours_hold(target: object) -> None:
+    broken = {"type": "context_compaction", "deletedTargets": [target, gone("e2")]}
+    assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
+
+
+@pytest.mark.parametrize("targets", [None, 7, "e1", {"kind": "entry", "entryId": "e1"}, []])
+def test_a_compaction_without_a_list_of_deletions_deletes_nothing(targets: object) -> None:
+    assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == (set(), {})
+    assert hidden(user("x"), {"type": "context_compaction"}) == (set(), {})
+
+
+def test_targets_come_in_recorded_order() -> None:
+    branch = branch_of(chain(user("x"), compacted(gone("e9"), gone("e1", 2), gone("e9"))))
+    assert list(recorded_targets(branch[-1])) == [("e9", None), ("e1", 2), ("e9", None)]
+
+
+# ---- what is left of a message ------------------------------------------------------------------------------
+
+
+def test_the_other_blocks_stay_with_the_indexes_they_were_recorded_with() -> None:
+    said = assistant(text("a"), text("b"), text("c"))
+    assert kept(user("x"), said, compacted(gone("e2", 1))) == ["e1", ("e2", [0, 2])]
+
+
+def test_a_message_that_loses_its_last_block_disappears() -> None:
+    said = assistant(text("a"), text("b"))
+    assert kept(user("x"), said, compacted(gone("e2", 1)), compacted(gone("e2", 0))) == ["e1"]
+
+
+def test_a_message_recorded_with_an_empty_list_stays() -> None:
+    assert kept(user("x"), assistant(), compacted(gone("e2", 0))) == ["e1", ("e2", [])]
+
+
+@pytest.mark.parametrize("index", [-1, 2, 99])
+def test_a_block_that_was_never_there_takes_nothing_with_it(index: int) -> None:
+    assert kept(assistant(text("a"), text("b")), compacted(gone("e1", index))) == [("e1", [0, 1])]
+
+
+def test_a_string_has_no_block_to_hide() -> None:
+    assert kept(user("x"), compacted(gone("e1", 0))) == ["e1"]
+
+
+def test_what_stays_weighs_what_stays() -> None:
+    said = assistant(text("a" * 8), text("b" * 40), text("c" * 4))
+    context = AtomicReader().rebuild(branch_of(chain(said, compacted(gone("e1", 1)))))
+    assert (context.messages[0].tokens, context.estimate) == (3, 3)
+
+
+# ---- replay safety ------------------------------------------------------------------------------------------
+
+THOUGHT = assistant(thinking("t"), text("a"), call("c1"), call("c2"))
+TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
+"""e2 bears thinking and makes the calls that e3 and e4 answer."""
+
+
+def test_no_block_of_the_latest_thinking_is_hidden_whatever_its_kind() -> None:
+    for index in range(4):
+        assert hidden(*TALK, compacted(gone("e2", index), gone("e1"))) == ({"e1"}, {})
+    redacted = assistant({"type": "redacted_thinking", "data": "x"}, text("a"))
+    assert hidden(redacted, compacted(gone("e1", 1))) == (set(), {})
+
+
+def test_a_block_that_is_not_even_there_counts_as_naming_the_latest_thinking() -> None:
+    assert hidden(*TALK, compacted(gone("e2", 99), gone("e3"))) == (set(), {})
+
+
+def test_the_compaction_that_named_it_loses_all_its_targets_among_the_results() -> None:
+    assert hidden(*TALK, compacted(gone("e2", 2), gone("e3"), gone("e4", 0), gone("e1"))) == ({"e1"}, {})
+
+
+def test_any_other_compaction_loses_whole_results_and_keeps_its_blocks_of_them() -> None:
+    other = compacted(gone("e3"), gone("e4", 0), gone("e1"))
+    assert hidden(*TALK, other, compacted(gone("e2", 2))) == ({"e1"}, {"e4": {0}})
+    assert hidden(*TALK, compacted(gone("e2", 2)), other) == ({"e1"}, {"e4": {0}})
+
+
+def test_results_go_where_no_block_deletion_names_the_latest_thinking() -> None:
+    assert hidden(*TALK, compacted(gone("e3"), gone("e4", 0))) == ({"e3"}, {"e4": {0}})
+
+
+def test_results_of_other_calls_are_no_part_of_the_repair() -> None:
+    earlier = (assistant(call("c0")), result("c0"))
+    assert hidden(*earlier, *TALK[1:], compacted(gone("e3", 0), gone("e2"))) == ({"e2"}, {})
+
+
+def test_an_earlier_thinking_may_be_cut_once_a_later_assistant_stands() -> None:
+    assert hidden(*TALK, assistant(text("z")), compacted(gone("e2", 0))) == (set(), {"e2": {0}})
+
+
+def test_a_deleted_assistant_is_not_the_latest_one() -> None:
+    later = assistant(thinking("t"), text("z"))
+    assert hidden(*TALK, later, compacted(gone("e6"), gone("e2", 1), gone("e3"))) == ({"e6"}, {})
+
+
+def test_an_assistant_without_thinking_shields_nothing() -> None:
+    assert hidden(*TALK, assistant(text("a"), text("b")), compacted(gone("e6", 0))) == (set(), {"e6": {0}})
+
+
+def test_a_latest_thinking_that_is_deleted_as_a_whole_stays_deleted() -> None:
+    assert hidden(*TALK, compacted(gone("e2"), gone("e3"), gone("e4"))) == ({"e2", "e3", "e4"}, {})
+
+
+def test_a_later_assistant_can_bring_deletions_back_into_force() -> None:
+    plan = compacted(gone("e2", 2), gone("e3"))
+    assert hidden(*TALK, plan) == (set(), {})
+    assert hidden(*TALK, plan, assistant(text("z"))) == ({"e3"}, {"e2": {2}})
+
+
+ids = st.sampled_from(["e1", "e2", "e3", "e4", "e5"])
+plans = st.lists(st.builds(gone, ids, st.none() | st.integers(0, 4)), max_size=5).map(
+    lambda one: compacted(*one)
+)
+
+
+@given(st.lists(plans, max_size=3))
+def test_the_latest_thinking_is_replayed_whole_or_not_at_all_and_nothing_else_is_added(
+    compactions: list[dict[str, Any]],
+) -> None:
+    branch = branch_of(chain(*TALK, *compactions))
+    effective, recorded = effective_filters(branch), recorded_filters(branch)
+    assert "e2" not in effective.blocks or "e2" in effective.entries
+    assert effective.entries <= recorded.entries
+    assert recorded.entries - effective.entries <= {"e3", "e4"}
+    for entry_id, indexes in effective.blocks.items():
+        assert indexes <= recorded.blocks[entry_id]
+    for entry_id in recorded.blocks.keys() - {"e2", "e3", "e4"}:
+        assert effective.blocks[entry_id] == recorded.blocks[entry_id]

@@ -1,0 +1,337 @@
+"""Promises of the JSON edge: what the agent reads is read, and it looks as the agent prints it."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.jsjson import (
+    parse,
+    stringify,
+    to_string,
+    utf16_length,
+    utf16_slice,
+    well_formed,
+)
+
+any_text = st.text(st.characters(exclude_categories=()))
+"""Any code points, lone surrogates among them."""
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(any_text | st.just("7"), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def nested(depth: int, inside: bytes = b"") -> bytes:
+    return b"[" * depth + inside + b"]" * depth
+
+
+# ---- printing -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "printed"),
+    [
+        ("1.0", "1"),
+        ("1.50", "1.5"),
+        ("-0", "0"),
+        ("-0.0", "0"),
+        ("1e5", "100000"),
+        ("1e20", "100000000000000000000"),
+        ("123456789012345678901", "123456789012345680000"),
+        ("1e21", "1e+21"),
+        ("1.25e21", "1.25e+21"),
+        ("-1e21", "-1e+21"),
+        ("0.000001", "0.000001"),
+        ("0.0000012", "0.0000012"),
+        ("0.0000001", "1e-7"),
+        ("-1.5e-10", "-1.5e-10"),
+        ("5e-324", "5e-324"),
+        ("2e-324", "0"),
+        ("1.7976931348623157e308", "1.7976931348623157e+308"),
+        ("9007199254740991", "9007199254740991"),
+        ("9007199254740993", "9007199254740992"),
+        ("-9007199254740993", "-9007199254740992"),
+        ("111111111111111111111111111111", "1.111111111111111e+29"),
+        ("1e400", "null"),
+        ("-1e400", "null"),
+        ("1" * 310, "null"),
+        ("-" + "9" * 5000, "null"),
+    ],
+)
+def test_every_number_is_the_double_that_javascript_makes_of_it(recorded: str, printed: str) -> None:
+    assert stringify(parse(recorded.encode())) == printed
+    assert stringify(parse(b'{"a":[' + recorded.encode() + b"]}")) == '{"a":[' + printed + "]}"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_printed_double_is_read_as_the_same_double(number: float) -> None:
+    printed = stringify(number)
+    assert float(printed) == number
+    assert stringify(parse(printed.encode())) == printed
+
+
+def test_keys_that_are_array_indexes_come_first_and_ascending() -> None:
+    recorded = b'{"b":1,"10":2,"9":3,"01":4,"4294967294":5,"4294967295":6,"-1":7,"1.5":8,"0":9,"":10}'
+    assert stringify(parse(recorded)) == (
+        '{"0":9,"9":3,"10":2,"4294967294":5,"b":1,"01":4,"4294967295":6,"-1":7,"1.5":8,"":10}'
+    )
+
+
+def test_digits_of_other_scripts_make_no_array_index() -> None:
+    assert stringify({"b": 1, "٣": 2, "3": 3}) == '{"3":3,"b":1,"٣":2}'
+
+
+def test_of_a_repeated_key_the_last_value_stands_at_the_first_place() -> None:
+    assert stringify(parse(b'{"a":1,"b":2,"a":3}')) == '{"a":3,"b":2}'
+
+
+def test_a_lone_surrogate_is_printed_as_an_escape_and_a_pair_is_not() -> None:
+    assert stringify(parse(rb'"\ud83d"')) == r'"\ud83d"'
+    assert stringify(parse(rb'["x\uDE00\uD83D"]')) == r'["x\ude00\ud83d"]'
+    assert stringify(parse(rb'"\ud83d\ude00"')) == '"😀"'
+    assert stringify(parse(rb'{"\ud83d":"\ud83d\ude00 \ude00"}')) == r'{"\ud83d":"😀 \ude00"}'
+    assert stringify("\ud83d" + "\ude00") == '"😀"', "two halves that were joined later are one character"
+
+
+def test_only_quotes_backslashes_and_control_characters_are_escaped() -> None:
+    assert stringify('"\\/') == r'"\"\\/"'
+    assert stringify("\b\t\n\f\r") == r'"\b\t\n\f\r"'
+    assert stringify("\x00\x0b\x1b\x1f") == r'"\u0000\u000b\u001b\u001f"'
+    for plain in "\x7f\x80\u00e9\u2028\u2029\ufeff\uffff😀":
+        assert stringify(plain) == f'"{plain}"'
+        # A double beside it takes the other way of printing.
+        assert stringify([plain, 1.5]) == f'["{plain}",1.5]'
+
+
+def test_nothing_is_put_between_the_parts() -> None:
+    assert stringify(parse(b' { "a" : [ 1 , { } , [ ] , true , false , null ] } ')) == (
+        '{"a":[1,{},[],true,false,null]}'
+    )
+
+
+def test_what_json_cannot_hold_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(TypeError, match="bytes"):
+        stringify({"a": b"x"})
+
+
+@given(json_values)
+@example({"a": 1e400})
+@example({"0": "\ud800", "b": [1.0, -0.0]})
+def test_what_was_printed_prints_the_same_again(value: Any) -> None:
+    printed = stringify(value)
+    assert stringify(parse(printed.encode())) == printed
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(st.text().filter(lambda key: not key.isdigit()), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@given(plain_values, st.booleans())
+def test_where_javascript_and_python_agree_nothing_else_is_printed(value: Any, beside_a_double: bool) -> None:
+    expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if beside_a_double:
+        # A double takes the other way of printing.
+        assert stringify([value, 0.5]) == f"[{expected},0.5]"
+    else:
+        assert stringify(value) == expected
+
+
+def sample(seed: int, count: int) -> list[Any]:
+    """Values of every kind, the awkward ones often."""
+    rng = random.Random(seed)
+    bits = [*'abc"\\/\b\n\x00\x1f\x7f\u2028é漢😀', "\ud83d", "\ude00", "\ud800", "\udfff"]
+    awkward = [0, -0.0, 1e21, 1e-7, 123456789012345680000, 2**53 + 1, 10**30, 5e-324, None, True, False]
+
+    def words(_depth: int = 0) -> str:
+        return "".join(rng.choices(bits, k=rng.randrange(6)))
+
+    def key() -> str:
+        return rng.choice([words(), str(rng.randrange(20)), "01", "4294967294", "4294967295", "-1"])
+
+    def value(depth: int) -> Any:
+        return rng.choice(kinds if depth else kinds[:-2])(depth)
+
+    kinds: list[Callable[[int], Any]] = [
+        words,
+        lambda _: rng.randrange(-(2**64), 2**64),
+        lambda _: rng.uniform(-1, 1) * 10.0 ** rng.randrange(-320, 308),
+        lambda _: round(rng.uniform(-1, 1), rng.randrange(9)) * 10 ** rng.randrange(-9, 25),
+        lambda _: rng.choice(awkward),
+        lambda depth: [value(depth - 1) for _ in range(rng.randrange(6))],
+        lambda depth: {key(): value(depth - 1) for _ in range(rng.randrange(6))},
+    ]
+    return [value(4) for _ in range(count)]
+
+
+def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> None:
+    values = sample(seed=2026, count=500)
+    # Python's own printer escapes everything that is not ASCII, so that the recorded bytes are beyond doubt.
+    recorded = [json.dumps(value).encode() for value in values]
+    printed = [stringify(parse(line)) for line in recorded]
+    assert [stringify(parse(line.encode())) for line in printed] == printed
+    node = shutil.which("node")
+    if node is not None:
+        script = (
+            "const lines = require('fs').readFileSync(0, 'utf8').split('\\n');"
+            "console.log(JSON.stringify(lines.map(line => JSON.stringify(JSON.parse(line)))))"
+        )
+        done = subprocess.run(
+            [node, "-e", script], input=b"\n".join(recorded), capture_output=True, check=True
+        )
+        assert printed == json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900])
+def test_what_could_be_read_can_be_printed_however_deep(depth: int) -> None:
+    for inside in (b"", b"1.5", b'{"a":[1.0,2]}'):
+        recorded = nested(depth, inside)
+        try:
+            value = parse(recorded)
+        except ValueError:
+            # Then nothing has to print it. Far below the depth that Python can read this must not happen.
+            assert depth > 100
+            continue
+        assert stringify(value).encode() == recorded.replace(b"1.0", b"1")
+
+
+# ---- reading ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b'"\xff"', "�"),
+        (b'"a\xc3("', "a�("),
+        (b'"\xed\xa0\x80"', "���"),
+        (b'{"\xff":1}', {"�": 1}),
+        (rb'"\ud800"', "\ud800"),
+        (rb'"\ud800 \udc00"', "\ud800 \udc00"),
+        (rb'{"\udfff":"\ud83d\ude00"}', {"\udfff": "😀"}),
+        (b'"\x7f"', "\x7f"),
+        ('"\u2028"'.encode(), "\u2028"),
+        (b" \t\r\n1 \t\r\n", 1),
+        (b"1e400", math.inf),
+        (b"9" * 5000, math.inf),
+        (b"123456789012345678901234567890", 123456789012345678901234567890),
+    ],
+)
+def test_what_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
+    assert parse(raw) == value
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"NaN", b"Infinity", b"-Infinity", b"[NaN]", b"nan", b"undefined"),
+        *(b'"\x00"', b'"\x1f"', b'"a\tb"', b'"a\nb"', b'{"a\x01":1}', b'"\xff\x01"'),
+        *(b"[1,]", b'{"a":1,}', b"[,1]", b"[1 2]", b'{"a" 1}', b"{1:2}", b"'a'"),
+        *(b"01", b"1.", b".5", b"+1", b"-", b"1e", b"0x10", b"1_0", "１".encode()),
+        *(rb'"\x41"', rb'"\u12"', rb'"\u+123"', rb'"\u 123"', rb'"\u0_12"'),
+        *(b"", b" ", b"\0", b"[1", b'"a', b'{"a":1}{"a":2}', b"1 2", b"tru", b"\x0b1", b"\xc2\xa01"),
+        *(b"\xef\xbb\xbf1", b"\xff"),
+        *(nested(100_000), b'{"a":' * 50_000 + b"1" + b"}" * 50_000, nested(100_000, b'"\xff"')),
+    ],
+    ids=lambda raw: repr(raw[:20]),
+)
+def test_what_the_agent_cannot_read_is_refused_in_words(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(raw)
+
+
+@given(
+    st.binary(max_size=60)
+    | any_text.map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+)
+def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
+    try:
+        value = parse(raw)
+    except ValueError:
+        return
+    stringify(value)
+    to_string(value)
+
+
+# ---- strings ------------------------------------------------------------------------------------------------
+
+
+def units(text: str) -> list[int]:
+    """The UTF-16 code units of a string, by the definition."""
+    found = []
+    for character in text:
+        code = ord(character)
+        if code >= 0x10000:
+            found += [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
+        else:
+            found.append(code)
+    return found
+
+
+@given(any_text)
+@example("😀")
+@example("\ud83d")
+def test_a_string_is_as_long_as_it_has_utf16_units(text: str) -> None:
+    assert utf16_length(text) == len(units(text))
+
+
+@given(any_text, st.integers(0, 12), st.integers(0, 12))
+@example("a😀b", 2, 4)
+def test_a_slice_counts_utf16_units_and_may_cut_a_pair(text: str, start: int, end: int) -> None:
+    assert units(utf16_slice(text, start, end)) == units(text)[start:end]
+
+
+def test_each_half_of_a_cut_pair_is_a_lone_surrogate() -> None:
+    assert utf16_slice("a😀b", 0, 2) == "a\ud83d"
+    assert utf16_slice("a😀b", 2, 4) == "\ude00b"
+    assert utf16_slice("a😀b", 1, 3) == "😀"
+    assert utf16_slice("plain", 3, 1) == utf16_slice("😀😀", 3, 1) == ""
+
+
+@given(any_text)
+@example("\ud83d\ude00")
+@example("\ude00\ud83d")
+@example("\ud800\ud800\udc00")
+def test_well_formed_text_can_be_stored_and_lost_nothing_but_lone_surrogates(text: str) -> None:
+    stored = well_formed(text)
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    assert stored.encode().decode() == stored == re.sub("[\ud800-\udfff]", "�", joined)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        (b'"a"', "a"),
+        (b"null", "null"),
+        (b"true", "true"),
+        (b"1.0", "1"),
+        (b'{"a":1}', "[object Object]"),
+        (b"[]", ""),
+        (b'[1,[2,[],null,[3,"x"]],{}]', "1,2,,,3,x,[object Object]"),
+        (b"[[],[]]", ","),
+        (b"[[[]]]", ""),
+        (b"[null]", ""),
+    ],
+)
+def test_a_value_in_a_template_looks_as_in_javascript(recorded: bytes, shown: str) -> None:
+    assert to_string(parse(recorded)) == shown
+
+
+def test_a_deeply_nested_list_is_no_obstacle_in_a_template() -> None:
+    assert to_string(parse(nested(600, b'1,"b"'))) == "1,b"

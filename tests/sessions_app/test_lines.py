@@ -1,0 +1,105 @@
+"""Promises of the line reader: any bytes, in any chunks, become the same lines, and no byte is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.lines import Line, split_lines
+
+LONGEST_MET = 12_800_000
+"""Characters of the longest line met in the field."""
+
+file_bytes = st.lists(
+    st.binary(max_size=8)
+    | st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\0", "\u2028\u0085".encode(), b"\x0b"])
+).map(b"".join)
+
+
+def cut(data: bytes, places: Sequence[int]) -> Iterator[bytes]:
+    start = 0
+    for place in sorted(place % (len(data) + 1) for place in places):
+        yield data[start:place]
+        start = place
+    yield data[start:]
+
+
+def joined(lines: Sequence[Line]) -> bytes:
+    return b"".join(line.raw + b"\n" * line.complete for line in lines)
+
+
+@given(file_bytes, st.lists(st.integers(0, 200)))
+@example(b"\n", [0, 0, 1, 1])
+@example(b"a\nb", [1, 2])
+def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int]) -> None:
+    assert list(split_lines(cut(data, places))) == list(split_lines([data]))
+
+
+@given(file_bytes)
+@example(b"")
+@example(b"a\r\nb\rc\n")
+def test_the_lines_of_a_file_are_the_file(data: bytes) -> None:
+    lines = list(split_lines([data]))
+    assert joined(lines) == data
+    assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+    assert all(b"\n" not in line.raw for line in lines)
+    position = 0
+    for line in lines:
+        assert line.offset == position
+        assert data[line.offset : line.offset + len(line.raw)] == line.raw
+        position = line.end
+    assert position == len(data)
+
+
+@given(file_bytes)
+def test_only_the_last_line_can_lack_its_newline(data: bytes) -> None:
+    lines = list(split_lines([data]))
+    assert all(line.complete for line in lines[:-1])
+    if lines:
+        assert lines[-1].complete == data.endswith(b"\n")
+
+
+@given(file_bytes, st.integers(0, 50))
+def test_reading_goes_on_at_the_end_of_any_line(data: bytes, at: int) -> None:
+    lines = list(split_lines([data]))
+    at %= len(lines) + 1
+    before, after = lines[:at], lines[at:]
+    end = before[-1].end if before else 0
+    assert list(split_lines([data[end:]], offset=end, number=at + 1)) == after
+
+
+def test_nothing_but_a_newline_ends_a_line() -> None:
+    data = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h".encode()
+    assert [line.raw for line in split_lines([data + b"\n"])] == [data]
+
+
+def test_a_line_of_twelve_million_characters_arrives_whole() -> None:
+    long = b"x" * LONGEST_MET
+    data = b"first\n" + long + b"\nlast"
+    chunks = (data[start : start + 65_536] for start in range(0, len(data), 65_536))
+    first, middle, last = split_lines(chunks)
+    assert (first.raw, middle.raw == long, last.raw) == (b"first", True, b"last")
+    assert (middle.offset, middle.end, last.offset, last.end) == (
+        6,
+        6 + LONGEST_MET + 1,
+        middle.end,
+        len(data),
+    )
+    assert (middle.complete, last.complete) == (True, False)
+
+
+def test_no_more_than_a_line_and_a_chunk_is_asked_for() -> None:
+    asked = []
+
+    def chunks() -> Iterator[bytes]:
+        for number in range(100):
+            asked.append(number)
+            yield b"line\nli"
+
+    lines = split_lines(chunks())
+    assert next(lines).raw == b"line"
+    assert asked == [0]
+    assert next(lines).raw == b"liline"
+    assert asked == [0, 1]

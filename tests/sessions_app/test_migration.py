@@ -1,0 +1,289 @@
+"""Promises of migrating: the copy is read as the old file is, and no recorded byte changes that need not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.migration import migrate
+from sessions_app.sessionlog.readers import READERS
+from sessions_app.sessionlog.session import DamageKind, SessionLog, SessionParser, read_session
+from sessions_app.sessionlog.tree import SessionTree
+from tests.building import HEADER, assistant, bash, call, chain, corpus, raw, result, text, user
+
+V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
+
+
+def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Header and entries of a version 1 file; what has a `type` is an entry, else a message."""
+    return [V1_HEADER, *(one if "type" in one else {"type": "message", "message": one} for one in messages)]
+
+
+def copy_of(data: bytes) -> bytes:
+    return b"".join(migrate(split_lines([data]), "the session"))
+
+
+def log_of(data: bytes) -> SessionLog:
+    return read_session(split_lines([data]), "the session")
+
+
+def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:
+    parser = SessionParser()
+    found = [one for one in map(parser.read, split_lines([data])) if one is not None]
+    return [(one.entry, one.texts, one.data) for one in found]
+
+
+def assert_reads_alike(old: bytes, new: bytes) -> None:
+    """Ids, parents, roles, blocks, estimates and texts are those of the old file, entry by entry."""
+    before, after = recorded_in(old), recorded_in(new)
+    assert len(before) == len(after)
+    for (entry, texts, _), (copied, copied_texts, _) in zip(before, after, strict=True):
+        for name in Entry.__struct_fields__:
+            if name not in ("offset", "length", "control"):
+                assert getattr(copied, name) == getattr(entry, name), name
+        assert copied_texts == texts
+    branches = [branch_of_last(found) for found in (before, after)]
+    for reader in READERS.values():
+        context, copied_context = map(reader.rebuild, branches)
+        assert context.usage.tokens == copied_context.usage.tokens
+        assert [one.entry.id for one in context.messages] == [one.entry.id for one in copied_context.messages]
+
+
+def branch_of_last(found: list[tuple[Entry, Texts, dict[str, Any]]]) -> list[Entry]:
+    entries = [entry for entry, _, _ in found]
+    return SessionTree(entries).branch(entries[-1].id) if entries else []
+
+
+def assert_splices(old: bytes, new: bytes) -> None:
+    """Every line is the old one, but for fields that were put in after its opening brace."""
+    assert len(old.split(b"\n")) == len(new.split(b"\n"))
+    for before, after in zip(old.split(b"\n"), new.split(b"\n"), strict=True):
+        if before != after:
+            assert after.startswith(b"{")
+            assert after.endswith(before[1:])
+
+
+TALK = (
+    user("größer 😀"),
+    assistant(text("b"), call("c1"), usage={"totalTokens": 50}),
+    result("c1"),
+    bash("ls", "a"),
+    {"type": "compaction", "summary": "s", "firstKeptEntryIndex": 2},
+    {"type": "model_change", "provider": "p", "modelId": "m"},
+    user("last"),
+)
+
+
+# ---- version 1 ----------------------------------------------------------------------------------------------
+
+
+def test_a_version_1_session_reads_alike_at_version_3() -> None:
+    old = raw(v1(*TALK))
+    new = copy_of(old)
+    assert log_of(new).version == 3
+    assert log_of(new).damage == []
+    assert log_of(new).header == log_of(raw([HEADER, *v1(*TALK)[1:]])).header
+    assert_reads_alike(old, new)
+    assert_splices(old, new)
+
+
+def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
+    new = log_of(copy_of(raw(v1(*TALK))))
+    branch = SessionTree(new.entries).branch(new.entries[-1].id)
+    assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
+
+
+def test_a_number_that_no_double_holds_keeps_its_digits() -> None:
+    line = (
+        b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
+    )
+    new = copy_of(raw([V1_HEADER, line]))
+    assert line[1:] in new
+
+
+def test_bytes_that_are_no_utf8_are_copied() -> None:
+    line = b'{"type":"message","message":{"role":"user","content":"a\xff\xc3(\xed\xa0\x80"}}'
+    old = raw([V1_HEADER, line])
+    assert line[1:] in copy_of(old)
+    assert_reads_alike(old, copy_of(old))
+
+
+@pytest.mark.parametrize("spaced", [b"{}", b" {  } ", b' {"type":"message"}', b'{ "type" : "message" }\r'])
+def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
+    old = raw([V1_HEADER, spaced])
+    new = copy_of(old)
+    assert_reads_alike(old, new)
+    assert new.endswith(spaced.partition(b"{")[2] + b"\n")
+    assert log_of(new).damage == []
+
+
+def test_an_id_that_version_1_did_not_know_gives_way_to_the_one_that_it_is_read_by() -> None:
+    old = raw([V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}])
+    assert_reads_alike(old, copy_of(old))
+    assert log_of(copy_of(old)).entries[0].id == "00000001"
+
+
+@pytest.mark.parametrize("depth", [100, 400, 800])
+def test_a_deeply_nested_line_keeps_its_bytes(depth: int) -> None:
+    line = b'{"type":"message","x":' + b"[" * depth + b"1.0" + b"]" * depth + b"}"
+    assert copy_of(raw([V1_HEADER, line])).endswith(line[1:] + b"\n")
+
+
+DAMAGED = [
+    *(b"{torn", b"", b"  ", b"\0" * 100, b"[1]", b"null", b'{"type":"x"}{"type":"y"}'),
+    *(b"\xef\xbb\xbf" + json.dumps(V1_HEADER).encode(), b"\xff\xfe"),
+]
+
+
+@pytest.mark.parametrize("line", [*DAMAGED, json.dumps(V1_HEADER).encode()], ids=lambda line: repr(line[:20]))
+def test_a_damaged_line_is_copied_byte_for_byte_where_it_stood(line: bytes) -> None:
+    sound = v1(user("a"), user("b"))
+    old = raw([*sound[:2], line, *sound[2:]])
+    new = copy_of(old)
+    assert new.split(b"\n")[2] == line
+    assert_reads_alike(old, new)
+    assert [one.kind for one in log_of(new).damage] == [one.kind for one in log_of(old).damage]
+
+
+def test_a_last_line_without_newline_stays_without_one() -> None:
+    whole = raw(v1(user("a"), user("b")))
+    for old in (whole[:-1], whole[:-9], whole + b"{"):
+        new = copy_of(old)
+        assert not new.endswith(b"\n")
+        assert_reads_alike(old, new)
+        assert [one.kind for one in log_of(new).damage] == [one.kind for one in log_of(old).damage]
+    assert copy_of(whole[:-9]).endswith(whole[:-9].rpartition(b"\n")[2])
+
+
+def test_a_header_keeps_its_byte_order_mark_and_its_fields() -> None:
+    old = b"\xef\xbb\xbf" + raw(v1(user("a")))
+    new = copy_of(old)
+    assert new.startswith(b'\xef\xbb\xbf{"version":3,')
+    assert_reads_alike(old, new)
+    assert log_of(new).cwd == "/home/dev/project"
+
+
+def test_a_session_without_header_is_migrated_without_one() -> None:
+    old = raw(v1(user("a"), user("b"))[1:])
+    new = copy_of(old)
+    assert_reads_alike(old, new)
+    assert log_of(new).version == 3
+    assert [one.kind for one in log_of(new).damage] == [DamageKind.NO_HEADER]
+
+
+# ---- version 2 ----------------------------------------------------------------------------------------------
+
+
+def v2(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**HEADER, "version": 2}, *chain(*messages)[1:]]
+
+
+def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change() -> None:
+    hook = {"role": "hookMessage", "content": 'says "role":"hookMessage" itself', "customType": "x"}
+    recorded = v2(user("a"), hook, assistant(text("b")))
+    old = b"".join(stringify(one).encode() + b"\n" for one in recorded)
+    new = copy_of(old)
+    assert_reads_alike(old, new)
+    assert (log_of(new).version, log_of(new).damage) == (3, [])
+    before, after = old.split(b"\n"), new.split(b"\n")
+    assert after[1] == before[1]
+    assert after[2] == before[2].replace(b'"role":"hookMessage"', b'"role":"custom"', 1)
+    assert after[3] == before[3]
+    assert [data["message"]["role"] for _, _, data in recorded_in(new)] == ["user", "custom", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"x":{"role":"hookMessage"},"type":"message","id":"e1","message":{"role":"hookMessage","content":"a"}}',
+        rb'{"type":"message","id":"e1","message":{"role" : "hookMessage","content":"a"}}',
+        rb'{"type":"message","id":"e1","message":{"role":"hook\u004dessage","content":"\ud800"}}',
+    ],
+)
+def test_a_hook_message_is_renamed_however_it_was_written_and_nothing_else_is(line: bytes) -> None:
+    old = raw([{**HEADER, "version": 2}, line])
+    new = copy_of(old)
+    assert_reads_alike(old, new)
+    (_, _, before), (_, _, after) = *recorded_in(old), *recorded_in(new)
+    assert after == {**before, "message": {**before["message"], "role": "custom"}}
+
+
+def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
+    line = b'{"type":"message","message":{"role":"hookMessage"}}'
+    assert line + b"\n" in copy_of(raw([*v2(user("a")), line]))
+
+
+# ---- what is not migrated -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 3.0, 4, 10**20])
+def test_a_session_at_version_3_or_later_is_refused_before_anything_is_given_out(version: object) -> None:
+    data = raw([{**HEADER, "version": version}, *chain(user("x"))[1:]])
+    given_out = []
+    with pytest.raises(BadInput) as caught:
+        given_out.extend(migrate(split_lines([data]), "the session"))
+    assert caught.value.code == "is_current"
+    assert given_out == []
+
+
+def test_entries_with_ids_and_no_header_are_at_version_3() -> None:
+    with pytest.raises(BadInput) as caught:
+        copy_of(raw(chain(user("x"))[1:]))
+    assert caught.value.code == "is_current"
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\n", b'{"type":"summary"}\n', b"prose\n"])
+def test_what_is_no_session_is_refused(data: bytes) -> None:
+    with pytest.raises(BadInput) as caught:
+        copy_of(data)
+    assert caught.value.code == "not_a_session"
+
+
+def test_a_copy_is_not_migrated_again() -> None:
+    with pytest.raises(BadInput) as caught:
+        copy_of(copy_of(raw(v1(user("x")))))
+    assert caught.value.code == "is_current"
+
+
+# ---- any file -----------------------------------------------------------------------------------------------
+
+some_lines = st.lists(
+    st.one_of(
+        st.sampled_from([*TALK, {"role": "hookMessage", "content": "x"}]).map(lambda one: v1(one)[1]),
+        st.sampled_from(DAMAGED),
+        st.dictionaries(
+            st.sampled_from(["type", "id", "parentId", "message", "firstKeptEntryIndex", "0"]),
+            st.sampled_from(["message", "compaction", "a", "\ud800", 1.5, 10**30, None, {}, []]),
+        ),
+    ),
+    max_size=6,
+)
+
+
+@given(some_lines, st.booleans(), st.booleans())
+def test_whatever_an_old_file_holds_its_copy_reads_alike(
+    lines: list[dict[str, Any] | bytes], with_header: bool, ended: bool
+) -> None:
+    old = raw([V1_HEADER, *lines] if with_header else [*v1(user("a"))[1:], *lines])
+    old = old if ended else old[:-1]
+    assert_reads_alike(old, copy_of(old))
+
+
+def test_real_sessions_of_version_1_read_alike() -> None:
+    directory = corpus()
+    found = sorted(directory.glob("pi/*.v1.jsonl")) if directory else []
+    sessions = [path.read_bytes() for path in found] or [raw(v1(*TALK * 50, *TALK))]
+    for old in sessions:
+        new = copy_of(old)
+        assert_reads_alike(old, new)
+        assert_splices(old, new)
+        kinds = [(one.kind, one.number) for one in log_of(old).damage]
+        assert [(one.kind, one.number) for one in log_of(new).damage] == kinds

@@ -1,0 +1,65 @@
+"""Promises of the packed index rows: an entry comes back as it went in, but for what is read from the file."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.entries import CONTROL_TYPES, Block, Entry
+from sessions_app.sessionlog.packing import pack, unpack
+from tests.building import assistant, branch_of, call, chain, compacted, gone, result, text, thinking, user
+
+words = st.text(max_size=8)
+numbers = st.integers(-(2**55), 2**55)
+block_lists = st.lists(
+    st.builds(Block, st.integers(0, 9), words, numbers, numbers, st.none() | words), max_size=3
+).map(tuple)
+entries = st.builds(
+    Entry,
+    number=st.integers(1, 2**40),
+    offset=st.integers(0, 2**40),
+    length=st.integers(0, 2**40),
+    id=words,
+    parent_id=st.none() | words,
+    type=words | st.sampled_from(sorted(CONTROL_TYPES)),
+    timestamp=words,
+    role=words,
+    tokens=numbers,
+    blocks=st.none() | block_lists,
+    result_for=st.none() | words,
+    tool_name=words,
+    failed=st.booleans(),
+    excluded=st.booleans(),
+    empty=st.booleans(),
+    stop_reason=words,
+    usage=st.none() | numbers,
+    model=st.none() | st.tuples(words, words),
+    control=st.none() | st.dictionaries(words, words),
+)
+
+
+def unpacked(entry: Entry, packed: bytes) -> Entry:
+    return unpack(
+        entry.number, entry.offset, entry.length, entry.id, entry.parent_id, packed, control=entry.control
+    )
+
+
+@given(entries)
+def test_an_entry_comes_back_as_it_went_in(entry: Entry) -> None:
+    assert unpacked(entry, pack(entry)) == entry
+
+
+@given(entries)
+def test_the_recorded_object_and_what_columns_hold_are_not_packed(entry: Entry) -> None:
+    bare = msgspec.structs.replace(entry, number=0, offset=0, length=0, id="", parent_id=None, control=None)
+    assert pack(entry) == pack(bare)
+
+
+def test_entries_of_a_real_shape_come_back() -> None:
+    said = assistant(
+        thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m"
+    )
+    branch = branch_of(chain(user("x"), said, result("c1", error=True), compacted(gone("e1"))))
+    assert [unpacked(entry, pack(entry)) for entry in branch] == branch
+    assert all(len(pack(entry)) < 200 for entry in branch)

@@ -1,0 +1,518 @@
+"""Attacks and accidents: whatever a file holds, commands end in words and the right code, and lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redline.configuration import RootSetting
+from sessions_app.loading import load_session
+from tests.building import HEADER, PROJECT, assistant, call, message, raw, result, text, user
+from tests.running import (
+    UNSAFE,
+    Installation,
+    Result,
+    as_nobody,
+    configured,
+    give_away,
+    in_child,
+    place,
+    snapshot,
+    working_session,
+)
+
+pytest_plugins = ["tests.running"]
+
+WHOLE = working_session()
+LEAF = "e27"
+LOOKING = [["index"], ["tree"], ["context"], ["compact", "--dry-run"]]
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return redline.home / "sessions" / "s.jsonl"
+
+
+def run(redline: Installation, path: Path, command: str, *flags: str) -> Result:
+    return redline.call(command, path, *flags, "--json")
+
+
+# Damage -----------------------------------------------------------------------------------------------------
+
+DAMAGED: dict[str, tuple[bytes, list[str]]] = {
+    "a line that is no JSON": (raw([*WHOLE[:6], b"{not json", *WHOLE[6:]]), ["not_json"]),
+    "two records on one line": (
+        raw([*WHOLE[:6], raw(WHOLE[6:8]).replace(b"\n", b""), *WHOLE[8:]]),
+        ["not_json", "missing_parent"],
+    ),
+    "a torn line in the middle": (
+        raw([*WHOLE[:5], raw(WHOLE[5:6])[:40], *WHOLE[6:]]),
+        ["not_json", "missing_parent"],
+    ),
+    "a run of NULs": (raw([*WHOLE[:6], b"\0" * 4096, *WHOLE[6:]]), ["not_json"]),
+    "NULs before a record": (raw([*WHOLE[:27], b"\0" * 99 + raw(WHOLE[27:])[:-1]]), ["not_json"]),
+    "a list for an object": (raw([*WHOLE, b"[1,2]"]), ["not_an_object"]),
+    "no header": (raw(WHOLE[1:]), ["no_header"]),
+    "a parent that is not there": (raw([HEADER, *WHOLE[3:]]), ["missing_parent"]),
+    "a second header": (raw([*WHOLE[:9], HEADER, *WHOLE[9:]]), ["second_header"]),
+    "an id used twice": (raw([*WHOLE, {**WHOLE[20], "parentId": LEAF}]), ["duplicate_id", "cycle"]),
+    "an entry without id": (raw([*WHOLE[:3], {"type": "message"}, *WHOLE[3:]]), ["no_id"]),
+    "a cycle": (raw([HEADER, {**WHOLE[1], "parentId": "e9"}, *WHOLE[2:]]), ["cycle"]),
+    "an entry that is its own parent": (raw([HEADER, {**WHOLE[1], "parentId": "e1"}, *WHOLE[2:]]), ["cycle"]),
+    "a result without call": (raw([*WHOLE, message("n1", LEAF, result("never made"))]), []),
+    "a call without result": (raw([*WHOLE, message("n1", LEAF, assistant(call("unanswered")))]), []),
+    "a call id used twice": (
+        raw(
+            [
+                *WHOLE,
+                message("n1", LEAF, assistant(call("c1"))),
+                message("n2", "n1", result("c1")),
+                message("n3", "n2", result("c1")),
+            ]
+        ),
+        [],
+    ),
+    "blank lines and carriage returns": (raw(WHOLE).replace(b"\n", b"\r\n\n  \n"), []),
+    "a byte order mark": (b"\xef\xbb\xbf" + raw(WHOLE), []),
+    "a byte order mark and no header": (b"\xef\xbb\xbf" + raw(WHOLE[1:]), ["no_header"]),
+    "bytes that are no UTF-8": (raw(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
+    "a lone surrogate": (raw(WHOLE).replace(b"line_3_3", b"\\ud800"), []),
+    "entries of a type from the future": (
+        raw([*WHOLE, {"type": "hologram", "id": "n1", "parentId": LEAF, "beam": [1e300, 2**70]}]),
+        [],
+    ),
+    "keys from the future": (raw([*({**one, "x-новое": {"deep": [None]}} for one in WHOLE)]), []),
+    "a complete last line without newline": (raw(WHOLE)[:-1], []),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(
+    redline: Installation, path: Path, damage: str
+) -> None:
+    content, kinds = DAMAGED[damage]
+    place(path, content)
+    for command in LOOKING:
+        ended = run(redline, path, *command)
+        assert ended.code == 0, ended
+        assert redline.call(command[0], path, *command[1:]).code == 0
+    tree = run(redline, path, "tree").json
+    assert [fault["kind"] for fault in tree["damage"]] == kinds
+    assert run(redline, path, "index").json["damaged"] == len(kinds)
+    assert snapshot(path.parent) == {path.name: content}
+
+    written = run(redline, path, "compact", "--yes")
+    assert written.code == 0, written
+    after = path.read_bytes()
+    added = after[len(content) :].removeprefix(b"" if content.endswith(b"\n") else b"\n")
+    assert after.startswith(content)
+    assert json.loads(added)["id"] == written.json["entryId"]
+    assert added.count(b"\n") == 1
+    assert [fault["kind"] for fault in run(redline, path, "tree").json["damage"]] == kinds
+    kept = {one["entryId"] for one in run(redline, path, "context").json["kept"]}
+    gone = {one["entryId"] for one in written.json["deletedTargets"] if one["kind"] == "entry"}
+    assert gone
+    assert not kept & gone
+    assert run(redline, Path(written.json["backupPath"]), "restore", "--yes").code == 0
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("tail", [b'{"type":"message","id":"n1","parent', b"{", b"\0" * 7, b"nul"])
+def test_a_torn_last_line_can_be_read_past_but_not_written_after(
+    redline: Installation, path: Path, tail: bytes
+) -> None:
+    content = raw(WHOLE) + tail
+    place(path, content)
+    for command in LOOKING:
+        assert run(redline, path, *command).code == 0
+    assert [fault["kind"] for fault in run(redline, path, "tree").json["damage"]] == ["torn_line"]
+    refused = run(redline, path, "compact", "--yes")
+    assert (refused.code, refused.error) == (4, "torn_last_line")
+    assert snapshot(path.parent) == {path.name: content}
+
+
+def test_a_header_alone_is_a_session_without_entries(redline: Installation, path: Path) -> None:
+    content = raw([HEADER])
+    place(path, content)
+    assert run(redline, path, "index").json["entries"] == 0
+    for command in LOOKING[1:]:
+        ended = run(redline, path, *command)
+        assert (ended.code, ended.error) == (2, "no_entries")
+    assert snapshot(path.parent) == {path.name: content}
+
+
+# What is no session ------------------------------------------------------------------------------------------
+
+COMMANDS = [*LOOKING, ["compact", "--yes", "--live"], ["migrate-session"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n\n",
+        b"\0" * 10_000,
+        b"just text\nand more\n",
+        b'{"some":"JSON"}\n',
+        b'{"type":"user","uuid":"1","message":{"role":"user","content":"Another tool\'s session"}}\n',
+        b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20,
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_file_that_is_no_session_is_left_alone(
+    redline: Installation, path: Path, content: bytes, command: list[str]
+) -> None:
+    place(path, content)
+    ended = run(redline, path, *command)
+    assert (ended.code, ended.error) == (2, "not_a_session")
+    assert str(path) in ended.json["error"]["message"]
+    assert snapshot(path.parent) == {path.name: content}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["restore", "--yes"], ["check_vectors"]], ids=" ".join)
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "device", "loop", "below a file"])
+def test_a_path_that_is_no_file_is_named_and_never_waited_for(
+    redline: Installation, path: Path, kind: str, command: list[str]
+) -> None:
+    path.parent.mkdir()
+    if command[0] == "restore":
+        path = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "below a file":
+        place(path.parent / "file", b"")
+        path = path.parent / "file" / path.name
+    if kind == "directory" and command[0] in ("index", "check_vectors"):
+        return  # it is what these two take
+    ended = run(redline, path, *command)
+    assert ended.code == 2, ended
+    assert ended.error in ("no_such_file", "not_a_file", "no_such_root")
+
+
+# Permissions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_what_may_not_be_read_is_a_failure_of_the_system(public: Installation, command: list[str]) -> None:
+    path = place(public.home / "sessions" / "s.jsonl", raw(WHOLE))
+    give_away(path.parent, path)
+    path.chmod(0)
+
+    def told() -> str:
+        ended = run(public, path, *command)
+        return f"{ended.code} {ended.error}"
+
+    assert in_child(told, as_nobody) == "6 permission_denied"
+    path.chmod(0o600)
+    assert snapshot(path.parent) == {path.name: raw(WHOLE)}
+
+
+def test_a_directory_that_may_not_be_searched_does_not_stop_the_index(public: Installation) -> None:
+    closed = place(public.home / "closed" / "deep" / "a.jsonl", raw(WHOLE))
+    open_ = place(public.home / "open" / "b.jsonl", raw(WHOLE))
+    give_away(closed.parent.parent, closed.parent, closed, open_.parent, open_)
+
+    def told() -> str:
+        ended = public.call("index", public.home, "--json")
+        return f"{ended.code} {ended.json['files']} {'closed' in ended.err}"
+
+    def listed() -> str:
+        found = public.call("sessions", "--json").json
+        return str(sorted((Path(one["path"]).name, one["missing"]) for one in found))
+
+    assert in_child(told, as_nobody) == "0 2 False"
+    closed.parent.parent.chmod(0)
+    assert in_child(told, as_nobody) == "0 1 True"
+    # Nobody could look, so nobody knows that it is gone.
+    assert in_child(listed, as_nobody) == "[('a.jsonl', False), ('b.jsonl', False)]"
+    closed.parent.parent.chmod(0o700)
+
+
+def test_a_root_that_may_not_be_looked_at_does_not_stop_the_others(public: Installation) -> None:
+    closed = place(public.home / ".atomic" / "agent" / "sessions" / "a.jsonl", raw(WHOLE))
+    open_ = place(public.home / ".pi" / "agent" / "sessions" / "b.jsonl", raw(WHOLE))
+    for below in (closed, open_):
+        give_away(below, *(above for above in below.parents if above.is_relative_to(public.home)))
+    (public.home / ".atomic").chmod(0)
+
+    def told() -> str:
+        with configured(roots=[RootSetting(path=closed.parent), RootSetting(path=open_.parent)]):
+            ended = public.call("index", "--json")
+        return f"{ended.code} {ended.json['files']} {'permission' in ended.err.lower()}"
+
+    assert in_child(told, as_nobody) == "0 1 True"
+    (public.home / ".atomic").chmod(0o700)
+
+
+# Escapes -----------------------------------------------------------------------------------------------------
+
+EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp.exe\u2066\u200f\x7f\x00\t\r\u2028\u200b\ufeff end"
+
+
+def evil_session() -> list[dict[str, Any]]:
+    """A session in which everything that can be text is an attack on a terminal."""
+    header, *entries = working_session()
+    header = {**header, "cwd": f"/{EVIL}", "id": EVIL, "parentSession": EVIL}
+    hostile = json.loads(json.dumps(entries).replace('"e2', json.dumps(EVIL)[:-1] + "e2"))
+    hostile = json.loads(json.dumps(hostile).replace("line_1_", json.dumps(EVIL)[1:-1]))
+    last = hostile[-1]["id"]
+    return [
+        header,
+        *hostile,
+        {"type": "session_info", "id": f"i{EVIL}", "parentId": last, "name": f"name {EVIL}"},
+        {"type": "label", "id": f"l{EVIL}", "parentId": f"i{EVIL}", "targetId": last, "label": EVIL},
+        {"type": EVIL, "id": f"t{EVIL}", "parentId": f"l{EVIL}"},
+        {"type": "model_change", "id": "m", "parentId": f"t{EVIL}", "provider": EVIL, "modelId": EVIL},
+        message(
+            f"a{EVIL}",
+            "m",
+            assistant(text(EVIL), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL),
+        ),
+        message(f"r{EVIL}", f"a{EVIL}", result(EVIL, EVIL, name=EVIL)),
+        message("dangling", f"gone{EVIL}", user(EVIL)),
+        message(f"u{EVIL}", f"r{EVIL}", user(EVIL)),
+        message(f"z{EVIL}", f"u{EVIL}", {"role": EVIL, "content": [{"type": EVIL, "data": EVIL}]}),
+        message(f"last{EVIL}", f"z{EVIL}", user(EVIL)),
+    ]
+
+
+def assert_harmless(ended: Result) -> None:
+    assert not (found := UNSAFE.search(ended.out)), ascii(
+        ended.out[max(0, found.start() - 200) : found.end()]
+    )
+    assert not (found := UNSAFE.search(ended.err)), ascii(
+        ended.err[max(0, found.start() - 200) : found.end()]
+    )
+
+
+def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Installation) -> None:
+    typed = re.sub("[\0/]", "", EVIL)
+    name = f"{typed}\n.jsonl"
+    path = place(redline.home / f"dir{name}" / name, raw(evil_session()))
+    leaf = load_session(path).leaf_id
+    old = place(
+        path.with_name(f"old{name}"), raw([{"type": "session"}, {"type": "message", "message": user(EVIL)}])
+    )
+    vector = place(path.with_name(f"{name}.json"), b"{}")
+    place(path.with_name(f"garbage{name}"), EVIL.encode())
+    shown = [
+        redline.call("index", path.parent),
+        redline.call("sessions"),
+        redline.call("tree", path),
+        redline.call("context", path),
+        redline.call("context", path, "--leaf", leaf),
+        redline.call("context", path, "--leaf", typed),
+        redline.call("context", path, "--reader", typed),
+        redline.call("compact", path, "--ratio", "0.2", "--query", typed),
+        redline.call("compact", path, "--planner", typed),
+        redline.call("compact", path, "--leaf", leaf, "--yes"),
+        redline.call("backups", path),
+        redline.call("migrate-session", old),
+        redline.call("migrate-session", old),
+        redline.call("check_vectors", vector),
+        redline.call("bench", typed),
+        redline.call(typed),
+        redline.call("tree", f"--{typed}"),
+        redline.call("restore", typed),
+    ]
+    (backup,) = redline.call("backups", path, "--json").json
+    place(path, path.read_bytes() + raw([message(f"new{EVIL}", leaf, user(EVIL))]))
+    shown += [
+        redline.call("restore", backup["path"]),
+        redline.call("restore", backup["path"], "--yes"),
+        redline.call("restore", backup["path"], "--yes", "--drop-newer"),
+    ]
+    for ended in shown:
+        assert_harmless(ended)
+    assert [ended.code for ended in shown] == [0, 0, 0, 0, 0, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2, 2, 2, 5, 5, 0]
+    assert "\\x1b[2J" in shown[3].out
+
+
+def test_json_is_plain_ascii_whatever_a_file_holds(redline: Installation, path: Path) -> None:
+    place(path, raw(evil_session()))
+    for command in LOOKING:
+        ended = run(redline, path, *command)
+        assert ended.out.isascii()
+        assert_harmless(ended)
+    assert run(redline, path, "tree").json["labels"]
+
+
+# Values that no agent writes ----------------------------------------------------------------------------------
+
+STRANGE = [
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    10**30,
+    -(10**30),
+    "",
+    "text",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"a": [None]},
+    "x" * 70_000,
+]
+
+
+def with_value(keys: str, value: object) -> list[dict[str, Any]]:
+    """A session in which the field at `keys` of some entries has this value."""
+    recorded = json.loads(json.dumps(working_session(steps=3, words=30)))
+    usage = {"usage": {"totalTokens": 10, "input": 1}, "provider": "p", "model": "m"}
+    for entry in recorded[1:]:
+        entry["message"] |= usage if entry["message"]["role"] == "assistant" else {}
+    recorded += [
+        {"type": "label", "id": "n1", "parentId": "e9", "targetId": "e1", "label": "x"},
+        {"type": "context_compaction", "id": "n2", "parentId": "n1", "deletedTargets": [{"kind": "entry"}]},
+        {"type": "branch_summary", "id": "n3", "parentId": "n2", "summary": "s", "fromId": "e1"},
+        {"type": "custom_message", "id": "n4", "parentId": "n3", "content": "c"},
+        message("n5", "n4", user("Go on.")),
+        message("n6", "n5", assistant(text("Yes."))),
+    ]
+    first, *rest = keys.split(".")
+    for entry in [recorded[0]] if first == "header" else recorded[1:]:
+        holder: Any = entry if first in ("header", "entry") else entry.get(first)
+        for key in rest[:-1]:
+            holder = holder.get(key) if isinstance(holder, dict) else holder
+            holder = holder[0] if isinstance(holder, list) and holder else holder
+        if isinstance(holder, dict) and rest[-1] in holder:
+            holder[rest[-1]] = value
+    return recorded
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *("header.version", "header.id", "header.cwd", "header.timestamp"),
+        *("entry.timestamp", "entry.label", "entry.targetId", "entry.deletedTargets", "entry.summary"),
+        *("entry.content", "entry.message", "entry.parentId"),
+        *("message.role", "message.content", "message.usage", "message.usage.totalTokens", "message.model"),
+        *("message.stopReason", "message.toolCallId", "message.toolName", "message.isError"),
+        *("message.content.type", "message.content.text", "message.content.arguments", "message.content.id"),
+    ],
+)
+def test_a_field_may_hold_anything(redline: Installation, path: Path, keys: str) -> None:
+    for value in STRANGE:
+        content = raw(with_value(keys, value))
+        place(path, content)
+        shown = [redline.call(*command, path) for command in LOOKING] + [redline.call("sessions")]
+        for ended in shown:
+            assert ended.code in (0, 2, 3), (keys, value, ended)
+            assert_harmless(ended)
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "cwd", ["/proc/self", "/dev", "/" + "x" * 5_000, "/\0", "relative", "~", "/dev/null"]
+)
+def test_a_cwd_is_data_and_not_a_place_to_trust(redline: Installation, path: Path, cwd: str) -> None:
+    place(path, raw([{**HEADER, "cwd": cwd}, *WHOLE[1:]]))
+    assert run(redline, path, "index").code == 0
+    assert redline.call("sessions", "--json").json[0]["project"] == cwd
+    assert run(redline, path, "compact", "--dry-run").json["parameters"]["preserve_recent"] == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(b'{"compaction":{"preserve_recent":9}}' + b" " * 1_000_000),
+        lambda path: path.write_bytes(b"{torn"),
+        lambda path: path.write_bytes(b"[" * 50_000),
+        lambda path: path.write_bytes(b'{"compaction":[]}'),
+        lambda path: path.write_bytes(b'{"compaction":{"preserve_recent":"many","compression_ratio":7}}'),
+        lambda path: path.mkdir(),
+    ],
+)
+def test_hostile_settings_of_a_project_are_passed_over(
+    redline: Installation, path: Path, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    project = tmp_path / "project"
+    (project / ".atomic").mkdir(parents=True)
+    make(project / ".atomic" / "settings.json")
+    place(path, raw([{**HEADER, "cwd": str(project)}, *WHOLE[1:]]))
+    parameters = run(redline, path, "compact", "--dry-run").json["parameters"]
+    assert (parameters["compression_ratio"], parameters["preserve_recent"]) == (0.5, 2)
+    run(redline, path, "index")
+    assert redline.call("sessions").code == 0
+
+
+def test_models_of_another_shape_are_passed_over(redline: Installation, path: Path) -> None:
+    place(path, raw([*WHOLE, message("n1", LEAF, assistant(text("x"), provider="p", model="m"))]))
+    run(redline, path, "index")
+    models = redline.home / ".pi" / "agent" / "models.json"
+    for content in (
+        b"[]",
+        b'{"providers":[]}',
+        b'{"providers":{"p":{"models":[{"id":"m","contextWindow":"large"},7]}}}',
+        b'{"providers":{"p":{"models":[{"id":["m"],"contextWindow":true}]}}}',
+        b"{",
+    ):
+        place(models, content)
+        assert redline.call("sessions", "--json").json[0]["contextWindow"] is None
+        assert redline.call("sessions").code == 0
+    place(models, b'{"providers":{"p":{"models":[{"id":"m","contextWindow":1000}]}}}')
+    assert redline.call("sessions", "--json").json[0]["contextWindow"] == 1000
+
+
+# Names --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["backups"]], ids=" ".join)
+def test_a_name_that_is_no_utf8_ends_in_words(redline: Installation, path: Path, command: list[str]) -> None:
+    path.parent.mkdir()
+    path = place(path.parent / os.fsdecode(b"s\xff.jsonl"), raw(WHOLE))
+    ended = redline.call(command[0], path, *command[1:], "--json")
+    assert ended.code in (0, 2)
+    assert ended.json
+    assert_harmless(redline.call(command[0], path, *command[1:]))
+    assert path.read_bytes() == raw(WHOLE)
+
+
+def test_a_process_prints_names_that_are_no_utf8(fresh: Installation) -> None:
+    path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), raw(WHOLE))
+    shown = fresh.run("tree", path)
+    assert shown.code == 0
+    assert "s\\udcff\\x1b.jsonl: 27 entries" in shown.out
+
+
+def test_the_longest_name_can_still_be_told_from_a_failure(redline: Installation, path: Path) -> None:
+    # A session name may be so long that its backup's would be too long.
+    path.parent.mkdir()
+    path = place(path.parent / ("n" * 240 + ".jsonl"), raw(WHOLE))
+    before = snapshot(path.parent)
+    ended = run(redline, path, "compact", "--yes")
+    assert ended.code == 6
+    assert "Traceback" not in ended.err
+    assert snapshot(path.parent) == before
+
+
+# The vectors keep the project honest about sessions that are broken --------------------------------------------
+
+
+def test_the_vectors_hold_after_a_round_through_the_command(redline: Installation, tmp_path: Path) -> None:
+    copy = tmp_path / "vectors"
+    shutil.copytree(PROJECT / "tests" / "vectors", copy)
+    before = snapshot(copy)
+    ended = redline.call("check_vectors", copy, "--json")
+    assert (ended.code, ended.json["failed"]) == (0, 0)
+    assert ended.json["passed"] > 0
+    assert snapshot(copy) == before

@@ -1,0 +1,359 @@
+"""Promises of `compact`: shown first, written only after a yes, exactly one line, and undone by `restore`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.models import Compaction
+from sessions_app.loading import load_session
+from tests.building import PROJECT, message, raw, some_sessions, user
+from tests.running import Installation, kept_ids, place, quiet, snapshot, without, working_session
+
+pytest_plugins = ["tests.running"]
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_bytes().split(b"\n")[-2])
+    assert isinstance(found, dict)
+    return found
+
+
+# The whole life of real sessions ----------------------------------------------------------------------------
+
+
+def current_sessions(directory: Path) -> Iterator[Path]:
+    for source in some_sessions(directory):
+        if load_session(source).log.version == 3:
+            yield source
+
+
+def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_path: Path) -> None:
+    for source in current_sessions(tmp_path):
+        home = redline.home / source.stem
+        home.mkdir()
+        path = home / source.name
+        shutil.copyfile(source, path)
+        quiet(path)
+        whole = path.read_bytes()
+        # The life is that of an Atomic session: another agent's compactions are inert for it.
+        context = kept_ids(path)
+
+        planned = redline.call("compact", path, "--dry-run", "--json")
+        assert planned.code == 0, (source.name, planned)
+        assert (planned.json["entryId"], planned.json["backupPath"]) == (None, None)
+        assert planned.json["targetMet"]
+        assert planned.json["stats"]["percentReduction"] >= 50
+        assert len(planned.json["reasons"]) == len(planned.json["deletedTargets"]) > 0
+        assert all(planned.json["reasons"])
+        assert snapshot(home) == {path.name: whole}
+
+        written = redline.call("compact", path, "--yes", "--not-honoured", "--json")
+        assert written.code == 0, (source.name, written)
+        assert written.json["deletedTargets"] == planned.json["deletedTargets"]
+        after = path.read_bytes()
+        assert after.startswith(whole)
+        added = after[len(whole) :].strip(b"\n")
+        assert b"\n" not in added
+        assert len(after) - len(whole) - len(added) == (1 if whole.endswith(b"\n") else 2)
+        entry = json.loads(added)
+        assert entry["id"] == written.json["entryId"] != planned.json["leafId"]
+        assert entry["id"] not in {one.id for one in load_session(source).log.entries}
+        assert entry["parentId"] == written.json["leafId"] == load_session(source).leaf_id
+        for name in ("deletedTargets", "protectedEntryIds", "stats", "backupPath"):
+            assert entry[name] == written.json[name]
+        assert kept_ids(path) == without(context, entry["deletedTargets"])
+        backup = Path(entry["backupPath"])
+        assert backup.read_bytes() == whole
+        digest = hashlib.sha256(whole).hexdigest()
+        assert backup.with_name(f"{backup.name}.sha256").read_text().startswith(digest)
+
+        (listed,) = redline.call("backups", path, "--json").json
+        assert (listed["path"], listed["sha256"], listed["holds"], listed["reason"]) == (
+            str(backup),
+            digest,
+            True,
+            "compact",
+        )
+        undone = redline.call("restore", backup, "--yes", "--json")
+        assert undone.code == 0, (source.name, undone)
+        assert undone.json["sha256"] == digest
+        assert path.read_bytes() == whole
+        redone = redline.call("restore", undone.json["previousBackup"], "--yes", "--json")
+        assert redone.code == 0, (source.name, redone)
+        assert path.read_bytes() == after
+        shutil.rmtree(home)
+
+
+def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: Path) -> None:
+    header, *entries = working_session()
+    for entry in entries:
+        del entry["id"], entry["parentId"]
+    old = {name: value for name, value in header.items() if name != "version"}
+    path = place(tmp_path / "old.jsonl", raw([old, *entries]))
+    before = path.read_bytes()
+    assert redline.call("compact", path, "--dry-run").code == 0
+    refused = redline.call("compact", path, "--yes", "--json")
+    assert (refused.code, refused.error) == (2, "needs_migration")
+    assert "migrate-session" in refused.json["error"]["message"]
+    copied = redline.call("migrate-session", path, "--json")
+    copy = Path(copied.json["written"])
+    assert (copied.code, copied.json["bytes"]) == (0, copy.stat().st_size)
+    # What Redline wrote itself is not live.
+    written = redline.call("compact", copy, "--yes", "--json")
+    assert written.code == 0, written
+    assert redline.call("migrate-session", path, "--json").error == "exists"
+    assert redline.call("migrate-session", copy, "--json").error == "is_current"
+    assert path.read_bytes() == before
+    assert len(kept_ids(copy)) < len(kept_ids(path))
+
+
+# Parameters -------------------------------------------------------------------------------------------------
+
+
+def test_the_parameters_of_the_run_count_and_are_told(redline: Installation, path: Path) -> None:
+    given = ["--ratio", "0.3", "--preserve-recent", "5", "--query", "line_7_1"]
+    found = redline.call("compact", path, "--dry-run", "--json", *given).json
+    assert found["parameters"] == {"compression_ratio": 0.3, "preserve_recent": 5, "query": "line_7_1"}
+    assert found["stats"]["percentReduction"] >= 70
+    assert found["protectedEntryIds"] == ["e1", "e23", "e24", "e25", "e26", "e27"]
+    deleted = {target["entryId"] for target in found["deletedTargets"]}
+    assert not deleted & set(found["protectedEntryIds"])
+
+
+def test_the_users_settings_count_where_the_run_says_nothing(redline: Installation, path: Path) -> None:
+    place(
+        redline.home / ".atomic" / "agent" / "settings.json",
+        b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}',
+    )
+    found = redline.call("compact", path, "--dry-run", "--json", "--ratio", "0.6").json
+    assert found["parameters"]["compression_ratio"] == 0.6
+    assert found["parameters"]["preserve_recent"] == 4
+    shown = redline.call("compact", path, "--dry-run", "--ratio", "0.6").out
+    assert "Ratio 0.6 (this run), recent 4 (" in shown
+    assert "settings.json), query: Now the tests." in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--ratio", "0"], "bad_ratio"),
+        (["--ratio", "1"], "bad_ratio"),
+        (["--ratio", "-0.5"], "bad_ratio"),
+        (["--ratio", "nan"], "bad_ratio"),
+        (["--preserve-recent", "-1"], "bad_preserve_recent"),
+        (["--preserve-recent", "1.5"], "bad_arguments"),
+        (["--planner", "oracle"], "unknown_planner"),
+        (["--leaf", "nowhere"], "unknown_entry"),
+    ],
+)
+def test_wrong_parameters_are_bad_input(
+    redline: Installation, path: Path, arguments: list[str], code: str
+) -> None:
+    before = snapshot(path.parent)
+    ended = redline.call("compact", path, "--yes", "--json", *arguments)
+    assert (ended.code, ended.error) == (2, code)
+    assert snapshot(path.parent) == before
+
+
+# What is shown ----------------------------------------------------------------------------------------------
+
+
+def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Path) -> None:
+    planned = redline.call("compact", path, "--dry-run", "--json").json
+    shown = redline.call("compact", path, "--dry-run").out.splitlines()
+    rows = shown[1 : 1 + len(planned["deletedTargets"])]
+    for row, target, reason in zip(rows, planned["deletedTargets"], planned["reasons"], strict=True):
+        assert row.startswith(target["entryId"])
+        assert reason[:40] in row
+    stats = planned["stats"]
+    assert any(f"({stats['percentReduction']}%; asked for 50%)" in line for line in shown)
+
+
+# Saying yes -------------------------------------------------------------------------------------------------
+
+
+def test_without_a_yes_and_without_a_terminal_it_is_a_dry_run(redline: Installation, path: Path) -> None:
+    before = snapshot(redline.home)
+    ended = redline.run("compact", path, "--json")
+    assert (ended.code, ended.err, ended.json["entryId"]) == (0, "", None)
+    assert redline.call("compact", path).code == 0
+    assert snapshot(redline.home) == before
+
+
+def test_a_dry_run_wins_over_a_yes(redline: Installation, path: Path) -> None:
+    before = snapshot(redline.home)
+    assert redline.call("compact", path, "--dry-run", "--yes").code == 0
+    assert snapshot(redline.home) == before
+
+
+def on_terminal(installation: Installation, answer: str, *arguments: object) -> tuple[int, str]:
+    """Exit code and screen of a command on a terminal, where `answer` is typed once it asks."""
+    environment = installation.environment()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(PROJECT)
+        command = [sys.executable, "-m", "redline", *map(str, arguments)]
+        os.execve(sys.executable, command, environment)  # noqa: S606
+    screen, typed, deadline = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([terminal], [], [], 1)
+        try:
+            piece = os.read(terminal, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            break
+        if ready and not piece:
+            break
+        screen += piece
+        if not typed and b"[y/N]" in screen:
+            os.write(terminal, answer.encode())
+            typed = True
+    else:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), screen.decode()
+
+
+@pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("\n", False), ("y\n", True)])
+def test_on_a_terminal_it_shows_and_asks(
+    redline: Installation, path: Path, answer: str, written: bool
+) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, answer, "compact", path)
+    assert code == 0, screen
+    assert screen.index("REASON") < screen.index("append this compaction? [y/N]")
+    assert (snapshot(path.parent) == before) == (not written)
+    if written:
+        assert f"Appended {last_line(path)['id']}" in screen
+        assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
+
+
+def test_a_question_that_is_interrupted_writes_nothing(redline: Installation, path: Path) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, "\x03", "compact", path)
+    assert code == 130
+    assert "Traceback" not in screen
+    assert snapshot(path.parent) == before
+
+
+def test_with_json_it_never_asks(redline: Installation, path: Path) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, "y\n", "compact", path, "--json")
+    assert code == 0
+    assert "[y/N]" not in screen
+    assert json.loads(screen)["entryId"] is None
+    assert snapshot(path.parent) == before
+
+
+# The explicit yeses -----------------------------------------------------------------------------------------
+
+
+def make_live(path: Path) -> list[str]:
+    os.utime(path)
+    return []
+
+
+def make_another_branch(path: Path) -> list[str]:
+    place(path, path.read_bytes() + raw([message("b1", "e3", user("Otherwise."))]))
+    return ["--leaf", "e27"]
+
+
+def make_one_of_pis(path: Path) -> list[str]:
+    edit = {"type": "context_edit", "id": "b1", "parentId": "e27", "targetId": "e3", "replacement": None}
+    place(path, path.read_bytes() + raw([edit]))
+    return []
+
+
+def ask_too_much(path: Path) -> list[str]:
+    return ["--ratio", "0.1", "--preserve-recent", "20"]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "flag", "exit_code", "code"),
+    [
+        (make_live, "--live", 5, "session_live"),
+        (make_another_branch, "--switch-branch", 5, "switches_branch"),
+        (make_one_of_pis, "--not-honoured", 5, "not_honoured"),
+        (ask_too_much, "--allow-below-target", 3, "target_not_met"),
+    ],
+)
+def test_each_case_needs_its_own_yes(
+    redline: Installation, path: Path, prepare: Any, flag: str, exit_code: int, code: str
+) -> None:
+    arguments = ["compact", path, "--yes", "--json", *prepare(path)]
+    others = {"--live", "--switch-branch", "--not-honoured", "--allow-below-target"} - {flag}
+    before = snapshot(path.parent)
+    for given in (arguments, [*arguments, *sorted(others)]):
+        refused = redline.call(*given)
+        assert (refused.code, refused.error) == (exit_code, code)
+        assert flag in refused.json["error"]["message"]
+        assert snapshot(path.parent) == before
+    for_people = redline.call(*(argument for argument in arguments if argument != "--json"))
+    assert for_people.code == exit_code
+    assert flag in for_people.err
+
+    written = redline.call(*arguments, flag)
+    assert written.code == 0, written
+    assert last_line(path)["id"] == written.json["entryId"]
+    assert Compaction.objects.get().entry_id == written.json["entryId"]
+
+
+def test_a_dry_run_below_the_target_says_so_by_its_exit_code(redline: Installation, path: Path) -> None:
+    ended = redline.call("compact", path, "--dry-run", "--json", *ask_too_much(path))
+    assert (ended.code, ended.json["targetMet"]) == (3, False)
+    assert ended.json["deletedTargets"]
+    shown = redline.call("compact", path, "--dry-run", *ask_too_much(path))
+    assert (shown.code, "--allow-below-target" in shown.out) == (3, True)
+
+
+def test_a_session_in_which_nothing_may_go_is_said_to_be_one(redline: Installation, path: Path) -> None:
+    place(path, raw(working_session(steps=0)))
+    ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
+    assert (ended.code, ended.error) == (3, "nothing_deletable")
+
+
+def test_a_branch_too_short_to_compact_is_bad_input(redline: Installation, path: Path) -> None:
+    place(path, raw(working_session(steps=0)[:2]))
+    ended = redline.call("compact", path, "--json")
+    assert (ended.code, ended.error) == (2, "nothing_to_compact")
+
+
+# Twice, and two at once -------------------------------------------------------------------------------------
+
+
+def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Installation, path: Path) -> None:
+    first = redline.call("compact", path, "--yes", "--ratio", "0.7", "--json")
+    second = redline.call("compact", path, "--yes", "--ratio", "0.5", "--json")
+    assert (first.code, second.code) == (0, 0)
+    assert second.json["leafId"] == first.json["entryId"]
+    assert [one["reason"] for one in redline.call("backups", path, "--json").json] == ["compact", "compact"]
+
+
+def test_two_processes_at_once_write_one_compaction(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
+    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
+    written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
+    # One that began late enough plans on the other's result; else its plan does not hold any more.
+    assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0])
+    assert path.read_bytes().startswith(before)
+    assert sorted(json.loads(line)["id"] for line in path.read_bytes()[len(before) :].splitlines()) == written
+    assert load_session(path).log.damage == []

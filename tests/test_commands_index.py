@@ -1,0 +1,102 @@
+"""Promises of `index`: it says what it found and read, and one bad file does not stop it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.building import chain, raw, user
+from tests.running import Installation, place, snapshot
+
+pytest_plugins = ["tests.running"]
+
+ONE = raw(chain(user("One")))
+
+
+def test_the_configured_roots_are_indexed(fresh: Installation, tmp_path: Path) -> None:
+    atomic = place(fresh.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl", ONE)
+    place(
+        fresh.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", raw(chain(user("One"), user("Two")))
+    )
+    place(tmp_path / "elsewhere" / "c.jsonl", ONE)
+    found = fresh.run("index", "--json")
+    assert (found.code, found.err) == (0, "")
+    assert found.json["files"] == 2
+    assert found.json["entries"] == 3
+    assert found.json["bytes"] > found.json["entries"]
+    assert isinstance(found.json["seconds"], float)
+    listed = {Path(one["path"]).name: one for one in fresh.run("sessions", "--json").json}
+    assert {name: one["agent"] for name, one in listed.items()} == {"a.jsonl": "atomic", "b.jsonl": "pi"}
+    assert listed["a.jsonl"]["path"] == str(atomic)
+
+
+def test_other_roots_are_indexed_where_they_are_configured(fresh: Installation, tmp_path: Path) -> None:
+    place(tmp_path / "elsewhere" / "c.jsonl", ONE)
+    roots = json.dumps([{"path": str(tmp_path / "elsewhere"), "agent": "pi"}])
+    assert fresh.run("index", "--json", REDLINE_ROOTS=roots).json["files"] == 1
+
+
+def test_a_second_time_only_what_is_new_is_read_and_rebuild_reads_all(redline: Installation) -> None:
+    path = place(redline.home / "s.jsonl", raw(chain(*[user("word " * 200) for _ in range(200)])))
+    first = redline.call("index", redline.home, "--json").json
+    second = redline.call("index", redline.home, "--json").json
+    third = redline.call("index", redline.home, "--rebuild", "--json").json
+    size = path.stat().st_size
+    assert first["bytes"] == second["bytes"] == third["bytes"] == size
+    assert first["bytes_read"] >= size
+    assert second["bytes_read"] < 20_000
+    assert third["bytes_read"] >= size
+    assert first["entries"] == second["entries"] == third["entries"] == 200
+
+
+def test_files_and_directories_can_be_named_together(redline: Installation, tmp_path: Path) -> None:
+    place(tmp_path / "one" / "a.jsonl", ONE)
+    place(tmp_path / "one" / "deep" / "b.jsonl", ONE)
+    single = place(tmp_path / "two" / "a session without the usual name", ONE)
+    assert redline.call("index", tmp_path / "one", single, "--json").json["files"] == 3
+    assert len(redline.call("sessions", "--json").json) == 3
+
+
+def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
+    path = place(redline.home / "s.jsonl", raw([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1])
+    before = snapshot(redline.home)
+    assert redline.call("index", path, "--json").json["damaged"] == 3
+    assert "3 damaged lines" in redline.call("index", path).out
+    assert snapshot(redline.home) == before
+
+
+def test_what_cannot_be_indexed_is_named_on_standard_error_and_the_rest_is_indexed(
+    redline: Installation, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    place(root / "a.jsonl", ONE)
+    place(root / "b.jsonl", b"no session\n")
+    outside = place(tmp_path / "outside.jsonl", ONE)
+    (root / "c.jsonl").symlink_to(outside)
+    ended = redline.call("index", root, "--json")
+    assert (ended.code, ended.json["files"], ended.json["bytes"]) == (0, 1, len(ONE))
+    told = ended.err.splitlines()
+    assert len(told) == 2
+    assert "b.jsonl" in ended.err
+    assert "is no session" in ended.err
+    assert f"c.jsonl: leads out of the root, to {outside}" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, "no_such_file"), (b"", "not_a_session"), (b"text\n", "not_a_session")]
+)
+def test_a_named_file_that_is_no_session_is_bad_input(
+    redline: Installation, tmp_path: Path, content: bytes | None, code: str
+) -> None:
+    path = tmp_path / "s.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    ended = redline.call("index", path, "--json")
+    assert (ended.code, ended.error) == (2, code)
+    assert redline.call("sessions", "--json").json == []
+
+
+def test_a_root_that_is_not_there_is_no_failure(fresh: Installation) -> None:
+    assert fresh.run("index", "--json").json["files"] == 0

@@ -1,0 +1,401 @@
+"""Promises of every command, and of those that only look: `sessions`, `tree`, `context`, `backups`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.bench.figures import Figure
+from compaction_app.management.commands import bench
+from sessions_app.models import Session
+from tests.building import PROJECT, assistant, bash, chain, message, raw, some_sessions, text, user
+from tests.running import Installation, Result, configured, finish, place, quiet, working_session
+
+pytest_plugins = ["tests.running"]
+
+SUCCESSES: dict[str, list[Any]] = {
+    "index": ["index", "PATH"],
+    "sessions": ["sessions"],
+    "tree": ["tree", "PATH"],
+    "context": ["context", "PATH"],
+    "compact": ["compact", "PATH", "--dry-run"],
+    "backups": ["backups", "PATH"],
+    "restore": ["restore", "BACKUP", "--yes", "--unverified"],
+    "migrate-session": ["migrate-session", "OLD"],
+    "check_vectors": ["check_vectors", PROJECT / "tests" / "vectors"],
+    "bench": ["bench", "extremes"],
+}
+WRONG = {
+    "index": ["index", "--nonsense"],
+    "sessions": ["sessions", "unexpected"],
+    "tree": ["tree"],
+    "context": ["context", "a", "b"],
+    "compact": ["compact", "a", "--ratio", "much"],
+    "backups": ["backups"],
+    "restore": ["restore"],
+    "migrate-session": ["migrate-session"],
+    "check_vectors": ["check_vectors"],
+    "bench": ["bench", "--fast"],
+}
+KEYS = {
+    "index": {"files", "entries", "bytes", "bytes_read", "damaged", "seconds"},
+    "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
+    "context": {"leafId", "reader", "kept", "tokens"},
+    "compact": {
+        *("leafId", "parameters", "deletedTargets", "protectedEntryIds", "stats", "targetMet", "entryId"),
+        *("backupPath", "reasons"),
+    },
+    "restore": {"restored", "sha256", "previousBackup"},
+    "migrate-session": {"written", "bytes"},
+    "check_vectors": {"passed", "failed", "failures"},
+    "bench": {"figures"},
+}
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+
+
+def arguments_of(command: str, path: Path) -> list[Any]:
+    backup = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
+    backup.write_bytes(path.read_bytes())
+    old = place(
+        path.with_name("old.jsonl"), b'{"type":"session"}\n{"type":"message","message":{"role":"user"}}\n'
+    )
+    named = {"PATH": path, "BACKUP": backup, "OLD": old}
+    return [named.get(argument, argument) for argument in SUCCESSES[command]]
+
+
+# Every command ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", SUCCESSES)
+def test_with_json_there_is_one_document_on_standard_output(
+    redline: Installation, path: Path, command: str
+) -> None:
+    ended = redline.run(*arguments_of(command, path), "--json")
+    assert ended.code in ((0, 1) if command == "bench" else (0,)), ended
+    assert ended.err == ""
+    if command in KEYS:
+        assert ended.json.keys() == KEYS[command]
+    else:
+        assert isinstance(ended.json, list)
+    assert ended.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [command for command in SUCCESSES if command != "bench"])
+def test_without_json_there_is_text_for_people(redline: Installation, path: Path, command: str) -> None:
+    ended = redline.call(*arguments_of(command, path))
+    assert ended.code == 0
+    assert ended.out.strip()
+    with pytest.raises(json.JSONDecodeError):
+        _ = ended.json
+
+
+@pytest.mark.parametrize("command", SUCCESSES)
+def test_help_is_given(redline: Installation, command: str) -> None:
+    ended = redline.call(command, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"{command} [-h]" in ended.out
+    assert "--json" in ended.out
+
+
+@pytest.mark.parametrize("command", SUCCESSES)
+def test_wrong_arguments_are_bad_input(redline: Installation, command: str) -> None:
+    for_programs = redline.call(*WRONG[command], "--json")
+    assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", "")
+    for_people = redline.call(*WRONG[command])
+    assert (for_people.code, for_people.out) == (2, "")
+    assert for_people.err.startswith("redline: ")
+    assert f"{command} --help" in for_people.err
+
+
+def test_the_exit_code_is_that_of_the_process(fresh: Installation) -> None:
+    ended = fresh.run("tree", "nowhere.jsonl", "--json")
+    assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
+    ended = fresh.run("tree", "nowhere.jsonl")
+    assert (ended.code, ended.out) == (2, "")
+    assert "nowhere.jsonl is not there" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_unknown_command_is_bad_input(fresh: Installation) -> None:
+    ended = fresh.run("compress", "--json")
+    assert (ended.code, ended.error) == (2, "unknown_command")
+
+
+def test_help_lists_redlines_commands(fresh: Installation) -> None:
+    ended = fresh.run("help")
+    assert ended.code == 0
+    assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == set(SUCCESSES)
+
+
+def test_a_flag_that_is_cut_short_is_not_a_yes(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    ended = redline.call("compact", path, "--ye")
+    assert ended.code == 2
+    assert path.read_bytes() == before
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(fresh: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "s.jsonl", raw(chain(*[user(f"line {number}") for number in range(20_000)])))
+    process = fresh.start("context", path)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Branch of e20000")
+    process.stdout.close()
+    process.stdout = None
+    ended = finish(process)
+    assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(
+    fresh: Installation, tmp_path: Path, encoding: str
+) -> None:
+    path = place(tmp_path / "s.jsonl", raw(chain(user("Größe 大きさ"), user("x"))))
+    ended = fresh.run("tree", path, PYTHONIOENCODING=encoding)
+    assert ended.code == 0
+    assert "e1 user Gr" in ended.out
+
+
+# sessions ---------------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_path: Path) -> None:
+    place(
+        redline.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl",
+        raw(
+            chain(
+                user("Mend the parser.\nPlease."),
+                assistant(text("Yes."), provider="p", model="known-model", usage={"totalTokens": 90_000}),
+            )
+        ),
+    )
+    named = place(
+        redline.home / ".pi" / "agent" / "sessions" / "b.jsonl",
+        raw([*chain(user("x"), {"type": "session_info", "name": "A name"}), b"{torn"]),
+    )
+    quiet(named, hours=5)
+    redline.call("index", redline.home)
+    with configured(windows={"known-model": 100_000}):
+        listed = redline.call("sessions", "--json").json
+        shown = redline.call("sessions").out.splitlines()
+    assert [
+        (
+            one["title"],
+            one["contextTokens"],
+            one["contextWindow"],
+            one["due"],
+            one["entries"],
+            one["damaged"],
+        )
+        for one in listed
+    ] == [
+        ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0),
+        ("A name", 1, None, False, 2, 1),
+    ]
+    assert [one["project"] for one in listed] == ["/home/dev/project"] * 2
+    assert all(one["size"] and one["lastUsed"] for one in listed)
+    assert "90.0k / 100k due" in shown[1]
+    assert "unknown" in shown[2]
+    assert "a.jsonl" in shown[1]
+
+
+def test_an_empty_list_says_what_to_do(redline: Installation) -> None:
+    assert "redline index" in redline.call("sessions").out
+    assert redline.call("sessions", "--json").json == []
+
+
+def test_a_session_that_is_gone_or_cannot_be_read_is_marked(redline: Installation) -> None:
+    root = redline.home / "sessions"
+    place(root / "gone.jsonl", raw(chain(user("x"))))
+    place(root / "broken.jsonl", raw(chain(user("x"))))
+    redline.call("index", root)
+    (root / "gone.jsonl").unlink()
+    place(root / "broken.jsonl", b"no session any more\n")
+    redline.call("index", root)
+    shown = redline.call("sessions").out
+    assert "gone.jsonl (missing)" in shown
+    assert "broken.jsonl (cannot be read)" in shown
+    listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
+    assert listed["gone.jsonl"]["missing"]
+    assert "is no session" in listed["broken.jsonl"]["fault"]
+
+
+# tree -------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installation, path: Path) -> None:
+    place(
+        path,
+        raw(
+            [
+                *chain(user("Begin."), assistant(text("One way.")), user("On.")),
+                message("b1", "e2", user("Otherwise.")),
+                {"type": "context_compaction", "id": "c1", "parentId": "b1", "deletedTargets": []},
+                {"type": "label", "id": "l1", "parentId": "c1", "targetId": "e2", "label": "a place"},
+                {"type": "label", "id": "l2", "parentId": "l1", "targetId": "e3", "label": "no more"},
+                {"type": "label", "id": "l3", "parentId": "l2", "targetId": "e3"},
+                b"{torn",
+            ]
+        ),
+    )
+    found = redline.call("tree", path, "--json").json
+    assert (found["leafId"], found["entries"], found["version"]) == ("l3", 8, 3)
+    assert found["labels"] == {"e2": "a place"}
+    assert found["compactions"] == ["c1"]
+    assert [(one["first"], one["last"], one["parent"], one["active"]) for one in found["branches"]] == [
+        ("e1", "e2", None, False),
+        ("e3", "e3", "e2", False),
+        ("b1", "l3", "e2", True),
+    ]
+    assert [(one["kind"], one["line"]) for one in found["damage"]] == [("not_json", 10)]
+    shown = redline.call("tree", path).out
+    for expected in (
+        "label “a place”",
+        "c1 context_compaction",
+        "l3 ◀ leaf",
+        "├─ e3 user On.",
+        "damaged: line 10",
+    ):
+        assert expected in shown
+    assert "no more" not in shown
+
+
+# context ----------------------------------------------------------------------------------------------------
+
+
+def test_a_context_is_what_the_model_sees(redline: Installation, path: Path) -> None:
+    recorded = chain(
+        user("Begin."),
+        assistant(text("One"), text("Two")),
+        bash("ls", "files"),
+        bash("secret", "held back", excludeFromContext=True),
+        user("On."),
+    )
+    targets = [
+        {"kind": "content_block", "entryId": "e2", "blockIndex": 0},
+        {"kind": "entry", "entryId": "e3"},
+    ]
+    compaction = {"type": "context_compaction", "id": "c1", "parentId": "e5", "deletedTargets": targets}
+    place(path, raw([*recorded, compaction, message("b1", "e1", user("Another branch."))]))
+
+    active = redline.call("context", path, "--json").json
+    assert active == {
+        "leafId": "b1",
+        "reader": "atomic-0.8",
+        "kept": [{"entryId": "e1"}, {"entryId": "b1"}],
+        "tokens": 6,
+    }
+    other = redline.call("context", path, "--leaf", "c1", "--json").json
+    assert other["kept"] == [
+        {"entryId": "e1"},
+        {"entryId": "e2", "blocks": [1]},
+        {"entryId": "e4"},
+        {"entryId": "e5"},
+    ]
+    as_pi = redline.call("context", path, "--leaf", "c1", "--reader", "pi", "--json").json
+    assert (as_pi["reader"], len(as_pi["kept"])) == ("pi", 5)
+    shown = redline.call("context", path, "--leaf", "c1").out
+    assert "1 of 2" in shown
+    assert "recorded, not sent" in shown
+    assert "files" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--leaf", "nowhere"], "unknown_entry"), (["--reader", "claude"], "unknown_reader")],
+)
+def test_what_is_not_there_is_bad_input(
+    redline: Installation, path: Path, arguments: list[str], code: str
+) -> None:
+    ended = redline.call("context", path, *arguments, "--json")
+    assert (ended.code, ended.error) == (2, code)
+
+
+# The whole life of real sessions, read only ------------------------------------------------------------------
+
+
+def test_looking_at_real_sessions_changes_no_byte_of_them(redline: Installation, tmp_path: Path) -> None:
+    for source in some_sessions(tmp_path):
+        path = redline.home / source.name
+        shutil.copyfile(source, path)
+        quiet(path)
+        found = path.stat()
+        indexed = redline.call("index", path, "--json").json
+        tree = redline.call("tree", path, "--json").json
+        context = redline.call("context", path, "--json").json
+        assert indexed["entries"] == tree["entries"] > 0, source.name
+        assert indexed["bytes"] == found.st_size
+        assert indexed["damaged"] == len(tree["damage"])
+        assert context["leafId"] == tree["leafId"]
+        assert context["tokens"] == Session.objects.get(relative_path=source.name).context_tokens
+        assert context["kept"]
+        assert redline.call("tree", path).out.count("◀ leaf") == 1
+        assert len(redline.call("context", path).out.splitlines()) == len(context["kept"]) + 3
+        assert path.read_bytes() == source.read_bytes()
+        assert path.stat().st_mtime_ns == found.st_mtime_ns
+        path.unlink()
+    assert [one.name for one in redline.home.iterdir()] == []
+
+
+# check_vectors and bench ------------------------------------------------------------------------------------
+
+
+def test_a_vector_that_differs_fails_the_check(redline: Installation, tmp_path: Path) -> None:
+    import gzip
+
+    line = gzip.decompress((PROJECT / "tests" / "vectors" / "cases.jsonl.gz").read_bytes()).splitlines()[0]
+    case = json.loads(line)
+    good = place(tmp_path / "good.json", json.dumps(case).encode())
+    case["context"]["kept"].append({"entryId": "never"})
+    bad = place(tmp_path / "bad.jsonl", line + b"\n\n" + json.dumps(case).encode() + b"\n")
+    assert redline.call("check_vectors", good).code == 0
+    ended = redline.call("check_vectors", good, bad, "--json")
+    assert ended.code == 1
+    assert (ended.json["passed"], ended.json["failed"]) == (2, 1)
+    assert ended.json["failures"][0]["case"] == "bad.jsonl:3"
+    assert "bad.jsonl:3" in redline.call("check_vectors", bad).out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("v.json", b"{", "not_a_vector"),
+        ("v.json", b"[]", "not_a_vector"),
+        ("v.jsonl.gz", b"not packed", "not_a_vector"),
+        ("v.jsonl.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage-that-is-no-deflate", "not_a_vector"),
+        ("v.txt", b"", "no_cases"),
+        (None, b"", "no_such_file"),
+    ],
+)
+def test_what_is_no_vector_is_bad_input(
+    redline: Installation, tmp_path: Path, name: str | None, content: bytes, code: str
+) -> None:
+    path = place(tmp_path / name, content) if name else tmp_path / "nowhere"
+    ended = redline.call("check_vectors", path, "--json")
+    assert (ended.code, ended.error) == (2, code)
+
+
+@pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
+def test_a_bar_that_does_not_hold_is_exit_code_1(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, holds: bool | None, code: int
+) -> None:
+    value = {True: 1.0, False: 3.0, None: None}[holds]
+    monkeypatch.setattr(bench, "BENCHMARKS", {"one": lambda: iter([Figure("a figure", value, "ms", 2.0)])})
+    ended: Result = redline.call("bench", "--json")
+    assert ended.code == code
+    assert ended.json == {
+        "figures": [{"name": "a figure", "value": value, "unit": "ms", "bar": 2.0, "holds": holds}]
+    }
+    assert "a figure" in redline.call("bench", "one").out
+
+
+def test_an_unknown_benchmark_is_bad_input(redline: Installation) -> None:
+    ended = redline.call("bench", "everything", "--json")
+    assert (ended.code, ended.error) == (2, "unknown_benchmark")

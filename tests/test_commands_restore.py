@@ -1,0 +1,105 @@
+"""Promises of `restore` and `backups`: what would go is shown first, and each danger has its own yes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.building import message, raw, user
+from tests.running import Installation, place, snapshot, working_session
+
+pytest_plugins = ["tests.running"]
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+
+
+@pytest.fixture
+def backup(redline: Installation, path: Path) -> Path:
+    return Path(redline.call("compact", path, "--yes", "--json").json["backupPath"])
+
+
+def test_without_a_yes_nothing_is_restored(redline: Installation, path: Path, backup: Path) -> None:
+    before = snapshot(path.parent)
+    refused = redline.run("restore", backup, "--json")
+    assert (refused.code, refused.error) == (5, "not_confirmed")
+    assert "--yes" in refused.json["error"]["message"]
+    assert snapshot(path.parent) == before
+
+
+def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
+    redline: Installation, path: Path, backup: Path
+) -> None:
+    with path.open("ab") as file:
+        file.write(raw([message("n1", "e27", user("New work."))]))
+    before = snapshot(path.parent)
+    refused = redline.call("restore", backup, "--yes")
+    assert refused.code == 5
+    assert "would be taken away: line 30 n1 user" in refused.out
+    assert "--drop-newer" in refused.err
+    assert redline.call("restore", backup, "--yes", "--unverified", "--json").error == "newer_entries"
+    assert snapshot(path.parent) == before
+    done = redline.call("restore", backup, "--yes", "--drop-newer", "--json")
+    assert done.code == 0
+    assert path.read_bytes() == backup.read_bytes()
+    assert Path(done.json["previousBackup"]).read_bytes() == before["s.jsonl"]
+
+
+def test_a_backup_of_unknown_make_needs_its_own_yes(redline: Installation, path: Path) -> None:
+    content = path.read_bytes()
+    agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), content[:-1])
+    (listed,) = redline.call("backups", path, "--json").json
+    assert (listed["holds"], listed["reason"]) == (None, None)
+    assert "unverified" in redline.call("backups", path).out
+    before = snapshot(path.parent)
+    refused = redline.call("restore", agents, "--yes", "--drop-newer", "--json")
+    assert (refused.code, refused.error) == (5, "unverified_backup")
+    assert "--unverified" in refused.json["error"]["message"]
+    assert snapshot(path.parent) == before
+    done = redline.call("restore", agents, "--yes", "--unverified", "--json")
+    assert done.json["restored"] == str(path)
+    assert done.json["sha256"] == hashlib.sha256(content[:-1]).hexdigest()
+    assert path.read_bytes() == content[:-1]
+
+
+def test_a_damaged_backup_is_shown_as_such_and_not_restored(
+    redline: Installation, path: Path, backup: Path
+) -> None:
+    backup.write_bytes(backup.read_bytes()[:-2])
+    assert [one["holds"] for one in redline.call("backups", path, "--json").json] == [False]
+    assert "DAMAGED" in redline.call("backups", path).out
+    before = snapshot(path.parent)
+    refused = redline.call("restore", backup, "--yes", "--drop-newer", "--unverified", "--json")
+    assert (refused.code, refused.error) == (4, "backup_damaged")
+    assert snapshot(path.parent) == before
+
+
+def test_a_vanished_session_is_restored_by_its_backup(
+    redline: Installation, path: Path, backup: Path
+) -> None:
+    content = backup.read_bytes()
+    path.unlink()
+    assert [one["path"] for one in redline.call("backups", path, "--json").json] == [str(backup)]
+    done = redline.call("restore", backup, "--yes", "--json")
+    assert (done.code, done.json["previousBackup"]) == (0, None)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("s.jsonl", "not_a_backup"), ("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "no_such_file")],
+)
+def test_what_is_no_backup_is_bad_input(redline: Installation, path: Path, name: str, code: str) -> None:
+    before = snapshot(path.parent)
+    ended = redline.call("restore", path.with_name(name), "--yes", "--json")
+    assert (ended.code, ended.error) == (2, code)
+    assert snapshot(path.parent) == before
+
+
+def test_a_session_without_backups_says_so(redline: Installation, path: Path) -> None:
+    assert redline.call("backups", path, "--json").json == []
+    assert "has no backups" in redline.call("backups", path).out

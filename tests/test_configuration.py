@@ -1,0 +1,240 @@
+"""Promises of the configuration: the environment before the file, a mistake in words, and nothing open to others."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from redline import configuration
+from redline.configuration import FILE_NAME, RootSetting, load
+from sessions_app.sessionlog.errors import SystemFailure
+from tests.building import chain, raw, user
+from tests.running import Installation, as_nobody, in_child, place, refusal, snapshot
+
+pytest_plugins = ["tests.running"]
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("REDLINE_")]:
+        monkeypatch.delenv(name)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# Where values come from -------------------------------------------------------------------------------------
+
+
+def test_without_a_word_the_agents_own_places_are_the_roots(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    found, faults = load(tmp_path)
+    assert faults == []
+    assert [(str(root.path), root.agent) for root in found.roots] == [
+        ("/home/someone/.atomic/agent/sessions", "atomic"),
+        ("/home/someone/.pi/agent/sessions", "pi"),
+    ]
+    assert (found.windows, found.thinking_guard, found.live_minutes, found.lock_seconds) == (
+        {},
+        "latest",
+        5,
+        10,
+    )
+
+
+def test_the_file_is_read(clean: None, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(
+        'thinking_guard = "all"\nlive_minutes = 0.5\nlock_seconds = 1\n'
+        'roots = [{ path = "/somewhere", agent = "pi", reader = "atomic-0.8" }]\n'
+        '[windows]\n"a/model" = 1000\n'
+    )
+    found, faults = load(tmp_path)
+    assert faults == []
+    assert (found.thinking_guard, found.live_minutes, found.lock_seconds) == ("all", 0.5, 1)
+    assert found.roots == [RootSetting(path=Path("/somewhere"), agent="pi", reader="atomic-0.8")]
+    assert found.windows == {"a/model": 1000}
+
+
+def test_the_environment_wins_over_the_file(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FILE_NAME).write_text('thinking_guard = "all"\nlive_minutes = 1\n[windows]\nm = 1\n')
+    monkeypatch.setenv("REDLINE_LIVE_MINUTES", "7")
+    monkeypatch.setenv("REDLINE_WINDOWS", '{"m": 2}')
+    monkeypatch.setenv("REDLINE_ROOTS", '[{"path": "~/x"}]')
+    monkeypatch.setenv("HOME", "/home/someone")
+    found, faults = load(tmp_path)
+    assert faults == []
+    assert (found.live_minutes, found.thinking_guard, found.windows["m"]) == (7, "all", 2)
+    assert [root.path for root in found.roots] == [Path("/home/someone/x")]
+
+
+# Mistakes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"live_minutes = ", "is no TOML"),
+        (b"\xff\xfe", "is no TOML"),
+        (b'live_minutes = "soon"', "live_minutes"),
+        (b"live_minutes = -1", "live_minutes"),
+        (b"live_minutes = inf", "live_minutes"),
+        (b"live_minutes = nan", "live_minutes"),
+        (b"live_minutes = 1e300", "live_minutes"),
+        (b"lock_seconds = inf", "lock_seconds"),
+        (b"lock_seconds = -1", "lock_seconds"),
+        (b'thinking_guard = "some"', "thinking_guard"),
+        (b"windows = 7", "windows"),
+        (b'windows = { m = "large" }', "windows.m"),
+        (b"windows = { m = 0 }", "windows.m"),
+        (b'roots = "/x"', "roots"),
+        (b'roots = [{ agent = "pi" }]', "roots.0.path"),
+        (b'roots = [{ path = "/x", agent = "claude" }]', "roots.0.agent"),
+        (b'roots = [{ path = "/x", colour = "red" }]', "roots.0.colour"),
+        (b"live_minuets = 5", "live_minuets"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_and_the_defaults_are_in_force(
+    clean: None, tmp_path: Path, content: bytes, told: str
+) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    found, faults = load(tmp_path)
+    assert len(faults) == 1
+    assert told in faults[0]
+    assert (found.live_minutes, found.thinking_guard, len(found.roots)) == (5, "latest", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDLINE_LIVE_MINUTES", "soon"),
+        ("REDLINE_ROOTS", "/a/path"),
+        ("REDLINE_ROOTS", "[{}]"),
+        ("REDLINE_WINDOWS", "[1]"),
+        ("REDLINE_THINKING_GUARD", "none"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    _, faults = load(tmp_path)
+    assert len(faults) == 1
+    assert name.removeprefix("REDLINE_").lower() in faults[0].lower()
+
+
+def test_a_file_that_may_not_be_read_is_a_mistake_in_words(clean: None, tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    _, faults = load(tmp_path)
+    assert len(faults) == 1
+    assert FILE_NAME in faults[0]
+
+
+def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installation) -> None:
+    fresh.data.mkdir(mode=0o700)
+    (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
+    before = snapshot(fresh.data)
+    ended = fresh.run("sessions", "--json")
+    assert (ended.code, ended.error) == (2, "bad_configuration")
+    for expected in ("redline.E001", "live_minutes", "thinking_guard", FILE_NAME):
+        assert expected in ended.json["error"]["message"]
+    for_people = fresh.run("tree", "x.jsonl")
+    assert (for_people.code, for_people.out) == (2, "")
+    assert "\\x0a" not in for_people.err
+    assert "\x1b" not in for_people.err
+    assert "Traceback" not in for_people.err
+    assert "redline.E001" in for_people.err
+    assert {name: content for name, content in snapshot(fresh.data).items() if name != "secret_key"} == before
+
+
+def test_a_root_that_is_a_file_is_a_warning_and_no_failure(fresh: Installation) -> None:
+    place(fresh.home / ".atomic" / "agent" / "sessions", b"a file")
+    place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", raw(chain(user("x"))))
+    ended = fresh.run("index", "--json")
+    assert (ended.code, ended.json["files"]) == (0, 1)
+    assert "redline.W001" in ended.err
+
+
+# The data directory -----------------------------------------------------------------------------------------
+
+
+def test_what_redline_keeps_is_its_users_alone(fresh: Installation) -> None:
+    assert fresh.run("sessions").code == 0
+    assert mode(fresh.data) == 0o700
+    assert mode(fresh.data / "secret_key") == 0o600
+    assert not (fresh.home / ".local").exists()
+    key = (fresh.data / "secret_key").read_text()
+    assert len(key) >= 50
+    assert fresh.run("sessions").code == 0
+    assert (fresh.data / "secret_key").read_text() == key
+
+
+def test_the_key_is_the_same_for_two_first_starts_at_once(tmp_path: Path) -> None:
+    assert configuration.secret_key(tmp_path) == configuration.secret_key(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
+
+
+def test_a_data_directory_that_others_can_look_into_is_a_warning(fresh: Installation) -> None:
+    fresh.data.mkdir(mode=0o755)
+    fresh.data.chmod(0o755)
+    ended = fresh.run("sessions", "--json")
+    assert (ended.code, ended.json) == (0, [])
+    assert "redline.W002" in ended.err
+
+
+def test_without_a_name_the_data_lies_where_the_platform_keeps_it(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    directory = configuration.data_directory()
+    assert directory.is_relative_to(tmp_path)
+    assert directory.name == "redline"
+    assert mode(directory) == 0o700
+
+
+def test_a_data_directory_that_cannot_be_made_is_a_failure_of_the_system(fresh: Installation) -> None:
+    place(fresh.data, b"a file in its place")
+    ended = fresh.run("sessions", "--json")
+    assert (ended.code, ended.error, ended.err) == (6, "no_data_directory", "")
+    assert "REDLINE_DATA_DIR" in ended.json["error"]["message"]
+    for_people = fresh.run("sessions")
+    assert (for_people.code, for_people.out) == (6, "")
+    assert "Traceback" not in for_people.err
+
+
+def test_a_data_directory_that_may_not_be_written_is_a_failure_of_the_system(
+    public: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
+    public.data.chmod(0o500)
+    assert in_child(lambda: refusal(configuration.data_directory), as_nobody) == "6 no_data_directory"
+    assert (
+        in_child(lambda: refusal(lambda: configuration.secret_key(public.data)), as_nobody)
+        == "6 no_secret_key"
+    )
+    public.data.chmod(0o700)
+    with pytest.raises(SystemFailure):
+        configuration.secret_key(public.data / "nowhere")
+
+
+def test_a_database_that_may_not_be_written_is_a_failure_of_the_system(public: Installation) -> None:
+    database = public.data / "redline.sqlite3"
+    path = place(public.home / "s.jsonl", raw(chain(user("x"))))
+    path.chmod(0o644)
+    public.data.chmod(0o500)
+    database.chmod(0o400)
+
+    def told() -> str:
+        ended = public.call("index", path, "--json")
+        return f"{ended.code} {ended.error}"
+
+    assert in_child(told, as_nobody) == "6 database_failed"
+    public.data.chmod(0o700)
