@@ -8,6 +8,7 @@ not provably ours are never cut off.
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -169,6 +170,37 @@ def _set_aside(record: Path) -> Path:
 # Appending --------------------------------------------------------------------------------------------------
 
 
+def write_apart(fd: int, data: bytes) -> int:
+    """One `os.write` to a descriptor that appends, made by a process of its own; gives the bytes written.
+
+    The kernel ends a long write early when its process is killed. So the process that makes it is another one,
+    in a session of its own: whoever is killed, by hand or by a terminal, the line is written whole. The lock is
+    held until both have gone. Raises the OSError of the write.
+    """
+    size = os.fstat(fd).st_size
+    reading, answering = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            os.write(answering, b"%d" % os.write(fd, data))
+        except OSError as error:
+            os.write(answering, b"%d" % -(error.errno or errno.EIO))
+        finally:
+            os._exit(0)
+    os.close(answering)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    if not told:
+        # The child itself was killed; how far it came stands in the position that it shares with us.
+        return max(0, min(len(data), os.lseek(fd, 0, os.SEEK_CUR) - size))
+    written = int(told)
+    if written < 0:
+        raise OSError(-written, os.strerror(-written))
+    return written
+
+
 class Appended(NamedTuple):
     """Where the line is: `length` bytes from `offset`, followed by its newline."""
 
@@ -182,7 +214,7 @@ def append_line(
     expected: FileState,
     is_complete: Callable[[bytes], bool],
     *,
-    write: Callable[[int, bytes], int] = os.write,
+    write: Callable[[int, bytes], int] = write_apart,
 ) -> Appended:
     """Appends `line` (without newline) and a newline by exactly one write, on disk when this returns.
 

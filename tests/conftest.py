@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 
 # Before Django reads its settings: no test ever touches the user's own data.
-os.environ["REDLINE_DATA_DIR"] = tempfile.mkdtemp(prefix="redline-tests-")
-os.environ["HOME"] = tempfile.mkdtemp(prefix="redline-home-")
+_OWN = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
+os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
+
+
+def pytest_unconfigure() -> None:
+    for directory in _OWN:
+        shutil.rmtree(directory, ignore_errors=True)

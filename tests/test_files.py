@@ -577,6 +577,36 @@ def test_a_line_is_written_by_exactly_one_write(session: Path, data: Path) -> No
     assert writes == [LINE * 2000 + b"\n"]
 
 
+def test_a_write_whose_process_was_killed_is_found_out_and_nothing_is_left(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.read_bytes()
+    monkeypatch.setattr(os, "setsid", lambda: os.kill(os.getpid(), signal.SIGKILL))
+    told = outcome(lambda: append(data, session, write=appending.write_apart))
+    assert told.startswith("SystemFailure")
+    assert session.read_bytes() == before
+
+
+def test_a_line_is_written_whole_when_its_caller_is_killed_meanwhile(session: Path) -> None:
+    before = session.read_bytes()
+    line = LINE * 5_000
+    told, telling = os.pipe()
+    caller = os.fork()
+    if caller == 0:
+        os.close(told)
+        fd = os.open(session, os.O_WRONLY | os.O_APPEND)
+        os.write(telling, b"x")
+        appending.write_apart(fd, line)
+        os._exit(0)
+    os.close(telling)
+    os.read(told, 1)
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    with os.fdopen(told, "rb") as rest:
+        rest.read()  # ends when the last process that could write has ended
+    assert session.read_bytes() in (before, before + line)
+
+
 @pytest.mark.parametrize("length", [0, 10, files.CHUNK - 1, files.CHUNK, 2 * files.CHUNK + 1])
 def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, length: int) -> None:
     last = json.dumps({"id": "2", "text": "x" * length}).encode()

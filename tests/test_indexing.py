@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from compaction_app.models import Backup, Compaction
+from redline.configuration import RootSetting
 from sessions_app.loading import load_session
 from sessions_app.models import Entry, Session
 from sessions_app.services.indexing import Indexed, index_file, index_paths, index_roots
@@ -416,8 +417,6 @@ def test_a_torn_last_line_is_damage_until_it_is_whole(redline: Installation, tmp
 
 
 def roots(*paths: Path) -> Any:
-    from redline.configuration import RootSetting
-
     return configured(roots=[RootSetting(path=path) for path in paths])
 
 
@@ -437,6 +436,24 @@ def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_pat
             index_roots()
     index_file(path)
     assert [(one.path, one.missing) for one in list_sessions()] == [(str(path), False)]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_innermost_root_says_how_a_session_is_read(
+    redline: Installation, tmp_path: Path, turned: bool
+) -> None:
+    compaction = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e2"}
+    path = place(tmp_path / "outer" / "inner" / "s.jsonl", raw(chain(user("x" * 99), user("y"), compaction)))
+    found = [
+        RootSetting(path=tmp_path / "outer", agent="pi"),
+        RootSetting(path=tmp_path / "outer" / "inner", agent="atomic"),
+    ]
+    with configured(roots=found[::-1] if turned else found):
+        index_roots()
+        loaded = load_session(path)
+        assert reading_of(path, loaded.tree.branch(loaded.leaf_id)).reader.name == "atomic-0.8"
+        assert Session.objects.get().read_as == "atomic-0.8"
+        assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
 
 
 def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installation, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from django.db import connection
 
 from compaction_app.models import Backup, Compaction
 from compaction_app.services import committing, restoring
-from compaction_app.services.committing import Yeses, commit
+from compaction_app.services.committing import Approved, Yeses, commit
 from compaction_app.services.restoring import RestoreYeses, restore
 from sessions_app import backups
 from sessions_app.appending import append_line
@@ -36,7 +36,6 @@ pytest_plugins = ["tests.running"]
 
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("REDLINE_KILL_SEED", "20260105"))
-LONGEST_US = 120_000
 YES = Yeses(live=True)
 
 
@@ -45,15 +44,14 @@ def path(redline: Installation) -> Path:
     return place(redline.home / "sessions" / "s.jsonl", raw(working_session(steps=40)))
 
 
-def commit_and_restore(path: Path, begin: Callable[[str], object]) -> None:
-    """Without end, and looking after nothing: whatever a kill leaves behind is for others."""
-    while True:
-        begin("plan")
-        approved = reviewed(path)
-        begin("commit")
-        committed = commit(approved, YES, datetime.now(UTC))
-        begin("restore")
-        restore(committed.backup.path, RestoreYeses(), datetime.now(UTC))
+def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:
+    """Looks after nothing: whatever a kill leaves behind is for others."""
+    begin("commit")
+    committed = commit(approved, YES, datetime.now(UTC))
+    begin("restore")
+    restore(committed.backup.path, RestoreYeses(), datetime.now(UTC))
+    begin("done")
+    time.sleep(60)
 
 
 def killed(act: Callable[[Callable[[str], object]], object], delay_us: int | None = None) -> str:
@@ -135,8 +133,13 @@ def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
     before = path.read_bytes()
     phases: Counter[str] = Counter()
     found: Counter[str] = Counter()
+    approved = reviewed(path)
+    began = time.perf_counter()
+    restore(commit(approved, YES, datetime.now(UTC)).backup.path, RestoreYeses(), datetime.now(UTC))
+    longest_us = int(1.3e6 * (time.perf_counter() - began))
+    clean(path)
     for _ in range(ROUNDS):
-        phases[killed(partial(commit_and_restore, path), dice.randrange(LONGEST_US))] += 1
+        phases[killed(partial(commit_and_restore, reviewed(path)), dice.randrange(longest_us))] += 1
         after = line_after(path, before)
         if after.endswith(b"\n"):
             assert json.loads(after)["type"] == "context_compaction"

@@ -19,8 +19,8 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
 
-ENVELOPE: Final = 300
-"""Bytes of a generated line that are not a result's text, about, on average."""
+ENVELOPE: Final = 190
+"""Bytes of a generated line that are not a result's text, on average, with short lines made up for."""
 WORDS: Final = (
     "import parser session module config buffer stream handler render token cache index retry export "
     "worker schema layout route patch commit branch merge assert failure passed"

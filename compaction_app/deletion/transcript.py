@@ -120,7 +120,11 @@ def _compactable(branch: Sequence[Entry]) -> Iterator[tuple[Entry, tuple[Block, 
     for entry in branch:
         if not entry.is_message or entry.excluded or entry.id in filters.entries:
             continue
-        message = keep(entry, filters.blocks.get(entry.id))
+        hidden = filters.blocks.get(entry.id)
+        if hidden is None:
+            yield entry, entry.blocks or (), entry.tokens
+            continue
+        message = keep(entry, hidden)
         if message is not None:
             yield entry, message.blocks or (), message.tokens
 

@@ -185,7 +185,11 @@ def _demand_target(approved: Approved, validated: ValidatedDeletion, yeses: Yese
     reviewed = _judge(approved, approved.loaded, approved.leaf_id)
     if isinstance(reviewed, ValidatedDeletion) and reviewed.target_met:
         return  # it was met when it was approved; the session has only grown since
-    raise TargetNotMet(
+    raise target_not_met(validated)
+
+
+def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
+    return TargetNotMet(
         "target_not_met",
         f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
         "Nothing was written. To write it all the same, say --allow-below-target.",

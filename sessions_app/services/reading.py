@@ -16,7 +16,8 @@ from ..sessionlog.readers import Reading, choose_reader
 def reading_of(path: Path, branch: Sequence[Entry], chosen: str = "") -> Reading:
     """How a branch of the file at `path` is read, and why. `chosen` is the user's choice for this session."""
     real = real_path(path)
-    for root in settings.REDLINE.roots:
+    innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))
+    for root in innermost_first:
         if real.is_relative_to(real_path(root.path)):
             return choose_reader(branch, chosen=chosen or root.reader, agent=root.agent or agent_of(real))
     return choose_reader(branch, chosen=chosen, agent=agent_of(real))

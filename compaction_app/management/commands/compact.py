@@ -12,7 +12,7 @@ from compaction_app.deletion.airlock import ValidatedDeletion
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.targets import Target
-from compaction_app.services.committing import Approved, Committed, Yeses, commit
+from compaction_app.services.committing import Approved, Committed, Yeses, commit, target_not_met
 from compaction_app.services.planning import (
     PLANNERS,
     Plan,
@@ -98,11 +98,7 @@ class Command(RedlineCommand):
 
     def _demand_target(self, options: dict[str, Any], validated: ValidatedDeletion) -> None:
         if not validated.target_met and not options["allow_below_target"]:
-            raise TargetNotMet(
-                "target_not_met",
-                f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
-                "Nothing was written. To write it all the same, say --allow-below-target.",
-            )
+            raise target_not_met(validated)
 
     def _commit(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> Committed:
         open_database()
