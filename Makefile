@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup test lint bench soak clean
+.PHONY: help setup run test lint bench soak clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -19,6 +19,9 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
+
+run: $(VENV)/.installed ## serve the pages on this machine
+	$(BIN)/redline serve
 
 test: lint ## check the code and run all tests
 	$(BIN)/python -m pytest

@@ -7,6 +7,8 @@ from pathlib import Path
 from . import configuration
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# In a checkout pages and styles lie at its top; in a wheel inside this package.
+PAGES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "redline"
 REDLINE_DATA_DIR = configuration.data_directory()
 REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
 
@@ -34,13 +36,13 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [PAGES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
     }
 ]
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [PAGES_DIR / "static"]
 # Served as they lie: there is no step between a checkout and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False

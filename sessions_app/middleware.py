@@ -21,7 +21,7 @@ LAUNCH_PATH: Final = "/launch"
 Handler = Callable[[HttpRequest], HttpResponse]
 
 
-class StaticMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # the package has no types
+class StaticMiddleware(WhiteNoiseMiddleware):
     """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator."""
 
     def serve(self, static_file: object, request: HttpRequest) -> HttpResponse:

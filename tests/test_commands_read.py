@@ -23,6 +23,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "tree": ["tree", "PATH"],
     "context": ["context", "PATH"],
     "compact": ["compact", "PATH", "--dry-run"],
+    "address": ["address"],
     "backups": ["backups", "PATH"],
     "restore": ["restore", "BACKUP", "--yes", "--unverified"],
     "migrate-session": ["migrate-session", "OLD"],
