@@ -467,9 +467,11 @@ def test_models_of_another_shape_are_passed_over(redline: Installation, path: Pa
         b"{",
     ):
         place(models, content)
+        run(redline, path, "index")
         assert redline.call("sessions", "--json").json[0]["contextWindow"] is None
         assert redline.call("sessions").code == 0
     place(models, b'{"providers":{"p":{"models":[{"id":"m","contextWindow":1000}]}}}')
+    run(redline, path, "index")
     assert redline.call("sessions", "--json").json[0]["contextWindow"] == 1000
 
 

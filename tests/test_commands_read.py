@@ -36,6 +36,8 @@ WRONG = {
     "tree": ["tree"],
     "context": ["context", "a", "b"],
     "compact": ["compact", "a", "--ratio", "much"],
+    "address": ["address", "--port", "none"],
+    "serve": ["serve", "--port", "none"],
     "backups": ["backups"],
     "restore": ["restore"],
     "migrate-session": ["migrate-session"],
@@ -43,6 +45,7 @@ WRONG = {
     "bench": ["bench", "--fast"],
 }
 KEYS = {
+    "address": {"address"},
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "seconds"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
@@ -133,7 +136,10 @@ def test_an_unknown_command_is_bad_input(fresh: Installation) -> None:
 def test_help_lists_redlines_commands(fresh: Installation) -> None:
     ended = fresh.run("help")
     assert ended.code == 0
-    assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == set(SUCCESSES)
+    assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
+        *SUCCESSES,
+        "serve",
+    }
 
 
 def test_a_flag_that_is_cut_short_is_not_a_yes(redline: Installation, path: Path) -> None:
@@ -182,8 +188,8 @@ def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_p
         raw([*chain(user("x"), {"type": "session_info", "name": "A name"}), b"{torn"]),
     )
     quiet(named, hours=5)
-    redline.call("index", redline.home)
     with configured(windows={"known-model": 100_000}):
+        redline.call("index", redline.home)
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
     assert [

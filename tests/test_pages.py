@@ -20,14 +20,15 @@ from sessions_app.middleware import COOKIE, SALT
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from tests.building import assistant, call, chain, raw, result, text, thinking, user
+from tests.running import Installation
 
-pytestmark = pytest.mark.django_db
+pytest_plugins = ["tests.running"]
 
 
 @pytest.fixture
-def roots(tmp_path: Path, settings: Any) -> Path:
+def roots(tmp_path: Path, settings: Any, redline: Installation) -> Path:
     """A configured root in which a test puts its sessions."""
-    directory = tmp_path / "sessions"
+    directory = tmp_path / "shown"
     directory.mkdir()
     settings.REDLINE = Configuration.model_construct(
         roots=[RootSetting(path=directory, agent="atomic")],
@@ -40,7 +41,7 @@ def roots(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def browser(client: Client) -> Client:
+def browser(client: Client, redline: Installation) -> Client:
     client.cookies[COOKIE] = signing.dumps(1, salt=SALT)
     return client
 
@@ -68,13 +69,15 @@ def conversation(*words: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("address", ["/", "/sessions/1/a.jsonl", "/nowhere"])
-def test_a_browser_that_is_not_known_sees_nothing(client: Client, address: str) -> None:
+def test_a_browser_that_is_not_known_sees_nothing(
+    redline: Installation, client: Client, address: str
+) -> None:
     answer = client.get(address)
     assert answer.status_code == 403
     assert b"redline address" in answer.content
 
 
-def test_a_launch_token_lets_one_browser_in_once(client: Client) -> None:
+def test_a_launch_token_lets_one_browser_in_once(redline: Installation, client: Client) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert (answer.status_code, answer["Location"]) == (302, "/")
@@ -85,7 +88,7 @@ def test_a_launch_token_lets_one_browser_in_once(client: Client) -> None:
     assert Client().get("/launch", {"token": token}).status_code == 403
 
 
-def test_a_new_token_replaces_an_unused_one(client: Client) -> None:
+def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Client) -> None:
     old = new_token(django_settings.REDLINE_DATA_DIR)
     new_token(django_settings.REDLINE_DATA_DIR)
     assert client.get("/launch", {"token": old}).status_code == 403
@@ -94,12 +97,12 @@ def test_a_new_token_replaces_an_unused_one(client: Client) -> None:
 @pytest.mark.parametrize(
     "forged", ["", "1", signing.dumps(1, salt="another"), signing.dumps(1, salt=SALT) + "x"]
 )
-def test_a_forged_cookie_lets_nobody_in(client: Client, forged: str) -> None:
+def test_a_forged_cookie_lets_nobody_in(redline: Installation, client: Client, forged: str) -> None:
     client.cookies[COOKIE] = forged
     assert client.get("/").status_code == 403
 
 
-def test_a_link_from_another_site_can_be_followed_by_a_click(client: Client) -> None:
+def test_a_link_from_another_site_can_be_followed_by_a_click(redline: Installation, client: Client) -> None:
     answer = client.get("/sessions/1/a.jsonl", headers={"sec-fetch-site": "cross-site"})
     assert answer.status_code == 403
     assert b'href="/sessions/1/a.jsonl"' in answer.content
