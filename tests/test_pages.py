@@ -222,7 +222,7 @@ def test_a_session_shows_what_the_model_sees(browser: Client, roots: Path) -> No
     page = browser.get(address).content.decode()
     for shown in ("fix the parser", "about fix the parser", "result of fix the parser", "src/0.py"):
         assert shown in page
-    assert "it holds what the user said" in page
+    assert "Protected: it holds what the user said" in page
     assert "Read as atomic-0.8" in page
 
 

@@ -32,11 +32,25 @@ class Protection(StrEnum):
     RECENT = "recent"
 
     @property
+    def label(self) -> str:
+        """The reason in two words."""
+        return _LABELS[self]
+
+    @property
     def sentence(self) -> str:
         """The reason in words."""
         return _SENTENCES[self]
 
 
+_LABELS: Final = {
+    Protection.USER: "user message",
+    Protection.CUSTOM: "added context",
+    Protection.BRANCH_SUMMARY: "branch summary",
+    Protection.ASSISTANT_ERROR: "error",
+    Protection.TOOL_ERROR: "tool error",
+    Protection.FAILED_COMMAND: "failed command",
+    Protection.RECENT: "recent",
+}
 _SENTENCES: Final = {
     Protection.USER: "it holds what the user said",
     Protection.CUSTOM: "it was added by an extension as context",

@@ -29,7 +29,7 @@ from sessions_app.sessionlog.outline import COMPACTIONS
 from sessions_app.sessionlog.readers import Reading
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
-from ..deletion.objects import TranscriptEntry
+from ..deletion.objects import Protection, TranscriptEntry
 from ..deletion.transcript import Transcript, prepare
 from ..tokenmap import Piece, TokenMap, draw
 
@@ -101,7 +101,7 @@ class Item:
     text: str
     more: str
     tokens: int
-    protection: str
+    protection: Protection | None
     tie: str
     marks: list[str]
     call: tuple[str, str] | None = None
@@ -365,7 +365,7 @@ def _items(state: BranchState, entry: Entry, texts: Texts, view: str) -> Iterabl
             text=text,
             more=more,
             tokens=block.tokens,
-            protection=_protection(known) if number == 0 else "",
+            protection=_protection(known) if number == 0 else None,
             tie=_tie(state, entry, block),
             marks=own,
             call=_call(texts.block(block.index)) if block.type == "toolCall" else None,
@@ -383,7 +383,7 @@ def _note(state: BranchState, entry: Entry, marks: list[str]) -> Item:
     }.get(entry.type, entry.type)
     if entry.type in COMPACTIONS and state.context.newest_compaction is None:
         said += ", ignored by this reading"
-    return Item("note", entry.type, entry.id, None, True, said, "", 0, "", "", marks)
+    return Item("note", entry.type, entry.id, None, True, said, "", 0, None, "", marks)
 
 
 def _marks(state: BranchState, entry: Entry, message: Message | None) -> list[str]:
@@ -407,8 +407,8 @@ def _marks(state: BranchState, entry: Entry, message: Message | None) -> list[st
     return marks
 
 
-def _protection(known: TranscriptEntry | None) -> str:
-    return known.reason.sentence if known is not None and known.reason is not None else ""
+def _protection(known: TranscriptEntry | None) -> Protection | None:
+    return known.reason if known is not None else None
 
 
 def _item_kind(entry: Entry, block: Block) -> str:

@@ -25,7 +25,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     model: tuple[str, str] | None
 
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
