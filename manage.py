@@ -4,4 +4,4 @@
 from redline.main import main
 
 if __name__ == "__main__":
-    main()
+    main(for_developers=True)

@@ -15,13 +15,14 @@ import os
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 
@@ -140,6 +141,7 @@ class RedlineCommand(BaseCommand):
     """
 
     needs_database = False
+    _unheard: OSError | None = None
     requires_system_checks: tuple[str, ...] = ()
     """None by Django: `_run` makes them all, and reports a fault like any other."""
 
@@ -161,19 +163,36 @@ class RedlineCommand(BaseCommand):
             parser = self.create_parser(argv[0], argv[1])
             options = vars(parser.parse_args(argv[2:]))
             code = self._run(options)
-            sys.stdout.flush()
         except RedlineError as failure:
             self.progress.clear()
             code = report_failure(failure, as_json=as_json)
-        except BrokenPipeError:
-            # Whoever was reading has seen enough. Python would complain once more while it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = DONE
         except KeyboardInterrupt:
             self.progress.clear()
             sys.stderr.write("redline: interrupted\n")
             code = INTERRUPTED
+        with self._heard_or_not():
+            sys.stdout.flush()
+        if self._unheard is not None:
+            reason = self._unheard.strerror
+            sys.stderr.write(
+                f"redline: standard output could not be written: {reason}. What was done is done.\n"
+            )
+            code = code or SystemFailure.exit_code
         sys.exit(code)
+
+    @contextmanager
+    def _heard_or_not(self) -> Iterator[None]:
+        """What a command does never depends on whether anyone still reads what it prints.
+
+        A reader that has seen enough is no failure; a full disk is, and is told at the end.
+        """
+        try:
+            yield
+        except OSError as fault:
+            if not isinstance(fault, BrokenPipeError):
+                self._unheard = fault
+            # What is still in the buffer goes nowhere, or Python would complain once more while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def execute(self, *args: Any, **options: Any) -> None:
         """Run from Python: failures are raised as they are; a non-zero code as CommandError."""
@@ -193,7 +212,11 @@ class RedlineCommand(BaseCommand):
                 open_database()
             return self.run(options) or DONE
         except DatabaseError as fault:
-            raise SystemFailure("database_failed", f"Redline's own database failed: {fault}.") from fault
+            raise SystemFailure(
+                "database_failed",
+                f"Redline's own database {connection.settings_dict['NAME']} failed: {fault}. No session was harmed. "
+                "If that stays so, move the file away: `redline index` makes a new index.",
+            ) from fault
         finally:
             self.progress.clear()
 
@@ -212,17 +235,19 @@ class RedlineCommand(BaseCommand):
     def say(self, line: str = "") -> None:
         """Print a line for people; nothing with `--json`. What it quotes is printable already."""
         if not self.as_json:
-            self.stdout.write(line)
+            with self._heard_or_not():
+                self.stdout.write(line)
 
     def show_json(self, document: object) -> None:
         """Print the one document, if `--json` was given."""
         if self.as_json:
-            self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
+            with self._heard_or_not():
+                self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
 
     def ask(self, question: str) -> bool:
         """Ask on the terminal; only `y` and `yes` are a yes."""
-        self.stderr.write(f"{question} [y/N] ", ending="")
-        self.stderr.flush()
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     @property

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 from django.conf import settings as django_settings
@@ -77,13 +77,15 @@ class Installation:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("REDLINE_")}
         return {**kept, "REDLINE_DATA_DIR": str(self.data), "HOME": str(self.home), **more}
 
-    def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: object, stdout: int | IO[bytes] = subprocess.PIPE, **environment: str
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "redline", *map(os.fspath, map(_argument, arguments))],
             cwd=PROJECT,
             env=self.environment(**environment),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",

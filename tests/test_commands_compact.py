@@ -357,3 +357,23 @@ def test_two_processes_at_once_write_one_compaction(redline: Installation, path:
     assert path.read_bytes().startswith(before)
     assert sorted(json.loads(line)["id"] for line in path.read_bytes()[len(before) :].splitlines()) == written
     assert load_session(path).log.damage == []
+
+
+def test_a_reader_that_has_seen_enough_does_not_stop_the_write(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    child = redline.start("compact", path, "--yes", "--live")
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.wait(timeout=60) == 0
+    assert path.read_bytes().startswith(before)
+    assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
+
+
+def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
+    redline: Installation, path: Path
+) -> None:
+    before = path.read_bytes()
+    with Path("/dev/full").open("wb") as full:
+        child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
+        assert child.wait(timeout=60) == 6
+    assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1

@@ -23,7 +23,7 @@ from sessions_app.appending import append_line
 from sessions_app.loading import load_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from tests.building import assistant, message, raw, result, text, user
+from tests.building import assistant, chain, message, raw, result, text, user
 from tests.running import (
     Installation,
     as_nobody,
@@ -613,3 +613,16 @@ def test_a_disk_that_fills_up_leaves_the_session_and_no_piece_of_a_backup(path: 
     assert not Backup.objects.exists()
     quiet(path)
     assert done(approved).parent_id == "e83"
+
+
+def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(
+    redline: Installation, tmp_path: Path
+) -> None:
+    summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
+    turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
+    path = quiet(place(tmp_path / "s.jsonl", raw(chain(*turns, summary, user("on"), assistant(text("x"))))))
+    assert redline.call("compact", path, "--yes").code == 5
+    assert redline.call("compact", path, "--yes", "--not-honoured", "--allow-below-target").code == 0
+    assert redline.call("context", path, "--json").json["reader"] == "pi"
+    again = redline.call("compact", path, "--yes", "--ratio", "0.9", "--allow-below-target", "--json")
+    assert (again.code, again.error) == (5, "not_honoured")

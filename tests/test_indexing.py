@@ -176,7 +176,7 @@ def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
         assert followed["entry_count"] == len(loaded.log.entries)
         if loaded.log.entries:
             branch = loaded.tree.branch(loaded.leaf_id)
-            gauge = reading_of(path, branch).reader.rebuild(branch).gauge
+            gauge = reading_of(path, loaded.log.entries).reader.rebuild(branch).gauge
             assert (followed["context_tokens"], followed["context_source"]) == (gauge.tokens, gauge.source)
             assert followed["leaf_id"] == loaded.leaf_id
         assert differences(followed, told_anew(path)) == {}, f"after {cut} bytes"
@@ -195,7 +195,7 @@ def test_real_sessions_are_indexed_as_they_are_read(redline: Installation, tmp_p
 
         loaded = load_session(path)
         branch = loaded.tree.branch(loaded.leaf_id)
-        reading = reading_of(path, branch)
+        reading = reading_of(path, loaded.log.entries)
         gauge = reading.reader.rebuild(branch).gauge
         assert followed["context_tokens"] == gauge.tokens > 0, source.name
         assert followed["context_source"] == gauge.source

@@ -152,7 +152,7 @@ def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
         assert cursor.fetchone() == ("ok",)
     with capsys.disabled():
         print(f"\n{ROUNDS} kills, seed {SEED}: in {dict(phases)}; the session was {dict(found)}")
-    assert {"commit", "restore"} <= phases.keys(), "the delays miss a phase"
+    assert len(phases) > 1, "every kill hit the same phase: the delays are wrong"
 
 
 def die(*_: object) -> int:

@@ -99,24 +99,42 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
     """
-    if approved.loaded.log.version < CURRENT_VERSION:
-        raise BadInput(
-            "needs_migration",
-            f"{approved.loaded.path} is a version {approved.loaded.log.version} session. Nothing was written. "
-            "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
-        )
+    _demand_version(approved.loaded)
     path = approved.loaded.path
     with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked:
         present = continue_loading(approved.loaded)
         _demand_quiet(present, yeses, now)
         parent_id = _parent_of(approved, present, yeses)
-        _demand_reader(present, parent_id, yeses)
+        _demand_reader(present, yeses)
         validated = _validate_again(approved, present, parent_id)
         _demand_target(approved, validated, yeses)
         written = _write(locked, approved, present, parent_id, validated, now)
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(path)
     return written
+
+
+def demand_yeses(approved: Approved, yeses: Yeses, now: datetime) -> None:
+    """Raise what `commit` would raise for want of an explicit yes, before anyone is asked for the last one."""
+    _demand_version(approved.loaded)
+    _demand_quiet(approved.loaded, yeses, now)
+    _parent_of(approved, approved.loaded, yeses)
+    _demand_reader(approved.loaded, yeses)
+
+
+def _demand_version(loaded: LoadedSession) -> None:
+    version = loaded.log.version
+    if version < CURRENT_VERSION:
+        raise BadInput(
+            "needs_migration",
+            f"{loaded.path} is a version {version} session. Nothing was written. "
+            "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
+        )
+    if version > CURRENT_VERSION:
+        raise BadInput(
+            "unknown_version",
+            f"{loaded.path} is a version {version} session, which Redline does not know. Nothing was written.",
+        )
 
 
 def is_live(loaded: LoadedSession, now: datetime) -> bool:
@@ -158,9 +176,8 @@ def _parent_of(approved: Approved, present: LoadedSession, yeses: Yeses) -> str:
     return approved.leaf_id
 
 
-def _demand_reader(present: LoadedSession, leaf_id: str, yeses: Yeses) -> None:
-    branch = present.tree.branch(leaf_id)
-    reading = reading_of(present.path, branch, session_row(present.path).reader)
+def _demand_reader(present: LoadedSession, yeses: Yeses) -> None:
+    reading = reading_of(present.path, present.log.entries, session_row(present.path).reader)
     if not reading.reader.honours_context_compaction and not yeses.not_honoured:
         raise ConfirmationNeeded(
             "not_honoured",
@@ -199,7 +216,9 @@ def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
 def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
     judged = _judge(approved, present, leaf_id)
     if not isinstance(judged, ValidatedDeletion):
-        reason = judged.message if isinstance(judged, Refusal) else "Too little is left to compact."
+        reason = "Too little is left to compact."
+        if isinstance(judged, Refusal):
+            reason = f"{judged.target or 'The whole'} is refused now ({judged.code})."
         raise Conflict(
             "plan_refused",
             f"{present.path} has changed so that the approved plan does not hold any more. {reason} Nothing was "

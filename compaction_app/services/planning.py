@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,8 @@ class InForce:
 
     values: Mapping[str, object]
     sources: Mapping[str, str]
+    faults: tuple[str, ...] = ()
+    """What was passed over, and why: files that cannot be used, values out of range."""
 
 
 def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForce:
@@ -51,12 +54,27 @@ def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForc
     for name in PARAMETERS:
         if own.get(name) is not None:
             values[name], sources[name] = own[name], "this run"
+    faults = []
     for found in settings_files(cwd, home):
+        if found.fault:
+            faults.append(f"{found.path}: {found.fault}")
         section = found.values.get("compaction")
         for name in PARAMETERS:
             if isinstance(section, dict) and name in section and name not in values:
                 values[name], sources[name] = section[name], str(found.path)
-    return InForce(values, sources)
+                if not _is_usable(name, section[name]):
+                    # The agent takes its default for such a value, and asks no other file.
+                    sources[name] = DEFAULT_SOURCE
+                    faults.append(f"{found.path}: {name} cannot be used")
+    return InForce(values, sources, tuple(faults))
+
+
+def _is_usable(name: str, value: object) -> bool:
+    if name == "query":
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return normal.compression_ratio(value) == value if name == "compression_ratio" else math.isfinite(value)
 
 
 def own_parameters(ratio: float | None, preserve_recent: int | None, query: str | None) -> dict[str, object]:
@@ -83,6 +101,7 @@ class Plan:
     sources: Mapping[str, str]
     planner: str
     store: DeletionStore
+    faults: tuple[str, ...] = ()
     outcome: Outcome | None = None
     refusal: Refusal | None = None
     origins: Mapping[Target, Origin] = field(default_factory=dict)
@@ -121,11 +140,12 @@ def prepare_plan(
     return Plan(
         loaded=loaded,
         leaf_id=leaf,
-        reading=reading_of(loaded.path, branch),
+        reading=reading_of(loaded.path, loaded.log.entries),
         transcript=transcript,
         sources=in_force.sources,
         planner=planner,
         store=DeletionStore(transcript, restraints),
+        faults=in_force.faults,
     )
 
 

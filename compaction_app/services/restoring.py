@@ -96,6 +96,26 @@ def _digest(line: Line) -> bytes:
     return hashlib.sha256(line.raw).digest()
 
 
+def demand_restore_yeses(session: Path, backup: Path, yeses: RestoreYeses) -> None:
+    """Raise ConfirmationNeeded `unverified_backup` or `newer_entries` where that yes is missing."""
+    if recorded_hash(backup) is None and not yeses.unverified:
+        raise ConfirmationNeeded(
+            "unverified_backup",
+            f"Redline did not make {backup}, so nothing tells whether it is whole. Nothing was restored. "
+            "If you trust it, say --unverified.",
+            "--unverified",
+        )
+    newer = newer_lines(session, backup) if file_state(session) is not None else []
+    if newer and not yeses.drop_newer:
+        raise ConfirmationNeeded(
+            "newer_entries",
+            f"{session} holds {len(newer)} lines that came after {backup.name}, the last one "
+            f"{newer[-1].entry_id or newer[-1].kind} (line {newer[-1].number}). A restore takes them away. "
+            "Nothing was restored. If that is meant, say --drop-newer.",
+            "--drop-newer",
+        )
+
+
 def restore(backup: Path, yeses: RestoreYeses, now: datetime) -> files.Restored:
     """Give a session the bytes of its backup, after backing up what it holds now.
 
@@ -106,23 +126,8 @@ def restore(backup: Path, yeses: RestoreYeses, now: datetime) -> files.Restored:
     known_name(session)
     with session_lock(settings.REDLINE_DATA_DIR, session, settings.REDLINE.lock_seconds) as locked:
         recorded = recorded_hash(backup)
-        if recorded is None and not yeses.unverified:
-            raise ConfirmationNeeded(
-                "unverified_backup",
-                f"Redline did not make {backup}, so nothing tells whether it is whole. Nothing was restored. "
-                "If you trust it, say --unverified.",
-                "--unverified",
-            )
         present = file_state(locked.path)
-        newer = newer_lines(locked.path, backup) if present is not None else []
-        if newer and not yeses.drop_newer:
-            raise ConfirmationNeeded(
-                "newer_entries",
-                f"{locked.path} holds {len(newer)} lines that came after {backup.name}, the last one "
-                f"{newer[-1].entry_id or newer[-1].kind} (line {newer[-1].number}). A restore takes them away. "
-                "Nothing was restored. If that is meant, say --drop-newer.",
-                "--drop-newer",
-            )
+        demand_restore_yeses(locked.path, backup, yeses)
         size = backup.stat().st_size
         restored = files.restore(locked, backup, recorded, present, now)
         try:

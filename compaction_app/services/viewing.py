@@ -159,7 +159,7 @@ def _work_out(session: Session, path: Path, leaf_id: str) -> BranchState:
     tree = SessionTree(entries)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)
-    reading = reading_of(path, branch, session.reader)
+    reading = reading_of(path, entries, session.reader)
     context = reading.reader.rebuild(branch)
     # The query is not shown here, so that no text has to be read for it.
     transcript = prepare(branch, {}, {"query": "-"})

@@ -408,7 +408,7 @@ class _Indexing:
         session = self.session
         tree = SessionTree(list(read_entries(session, self.path, self.reader, self.parser.state.version)))
         branch = tree.branch(tree.leaf.id)
-        reading = choose_reader(branch, chosen=self._chosen_reader, agent=self._agent)
+        reading = choose_reader(tree.entries, chosen=self._chosen_reader, agent=self._agent)
         self.tree_damage, self.tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")

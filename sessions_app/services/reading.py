@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from django.conf import settings
@@ -13,11 +13,14 @@ from ..sessionlog.entries import Entry
 from ..sessionlog.readers import Reading, choose_reader
 
 
-def reading_of(path: Path, branch: Sequence[Entry], chosen: str = "") -> Reading:
-    """How a branch of the file at `path` is read, and why. `chosen` is the user's choice for this session."""
+def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "") -> Reading:
+    """How the file at `path` is read, and why, given its entries in file order.
+
+    `chosen` is the user's choice for this session.
+    """
     real = real_path(path)
     innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))
     for root in innermost_first:
         if real.is_relative_to(real_path(root.path)):
-            return choose_reader(branch, chosen=chosen or root.reader, agent=root.agent or agent_of(real))
-    return choose_reader(branch, chosen=chosen, agent=agent_of(real))
+            return choose_reader(entries, chosen=chosen or root.reader, agent=root.agent or agent_of(real))
+    return choose_reader(entries, chosen=chosen, agent=agent_of(real))

@@ -12,11 +12,11 @@ with `details.strategy` "verbatim-lines"; pi reads `compaction` and, from 0.87, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from .context import ActiveContext, Message, keep
+from .context import REBUILDING_TYPES, ActiveContext, Message, keep
 from .entries import Entry, describe_content, tokens_of
 from .errors import BadInput
 from .filters import effective_filters
@@ -127,32 +127,39 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
-def choose_reader(branch: Sequence[Entry], *, chosen: str = "", agent: str = "") -> Reading:
-    """The reader for a branch: the user's choice, else the root's agent, else what the entries tell.
+def choose_reader(entries: Iterable[Entry], *, chosen: str = "", agent: str = "") -> Reading:
+    """The reader of a session: the user's choice, else its place, else what its entries tell.
 
-    `agent` is `atomic`, `pi`, or empty where the place of the file tells nothing.
+    `entries` are the file's, in file order. The earliest compaction decides: what is appended later, by Redline
+    as well, never changes how a session is read. `agent` is `atomic`, `pi`, or empty where the place of the
+    file tells nothing.
     """
     if chosen:
         return Reading(reader_named(chosen), "you chose it")
-    verbatim_lines = any(
-        entry.type == "compaction"
-        and isinstance(details := (entry.control or {}).get("details"), Mapping)
-        and details.get("strategy") == "verbatim-lines"
-        for entry in branch
-    )
-    if verbatim_lines:
+    telling = [entry for entry in entries if entry.type in REBUILDING_TYPES]
+    if any(map(_is_verbatim_lines, telling)):
         return Reading(READERS["pi"], "it holds a compaction that Atomic writes from 0.9.9 on")
     if agent == "pi":
         return Reading(READERS["pi"], "it lies among pi's sessions")
     if agent == "atomic":
         return Reading(READERS["atomic-0.8"], "it lies among Atomic's sessions")
-    types = {entry.type for entry in branch}
-    if "context_compaction" in types:
-        return Reading(READERS["atomic-0.8"], "it holds a context_compaction, which only Atomic writes")
-    for kind in ("context_edit", "compaction"):
-        if kind in types:
-            return Reading(READERS["pi"], f"it holds a {kind}, which pi honours and Atomic 0.8 does not")
-    return Reading(READERS["atomic-0.8"], "nothing in the file or its place tells another agent")
+    if not telling:
+        return Reading(READERS["atomic-0.8"], "nothing in the file or its place tells another agent")
+    kind = telling[0].type
+    if kind == "context_compaction":
+        return Reading(READERS["atomic-0.8"], "its first compaction is a context_compaction")
+    return Reading(
+        READERS["pi"], f"its first compaction is a {kind}, which pi honours and Atomic 0.8 does not"
+    )
+
+
+def _is_verbatim_lines(entry: Entry) -> bool:
+    details = (entry.control or {}).get("details")
+    return (
+        entry.type == "compaction"
+        and isinstance(details, Mapping)
+        and details.get("strategy") == "verbatim-lines"
+    )
 
 
 def _newest(branch: Sequence[Entry], kind: str) -> Entry | None:

@@ -211,7 +211,8 @@ VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verba
     [
         ([user("x")], "", "", "atomic-0.8"),
         ([compacted()], "", "", "atomic-0.8"),
-        ([summarised("s", "e1"), compacted()], "", "", "atomic-0.8"),
+        ([summarised("s", "e1"), compacted()], "", "", "pi"),
+        ([compacted(), summarised("s", "e1")], "", "", "atomic-0.8"),
         ([summarised("s", "e1")], "", "", "pi"),
         ([edit("e1", None)], "", "", "pi"),
         ([VERBATIM], "", "", "pi"),

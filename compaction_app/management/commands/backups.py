@@ -7,7 +7,9 @@ from django.core.management.base import CommandParser
 
 from compaction_app.services.restoring import list_backups
 from sessions_app.backups import verify
-from sessions_app.console import RedlineCommand, printable, table
+from sessions_app.console import CHECK_FAILED, RedlineCommand, printable, table
+from sessions_app.files import file_state
+from sessions_app.sessionlog.errors import BadInput
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}
 
@@ -44,9 +46,11 @@ class Command(RedlineCommand):
                     printable(found.path),
                 ]
             )
+        if not documents and file_state(options["path"]) is None:
+            raise BadInput("no_such_file", f"{options['path']} is not there, and has no backups.")
         self.show_json(documents)
         if not documents:
             self.say(f"{printable(options['path'])} has no backups.")
         for line in table(rows, right=(1,)) if documents else ():
             self.say(line)
-        return None
+        return CHECK_FAILED if any(document["holds"] is False for document in documents) else None

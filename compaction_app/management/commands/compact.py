@@ -12,7 +12,14 @@ from compaction_app.deletion.airlock import ValidatedDeletion
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.targets import Target
-from compaction_app.services.committing import Approved, Committed, Yeses, commit, target_not_met
+from compaction_app.services.committing import (
+    Approved,
+    Committed,
+    Yeses,
+    commit,
+    demand_yeses,
+    target_not_met,
+)
 from compaction_app.services.planning import (
     PLANNERS,
     Plan,
@@ -25,6 +32,7 @@ from sessions_app.console import RedlineCommand, one_line, printable, table
 from sessions_app.database import open_database
 from sessions_app.loading import load_session
 from sessions_app.sessionlog.errors import TargetNotMet
+from sessions_app.sessionlog.session import CURRENT_VERSION
 
 TARGET_NOT_MET = TargetNotMet.exit_code
 
@@ -46,13 +54,17 @@ class Command(RedlineCommand):
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
         parser.add_argument("--yes", action="store_true", help="back up and append without asking")
         parser.add_argument(
-            "--allow-below-target", action="store_true", help="write a plan that deletes less"
+            "--allow-below-target",
+            action="store_true",
+            help="write a plan that deletes less than was asked for",
         )
         parser.add_argument(
             "--live", action="store_true", help="write although the session was just written to"
         )
         parser.add_argument(
-            "--switch-branch", action="store_true", help="write to a branch that is not active"
+            "--switch-branch",
+            action="store_true",
+            help="write to a branch that is not active, which makes it so",
         )
         parser.add_argument("--not-honoured", action="store_true", help="write although the agent ignores it")
 
@@ -68,12 +80,17 @@ class Command(RedlineCommand):
         if not self.as_json:
             self._show(plan, validated)
         committed = None
-        if self._agreed(options, validated):
+        if self._agreed(plan, validated, options):
             self._demand_target(options, validated)
-            committed = self._commit(plan, validated, options)
+            open_database()
+            committed = commit(_approved(plan, validated), _yeses(options), datetime.now(UTC))
             self.say(f"Appended {committed.entry_id} to {printable(loaded.path)}.")
             self.say(f"The backup is {printable(committed.backup.path)}.")
             self.say("An agent that has the session open must reload it.")
+        else:
+            self.say(
+                "Nothing was written." + ("" if options["dry_run"] else " To write this plan, say --yes.")
+            )
         self.show_json(self._document(plan, validated, committed))
         return None if committed is not None or validated.target_met else TARGET_NOT_MET
 
@@ -86,38 +103,22 @@ class Command(RedlineCommand):
             )
         return plan.validated
 
-    def _agreed(self, options: dict[str, Any], validated: ValidatedDeletion) -> bool:
+    def _agreed(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> bool:
         if options["dry_run"]:
             return False
         if options["yes"]:
             return True
         if not self.can_ask:
             return False
+        # Nobody is asked for a yes that would not be enough.
         self._demand_target(options, validated)
+        open_database()
+        demand_yeses(_approved(plan, validated), _yeses(options), datetime.now(UTC))
         return self.ask("Back up the session and append this compaction?")
 
     def _demand_target(self, options: dict[str, Any], validated: ValidatedDeletion) -> None:
         if not validated.target_met and not options["allow_below_target"]:
             raise target_not_met(validated)
-
-    def _commit(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> Committed:
-        open_database()
-        approved = Approved(
-            loaded=plan.loaded,
-            leaf_id=plan.leaf_id,
-            parameters=plan.transcript.parameters,
-            targets=validated.targets,
-            planner=plan.planner,
-            origins=plan.origins,
-            restraints=Restraints(thinking_guard=settings.REDLINE.thinking_guard),
-        )
-        yeses = Yeses(
-            live=options["live"],
-            switch_branch=options["switch_branch"],
-            not_honoured=options["not_honoured"],
-            below_target=options["allow_below_target"],
-        )
-        return commit(approved, yeses, datetime.now(UTC))
 
     def _show(self, plan: Plan, validated: ValidatedDeletion) -> None:
         rows = [["DELETE", "BLOCK", "ROLE", "TOKENS", "TEXT", "REASON"]]
@@ -137,6 +138,10 @@ class Command(RedlineCommand):
             f"query: {one_line(found.query, 100)}"
         )
         self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
+        if plan.loaded.log.version != CURRENT_VERSION:
+            self.say(f"It is a version {plan.loaded.log.version} session: only version 3 can be written to.")
+        for fault in plan.faults:
+            self.say(f"Passed over: {printable(fault)}")
         if not plan.reading.reader.honours_context_compaction:
             self.say("That agent ignores a context_compaction: writing one needs --not-honoured.")
         back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
@@ -184,3 +189,24 @@ def reason_of(plan: Plan, target: Target) -> str:
     if origin is None:
         return ""
     return "goes with the other side of its tool call" if origin.by_repair else origin.reason
+
+
+def _approved(plan: Plan, validated: ValidatedDeletion) -> Approved:
+    return Approved(
+        loaded=plan.loaded,
+        leaf_id=plan.leaf_id,
+        parameters=plan.transcript.parameters,
+        targets=validated.targets,
+        planner=plan.planner,
+        origins=plan.origins,
+        restraints=Restraints(thinking_guard=settings.REDLINE.thinking_guard),
+    )
+
+
+def _yeses(options: dict[str, Any]) -> Yeses:
+    return Yeses(
+        live=options["live"],
+        switch_branch=options["switch_branch"],
+        not_honoured=options["not_honoured"],
+        below_target=options["allow_below_target"],
+    )

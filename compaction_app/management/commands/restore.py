@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import RestoreYeses, newer_lines, restore
+from compaction_app.services.restoring import RestoreYeses, demand_restore_yeses, newer_lines, restore
 from sessions_app.backups import session_of
 from sessions_app.console import RedlineCommand, printable
 from sessions_app.files import file_state
@@ -37,11 +37,14 @@ class Command(RedlineCommand):
                 self.say(
                     f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}"
                 )
+        yeses = RestoreYeses(drop_newer=options["drop_newer"], unverified=options["unverified"])
+        if not options["yes"] and self.can_ask:
+            # Nobody is asked for a yes that would not be enough.
+            demand_restore_yeses(session, backup, yeses)
         if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded(
                 "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
             )
-        yeses = RestoreYeses(drop_newer=options["drop_newer"], unverified=options["unverified"])
         restored = restore(backup, yeses, datetime.now(UTC))
         previous = str(restored.previous_backup.path) if restored.previous_backup is not None else None
         self.say(f"Restored {printable(restored.path)}.")

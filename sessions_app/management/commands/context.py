@@ -25,7 +25,7 @@ class Command(RedlineCommand):
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
-        reading = reading_of(loaded.path, branch, options["reader"])
+        reading = reading_of(loaded.path, loaded.log.entries, options["reader"])
         context = reading.reader.rebuild(branch)
         gauge = context.gauge
         self.show_json(

@@ -32,7 +32,7 @@ class Command(RedlineCommand):
             self.stderr.write(f"{printable(refused.path)}: {printable(refused.reason)}")
         self.say(
             f"{total.files} sessions with {total.entries} entries, {total.damaged} damaged lines. "
-            f"Read {total.bytes_read} of {total.bytes} bytes in {seconds} s."
+            f"They hold {total.bytes} bytes; {total.bytes_read} were read in {seconds} s."
         )
         self.show_json(
             {
