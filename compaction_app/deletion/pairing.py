@@ -59,6 +59,13 @@ class Pairs:
         self._owned: dict[int, list[Call]] = {}
         for call in self.calls:
             self._owned.setdefault(call.owner.position, []).append(call)
+        self.touched_by: tuple[tuple[Call, ...], ...] = tuple(
+            tuple(filter(None, (*self.made_by(entry), self.answered_by(entry))))
+            if entry.call_ids or entry.result_for is not None
+            else ()
+            for entry in entries
+        )
+        """For each entry by position: the calls that repair has to look at when the whole entry goes."""
 
     def made_by(self, entry: TranscriptEntry) -> Sequence[Call]:
         """The calls that an entry owns; a repeated id belongs to the last entry that makes it."""
@@ -138,11 +145,8 @@ class Plan:
         self.chosen[found] = None
         self.touched_entries.add(position)
         if slot == WHOLE:
-            for call in self._pairs.made_by(entry):
+            for call in self._pairs.touched_by[position]:
                 self._touch(call)
-            answered = self._pairs.answered_by(entry)
-            if answered is not None:
-                self._touch(answered)
             return
         self._block_counts[position] = self._block_counts.get(position, 0) + 1
         if entry.call_ids:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ class Command(RedlineCommand):
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         plan = prepare_plan(loaded, leaf_id=options["leaf"], own=own, planner=options["planner"])
+        # What was loaded stays to the end: the collector need not walk it again and again.
+        gc.freeze()
         for event in run_planner(plan):
             if isinstance(event, Called):
                 self.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
