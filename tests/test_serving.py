@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ def test_the_printed_address_leads_to_the_pages_and_an_interrupt_ends_it(environ
         for _ in range(200):
             if "hello from a real session" in page:
                 break
+            time.sleep(0.1)  # it is indexed behind, in a process of its own
             page = opener.open(base).read().decode()
         assert "hello from a real session" in page
         assert opener.open(f"{base}/static/redline/redline.css").status == 200
