@@ -1,11 +1,25 @@
-"""The server's side of the pages."""
+"""The server's side of the pages: pages, sockets, and what runs beside them while the server lives."""
 
 from __future__ import annotations
 
 import os
 
+from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
+pages = get_asgi_application()
 
-application = get_asgi_application()
+from compaction_app.routing import websocket_urlpatterns as runs  # noqa: E402  # models need Django to be ready
+from sessions_app.guarding import only_known_browsers  # noqa: E402
+from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
+
+from .serving import lifespan  # noqa: E402
+
+application = ProtocolTypeRouter(
+    {
+        "http": pages,
+        "websocket": only_known_browsers(URLRouter([*sessions, *runs])),
+        "lifespan": lifespan,
+    }
+)

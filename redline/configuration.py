@@ -63,6 +63,9 @@ class Configuration(BaseSettings):
     lock_seconds: float = Field(default=10, ge=0, le=3_600)
     """How long a write waits for another Redline process."""
 
+    work_in: Literal["server", "worker"] = "server"
+    """Where runs are worked on: beside the server, or in processes that `redline worker` starts."""
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -140,5 +143,10 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
 
 def _defaults() -> Configuration:
     return Configuration.model_construct(
-        roots=default_roots(), windows={}, thinking_guard="latest", live_minutes=5, lock_seconds=10
+        roots=default_roots(),
+        windows={},
+        thinking_guard="latest",
+        live_minutes=5,
+        lock_seconds=10,
+        work_in="server",
     )

@@ -12,13 +12,21 @@ PAGES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "redli
 REDLINE_DATA_DIR = configuration.data_directory()
 REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
 
+# Where runs are worked on. The row of a run is the truth; a backend only says who looks at it first.
+TASK_BACKENDS = {
+    "server": "compaction_app.backends.ServingBackend",
+    "worker": "compaction_app.backends.RowBackend",
+}
+
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 INSTALLED_APPS = [
     "django.contrib.staticfiles",
+    "channels",
     "csp",
     "django_htmx",
+    "django_tasks",
     "template_partials",
     "sessions_app",
     "compaction_app",
@@ -64,6 +72,11 @@ CSRF_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 ROOT_URLCONF = "redline.urls"
+ASGI_APPLICATION = "redline.asgi.application"
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}
+}
+TASKS = {"default": {"BACKEND": TASK_BACKENDS[REDLINE.work_in]}}
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"

@@ -60,8 +60,13 @@ class LaunchMiddleware:
 
 def is_launched(request: HttpRequest) -> bool:
     """Whether the request brings a cookie that this installation has given."""
+    return is_launch_cookie(request.COOKIES.get(COOKIE, ""))
+
+
+def is_launch_cookie(value: str) -> bool:
+    """Whether this installation has signed the cookie, not too long ago."""
     try:
-        signing.loads(request.COOKIES.get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS)
+        signing.loads(value, salt=SALT, max_age=COOKIE_SECONDS)
     except signing.BadSignature:
         return False
     return True

@@ -5,4 +5,7 @@ from django.urls import path
 from . import views
 
 app_name = "sessions"
-urlpatterns = [path("", views.sessions, name="list")]
+urlpatterns = [
+    path("", views.sessions, name="list"),
+    path("settings", views.sessions, name="settings"),
+]

@@ -36,6 +36,7 @@ def roots(tmp_path: Path, settings: Any, redline: Installation) -> Path:
         thinking_guard="latest",
         live_minutes=0,
         lock_seconds=1,
+        work_in="server",
     )
     return directory
 

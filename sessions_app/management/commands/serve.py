@@ -3,8 +3,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,14 +32,14 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        with only_server(), listening(options["port"]) as listener, indexing():
+        with only_server(), listening(options["port"]) as listener:
             port = listener.getsockname()[1]
             address = f"http://{HOST}:{port}/launch?token={new_token(settings.REDLINE_DATA_DIR)}"
             self.say(f"Redline is at {address}")
             self.say("The address works once; `redline address` makes another. Ctrl-C stops the server.")
             self.show_json({"address": address})
             self.stdout.flush()
-            config = uvicorn.Config(APPLICATION, log_level="warning", lifespan="off", access_log=False)
+            config = uvicorn.Config(APPLICATION, log_level="warning", lifespan="on", access_log=False)
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is how a server is meant to end; it has shut down when this comes up.
                 uvicorn.Server(config).run(sockets=[listener])
@@ -84,14 +82,3 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield listener
     finally:
         listener.close()
-
-
-@contextmanager
-def indexing() -> Iterator[None]:
-    """The roots are indexed in a process of their own, so that pages stay quick; it ends with the server."""
-    child = subprocess.Popen([sys.executable, "-m", "redline", "index"], stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        child.terminate()
-        child.wait(timeout=10)

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
-from .services.viewing import VIEWS, is_live, leaf_below, view_session, whole_text
+from ..services.viewing import VIEWS, is_live, leaf_below, view_session, whole_text
 
 
 def _session(root: int, path: str) -> Session:

@@ -1,0 +1,60 @@
+"""Telling browsers that something changed. Facts travel; a consumer reads the rows and draws.
+
+An announcement may be lost: whoever listens looks at the rows by itself as well. In the serving process it goes
+to the channel layer, on the server's own event loop (the in-memory layer wakes nobody up from another thread).
+A child of the server prints it as a line, which the server relays (see `children`). Elsewhere nobody listens,
+unless the layer is one that processes share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final, TextIO
+
+from asgiref.sync import async_to_sync
+from channels.layers import InMemoryChannelLayer, get_channel_layer
+
+SESSIONS: Final = "sessions"
+"""The group that hears of changes to the index: `{"sessions": [ids]}` or `{"indexing": {…}}`."""
+
+_loop: asyncio.AbstractEventLoop | None = None
+_parent: TextIO | None = None
+
+
+def run_group(run_id: int) -> str:
+    """The group that hears of one run's new events."""
+    return f"run.{run_id}"
+
+
+def serve_on(loop: asyncio.AbstractEventLoop | None) -> None:
+    """This is the serving process, and this its loop; None when it ends."""
+    global _loop  # noqa: PLW0603  # there is one server in a process
+    _loop = loop
+
+
+def serving_loop() -> asyncio.AbstractEventLoop | None:
+    """The server's loop, where this is the serving process."""
+    return _loop
+
+
+def relay_through(parent: TextIO | None) -> None:
+    """This is a child of the server: announcements are lines that it reads."""
+    global _parent  # noqa: PLW0603  # there is one parent
+    _parent = parent
+
+
+def announce(group: str, **fact: Any) -> None:
+    """Tell a group a fact. From any thread; never waits, and never fails for want of a listener."""
+    if _parent is not None:
+        _parent.write(json.dumps({"group": group, **fact}) + "\n")
+        _parent.flush()
+        return
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    message = {"type": "told", "fact": fact}
+    if _loop is not None and not _loop.is_closed():
+        asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _loop)
+    elif not isinstance(layer, InMemoryChannelLayer):
+        async_to_sync(layer.group_send)(group, message)

@@ -1,0 +1,11 @@
+"""The addresses of the sockets of the list."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, re_path
+
+from .consumers import SessionsConsumer
+
+websocket_urlpatterns: list[URLPattern] = [
+    re_path(r"^ws/sessions$", SessionsConsumer.as_asgi()),  # type: ignore[arg-type]  # an ASGI application
+]
