@@ -1,9 +1,89 @@
-"""The socket of a run's page: the rows after the last one it sent, drawn as the page draws them."""
+"""The socket of a run's page: the rows after the last one the page shows, drawn as the page draws them."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+from typing import Any, Final
+
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.template.loader import render_to_string
+
+from sessions_app.announcing import run_group
+
+from .services.run_page import Followed, follow_run
+
+LOOK_SECONDS: Final = 1.0
+"""The rows are looked at so often without any announcement: one that was lost changes nothing but the wait."""
+MESSAGE_LIMIT: Final = 1_000
+DRAWN_AT_ONCE: Final = 200
+"""Rows in one message at most."""
+OVER: Final = 1000
+"""The code of a socket that is closed because nothing more can come."""
 
 
 class RunConsumer(AsyncWebsocketConsumer):
-    """Follows one run."""
+    """Follows one run from the sequence number that its page says."""
+
+    async def connect(self) -> None:
+        self.run_id = int(self.scope["url_route"]["kwargs"]["run"])
+        self.after = -1
+        self.state: tuple[str, bool] | None = None
+        self.news = asyncio.Event()
+        self.follower: asyncio.Task[None] | None = None
+        await self.channel_layer.group_add(run_group(self.run_id), self.channel_name)
+        await self.accept()
+
+    async def disconnect(self, code: int) -> None:
+        del code
+        await self.channel_layer.group_discard(run_group(self.run_id), self.channel_name)
+        if self.follower is not None:
+            self.follower.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """`{"after": N}`: the page shows the rows up to N. Anything else is ignored."""
+        del bytes_data
+        if text_data is None or len(text_data) > MESSAGE_LIMIT:
+            return
+        try:
+            said = json.loads(text_data)
+        except ValueError:
+            return
+        after = said.get("after") if isinstance(said, dict) else None
+        if type(after) is int and after >= 0:
+            self.after = after
+            self.news.set()
+            if self.follower is None:
+                self.follower = asyncio.create_task(self._follow())
+
+    async def told(self, message: dict[str, Any]) -> None:
+        """Something is new; what it is stands in the rows."""
+        del message
+        self.news.set()
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
+            self.news.clear()
+            found = await database_sync_to_async(follow_run)(self.run_id, self.after, DRAWN_AT_ONCE)
+            if found is None:
+                await self.close(OVER)
+                return
+            if found.rows or found.state != self.state:
+                self.after, self.state = found.seq, found.state
+                await self.send(await database_sync_to_async(_draw)(found))
+            if not found.standing.is_active and not found.more:
+                await self.close(OVER)
+                return
+            if found.more:
+                self.news.set()
+
+
+def _draw(found: Followed) -> str:
+    """What is new, as the page's own fragments, each to be put in its place."""
+    return render_to_string(
+        "runs/run.html#news", {"rows": found.rows, "standing": found.standing, "run": found.standing.run}
+    )

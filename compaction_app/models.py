@@ -106,16 +106,17 @@ class RunEvent(models.Model):
 class Proposal(models.Model):
     """A deletion that a planner proposed, as it stands at the end of its last call. A human's edits lie beside it."""
 
-    PLANNER, REPAIR = "planner", "repair"
+    PLANNER, REPAIR, HUMAN, HOOK = "planner", "repair", "human", "hook"
+    SOURCES = (PLANNER, REPAIR, HUMAN, HOOK)
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="proposals", db_index=False)
     order = models.PositiveIntegerField()
     """Its place in the plan, in which it would be recorded."""
     entry_id = models.TextField()
     block_index = models.PositiveIntegerField(null=True)
-    source = models.CharField(max_length=10, choices=[(PLANNER, PLANNER), (REPAIR, REPAIR)])
+    source = models.CharField(max_length=10, choices=[(source, source) for source in SOURCES])
     call = models.PositiveIntegerField()
-    """The number of the call that chose it, or that it goes with."""
+    """The number of the call that chose it, or that it goes with; 0 where it was carried over from another run."""
     tool = models.TextField()
     reason = models.TextField(blank=True, default="")
 

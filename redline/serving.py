@@ -9,7 +9,7 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 
 from compaction_app import working
-from compaction_app.services.running import give_up_dead_runs, waiting_runs
+from compaction_app.services.runs import give_up_dead_runs, waiting_runs
 from sessions_app import announcing
 from sessions_app.children import Children
 

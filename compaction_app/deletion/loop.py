@@ -104,14 +104,17 @@ class Origin:
 
 
 class Loop:
-    """One run's state: what was called, what to tell the planner next, and how it ended."""
+    """One run's state: what was called, what to tell the planner next, and how it ended.
 
-    def __init__(self, workbench: Workbench) -> None:
+    `carried` are the targets that the store holds before the first call, with where they come from.
+    """
+
+    def __init__(self, workbench: Workbench, carried: Mapping[Target, Origin] | None = None) -> None:
         self._workbench = workbench
         self._store = workbench.store
         self.outcome: Outcome | None = None
         self.report = Report()
-        self._origins: dict[Target, Origin] = {}
+        self._origins: dict[Target, Origin] = dict(carried or {})
         self._told: tuple[Target, ...] | None = None
         self._last_refusal: Refusal | None = None
 
@@ -138,7 +141,9 @@ class Loop:
         self.report = Report(results)
 
     def close(self) -> Ended:
-        """End the run where it stands: cancelled, or a planner that cannot go on."""
+        """End the run where it stands: cancelled, a planner that cannot go on, or a target met before the first call."""
+        if self._store.targets and self._store.target_met:
+            return self._end(Outcome.TARGET_MET)
         return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)
 
     def _run(self, planned: PlannedCall) -> Called:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from sessions_app.appending import LockedSession, append_line, session_lock
 from sessions_app.backups import Backup as BackupFile
@@ -44,9 +44,11 @@ from ..deletion.errors import Refusal
 from ..deletion.gates import NO_RESTRAINTS, Restraints
 from ..deletion.loop import Origin
 from ..deletion.parameters import Parameters
+from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target, request_of
 from ..deletion.transcript import prepare
-from ..models import Backup, Compaction
+from ..models import Backup, Compaction, Run
+from .runs import change, demand
 
 PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
@@ -81,6 +83,8 @@ class Approved:
     origins: Mapping[Target, Origin]
     restraints: Restraints = NO_RESTRAINTS
     reason: str = "manual"
+    run: Run | None = None
+    """The run it was reviewed in; it is committed with the line, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,9 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
     _demand_version(approved.loaded)
     path = approved.loaded.path
     with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked:
+        if approved.run is not None:
+            approved.run.refresh_from_db(fields=["state"])
+            demand(approved.run, REVIEWABLE, "Nothing was written.")
         present = continue_loading(approved.loaded)
         _demand_quiet(present, yeses, now)
         parent_id = _parent_of(approved, present, yeses)
@@ -268,7 +275,8 @@ def _write(
                 Backup.objects.filter(path=str(copy.path)).delete()
             raise
     try:
-        _record(approved, session, backup, entry_id, parent_id, validated, now)
+        with transaction.atomic():
+            _record(approved, session, backup, entry_id, parent_id, validated, now)
         remember_own_write(locked.path, end)
     except DatabaseError as fault:
         raise SystemFailure(
@@ -290,9 +298,12 @@ def _record(
     validated: ValidatedDeletion,
     now: datetime,
 ) -> None:
+    if approved.run is not None:
+        change(approved.run.pk, State.COMMITTED)
     Compaction.objects.create(
         session=session,
         backup=backup,
+        run=approved.run,
         entry_id=entry_id,
         leaf_id=parent_id,
         planner=approved.planner,

@@ -1,10 +1,351 @@
-"""Runs."""
+"""A worker's work on one run: prepare, let the planner work, and keep every step as a row.
+
+    claim → index what was added → snapshot → carry over → planner ⇄ tools ⇄ airlock → state
+
+| event      | says                                                                      |
+|------------|---------------------------------------------------------------------------|
+| `prepared` | what the run is planned on, with which parameters                         |
+| `carried`  | which targets of an earlier attempt or run hold, and which were dropped   |
+| `called`   | one tool call: arguments, result or refusal, what it chose, how far it is |
+| `nudged`   | the planner stopped too early and was told so                             |
+| `ended`    | how it ended, and the last refusal where nothing was validated            |
+
+An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
+announced. A worker that has lost its lease writes nothing more.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
-def give_up_dead_runs() -> None: ...
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from sessions_app.agents import model_windows
+from sessions_app.announcing import announce, run_group
+from sessions_app.services.indexing import index_file
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.windows import window_of
+
+from ..deletion.errors import Refusal
+from ..deletion.gates import Restraints
+from ..deletion.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
+from ..deletion.states import State
+from ..deletion.store import DeletionStore
+from ..deletion.targets import Target, request_of
+from ..deletion.tools import Workbench
+from ..models import Decision, Proposal, Run, RunEvent
+from .planning import PLANNERS, settings_in_force
+from .reviewing import Carried, carried_from
+from .runs import LEASE_SECONDS, beat, change, claim
+from .snapshots import keep_snapshot, prepare_snapshot, read_snapshot_texts, session_path
+
+BEAT_SECONDS: Final = LEASE_SECONDS / 4
+STATES: Final = {
+    Outcome.TARGET_MET: State.TARGET_MET,
+    Outcome.BELOW_TARGET: State.BELOW_TARGET,
+    Outcome.FAILED: State.FAILED,
+}
+NOTHING: Final = "The planner found nothing that may be deleted."
 
 
-def waiting_runs() -> list[int]:
-    return []
+class LostLease(Exception):
+    """Somebody else has the run now, or nobody: this worker stops without another word."""
+
+
+class Terminated(BaseException):
+    """The worker was told to end; its run is interrupted. Raised by a signal handler, anywhere."""
+
+
+def work(run_id: int, worker: str) -> None:
+    """Work on a waiting run to its end. Whatever happens, the run's row says so."""
+    run = claim(run_id, worker, timezone.now())
+    if run is None:
+        return
+    recorder = _Recorder(run, worker)
+    try:
+        with _beating(recorder):
+            _plan(run, recorder)
+    except LostLease:
+        return
+    except RedlineError as fault:
+        recorder.end(State.FAILED, fault.message)
+    except Terminated:
+        recorder.end(State.INTERRUPTED, "The server was stopped. What had been validated is kept.")
+        raise
+    except BaseException as fault:
+        # A defect of ours: the run says so, and the trace goes to the log.
+        recorder.end(State.FAILED, f"Redline itself failed ({type(fault).__name__}). The log tells where.")
+        raise
+
+
+def _plan(run: Run, recorder: _Recorder) -> None:
+    session = index_file(session_path(run.session))
+    in_force = settings_in_force(session.cwd, run.asked, Path.home())
+    windows = model_windows(Path.home())
+    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
+    carried = _carried(run)
+    prepared = prepare_snapshot(
+        session, run.leaf_id, in_force.values, window.tokens if window is not None else None
+    )
+    keep_snapshot(run, prepared)
+    transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
+    store = DeletionStore(
+        transcript, Restraints(pins=frozenset(carried.pins), thinking_guard=run.thinking_guard)
+    )
+    recorder.record(
+        "prepared",
+        {
+            "entries": len(transcript),
+            "objects": transcript.objects,
+            "tokens": transcript.tokens,
+            "protected": len(transcript.protected_entry_ids),
+            "leafId": prepared.leaf_id,
+            "faults": list(in_force.faults),
+        },
+        leaf_id=prepared.leaf_id,
+        parameters=msgspec.to_builtins(transcript.parameters),
+        sources=dict(in_force.sources),
+        stats=store.stats.to_json(),
+    )
+    workbench = Workbench(store, prepared.window)
+    loop = Loop(workbench, _carry_over(run, carried, store, recorder))
+    planner = PLANNERS[run.planner](transcript)
+    while loop.outcome is None:
+        if store.targets and store.target_met:
+            recorder.step(loop, store, loop.close())
+        elif recorder.stop_asked:
+            recorder.step(loop, store, loop.close(), stopped=True)
+        else:
+            for event in loop.take(planner.next_turn(loop.report)):
+                recorder.step(loop, store, event)
+                if recorder.stop_asked:
+                    break
+
+
+# ---- what is carried over --------------------------------------------------------------------------------
+
+
+def _carried(run: Run) -> Carried:
+    """What this run goes on from: its own interrupted attempt, or what was decided on the run it replaces."""
+    own = [
+        (
+            Target(row.entry_id, row.block_index),
+            Origin(row.call, row.tool, row.reason, row.source == Proposal.REPAIR),
+        )
+        for row in Proposal.objects.filter(run=run).order_by("order")
+    ]
+    if own or run.replaces is None:
+        pins = Decision.objects.filter(run=run, kind=Decision.REJECT, undone=False)
+        return Carried(own, [_target(raw) for row in pins for raw in row.targets])
+    return carried_from(run.replaces)
+
+
+def _target(raw: Mapping[str, Any]) -> Target:
+    return Target(raw["entryId"], raw.get("blockIndex"))
+
+
+def _carry_over(
+    run: Run, carried: Carried, store: DeletionStore, recorder: _Recorder
+) -> dict[Target, Origin]:
+    """Choose again what was chosen before, where it still holds; the others are dropped and listed."""
+    if not carried.targets and not carried.pins:
+        return {}
+    wanted = dict(carried.targets)
+    dropped: list[dict[str, Any]] = []
+    if store.delete(request_of(wanted)) is not None:
+        for target in wanted:
+            found = store.airlock.find(target)
+            if found is not None and found in store:
+                continue
+            refusal = store.delete(request_of([target]))
+            if refusal is not None:
+                dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
+    pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
+    origins = {
+        target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets
+    }
+    with transaction.atomic():
+        if run.replaces is not None and not Decision.objects.filter(run=run).exists():
+            _decide_again(run, list(wanted), store, pins)
+        recorder.propose(origins)
+        recorder.record(
+            "carried",
+            {
+                "from": run.replaces_id,
+                "kept": len(store.targets),
+                "pinned": len(pins),
+                "dropped": dropped,
+                **_progress(store),
+            },
+            stats=store.stats.to_json(),
+        )
+    return origins
+
+
+def _decide_again(run: Run, wanted: list[Target], store: DeletionStore, pins: list[Target]) -> None:
+    held = set(store.targets)
+    steps = [
+        (Decision.APPROVE, [target for target in wanted if target in held]),
+        (Decision.REJECT, pins),
+    ]
+    for seq, (kind, targets) in enumerate([step for step in steps if step[1]], 1):
+        Decision.objects.create(
+            run=run, seq=seq, kind=kind, targets=[target.to_json() for target in targets], at=timezone.now()
+        )
+
+
+# ---- rows ------------------------------------------------------------------------------------------------
+
+
+def _progress(store: DeletionStore) -> dict[str, Any]:
+    stats = store.stats
+    return {
+        "deleted": stats.tokens_before - stats.tokens_after,
+        "percent": stats.percent_reduction,
+    }
+
+
+@dataclass
+class _Recorder:
+    """Writes a run's events, proposals and state, as long as its worker has the lease."""
+
+    run: Run
+    worker: str
+    seq: int = 0
+    stop_asked: bool = False
+    lost: bool = False
+    _proposed: list[Target] = field(default_factory=list)
+    _before: dict[str, Any] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.seq = self.run.last_seq
+
+    def step(self, loop: Loop, store: DeletionStore, event: Event, *, stopped: bool = False) -> None:
+        """Keep one event of the loop, with what it changed."""
+        now = _progress(store)
+        took = round((time.perf_counter() - self._since) * 1000)
+        with transaction.atomic():
+            if isinstance(event, Called):
+                self.propose(loop.origins)
+                self.record(
+                    "called",
+                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now}
+                    | {"gain": now["deleted"] - self._before.get("deleted", 0)},
+                    calls=event.number,
+                    stats=store.stats.to_json(),
+                )
+            elif isinstance(event, Nudged):
+                self.record("nudged", {"text": event.text, **now})
+            else:
+                self._ended(event, now, stopped)
+        self._before, self._since = now, time.perf_counter()
+
+    def _ended(self, event: Ended, now: dict[str, Any], stopped: bool) -> None:
+        refusal = _refusal(event.refusal)
+        state = State.CANCELLED if stopped else STATES[event.outcome]
+        self.record("ended", {"state": state.value, **refusal, **now})
+        failure = "" if state is not State.FAILED else f"{NOTHING} {refusal.get('message', '')}".strip()
+        self.end(state, failure)
+
+    def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
+        """One more row, and the run's own with it. Raises LostLease."""
+        if self.lost:
+            raise LostLease
+        seq, now = self.seq + 1, timezone.now()
+        with transaction.atomic():
+            mine = Run.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
+            if not mine.update(last_seq=seq, heartbeat=now, **fields):
+                raise LostLease
+            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
+            self.stop_asked = self.stop_asked or bool(mine.values_list("stop_asked", flat=True).first())
+        self.seq = seq
+        transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))
+
+    def propose(self, origins: Mapping[Target, Origin]) -> None:
+        """Bring the proposals up to what is chosen now; mostly that adds some at the end."""
+        chosen = list(origins)
+        known = len(self._proposed)
+        rows = Proposal.objects.filter(run=self.run)
+        if not known or chosen[:known] != self._proposed:
+            rows.delete()
+            known = 0
+        Proposal.objects.bulk_create(
+            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][known:],
+            batch_size=500,
+        )
+        self._proposed = chosen
+
+    def end(self, state: State, failure: str) -> None:
+        """The run's last state under this worker; nothing where it has lost its lease."""
+        change(
+            self.run.pk, state, held_by=self.worker, failure=failure, ended_at=timezone.now(), lease_until=None
+        )
+
+
+def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
+    source = Proposal.REPAIR if origin.by_repair else Proposal.PLANNER
+    if origin.tool == Proposal.HUMAN:
+        source = Proposal.HUMAN
+    return Proposal(
+        run=run,
+        order=order,
+        entry_id=target.entry_id,
+        block_index=target.block_index,
+        source=source,
+        call=origin.call,
+        tool=origin.tool,
+        reason=origin.reason,
+    )
+
+
+def _called(event: Called) -> dict[str, Any]:
+    return {
+        "call": event.number,
+        "tool": event.result.name,
+        "arguments": event.planned.call.arguments,
+        "sentence": event.result.sentence,
+        "details": dict(event.result.details),
+        "added": [target.to_json() for target in event.added],
+        **_refusal(event.result.refusal),
+    }
+
+
+def _refusal(refusal: Refusal | None) -> dict[str, Any]:
+    if refusal is None:
+        return {}
+    target = refusal.target.to_json() if refusal.target is not None else None
+    return {"code": refusal.code.value, "message": refusal.message, "target": target}
+
+
+# ---- the lease -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _beating(recorder: _Recorder) -> Iterator[None]:
+    """Renew the lease from another thread, also while the planner thinks."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(BEAT_SECONDS):
+            asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+            recorder.lost = recorder.lost or asked is None
+            recorder.stop_asked = recorder.stop_asked or bool(asked)
+        connection.close()
+
+    thread = threading.Thread(target=renew, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from compaction_app.services.running import Terminated, work
+from compaction_app.services.runs import give_up_dead_runs, waiting_runs, worker_name
+from sessions_app.announcing import relay_through
+from sessions_app.console import RedlineCommand
+
+LOOK_SECONDS = 0.5
+GIVE_UP_EVERY = 10
+"""Looks for waiting runs between two looks for dead ones."""
+
+
+class Command(RedlineCommand):
+    help = "Work on runs that wait, in this process, until it is stopped."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--run", type=int, metavar="N", help="work on this run alone, and end")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        signal.signal(signal.SIGTERM, _terminate)
+        try:
+            if options["run"] is not None:
+                # The server that started this reads what it announces; without one, nobody does.
+                relay_through(sys.stdout)
+                work(options["run"], worker_name())
+                return None
+            self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
+            self.stdout.flush()
+            self._work_on_all()
+        except (Terminated, KeyboardInterrupt):
+            return None
+        return None
+
+    def _work_on_all(self) -> None:
+        looks = 0
+        while True:
+            if looks % GIVE_UP_EVERY == 0:
+                give_up_dead_runs()
+            waiting = waiting_runs()
+            for run_id in waiting[:1]:
+                work(run_id, worker_name())
+            if not waiting:
+                time.sleep(LOOK_SECONDS)
+            looks += 1
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    del signum, frame
+    raise Terminated

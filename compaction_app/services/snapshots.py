@@ -1,0 +1,249 @@
+"""What a run is planned, reviewed and committed on: the prepared transcript without its texts, kept as it was.
+
+Every later step judges the same thing. Texts are read from the file by offset, where someone looks at them; a
+file that was rewritten meanwhile is a conflict, never another text.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader
+from sessions_app.loading import LoadedSession, read_again
+from sessions_app.models import Session
+from sessions_app.services.indexing import read_entries
+from sessions_app.services.reading import reading_of
+from sessions_app.sessionlog.entries import Entry, Texts, describe
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.session import SessionLog, State
+from sessions_app.sessionlog.tree import SessionTree
+
+from ..deletion.objects import TranscriptEntry
+from ..deletion.parameters import Parameters
+from ..deletion.transcript import Transcript, prepare
+from ..models import Run, Snapshot
+
+CACHED_ENTRIES: Final = 60_000
+"""Transcripts are kept in memory up to so many entries, and the last one always."""
+FAST: Final = 1
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A transcript, and where each of its entries lies in which file."""
+
+    leaf_id: str
+    """The branch that was prepared."""
+    file_leaf_id: str
+    """The leaf of the file at that time."""
+    last_number: int
+    """The last line that held an entry at that time."""
+    entries: tuple[TranscriptEntry, ...]
+    places: tuple[tuple[int, int, int], ...]
+    """For each entry: line number, offset and length in bytes."""
+    parameters: Parameters
+    fingerprint: Fingerprint
+    file: FileState
+    parser: State
+    reader: str
+    reader_reason: str
+    honoured: bool
+    """Whether the agent that reads the session honours a `context_compaction`."""
+    window: int | None = None
+
+    def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
+        """The transcript; without texts where nobody reads them."""
+        return Transcript(self.entries, texts if texts is not None else {}, self.parameters)
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Prepared).decode
+
+
+def session_path(session: Session) -> Path:
+    return Path(session.root.path) / session.relative_path
+
+
+def prepare_snapshot(
+    session: Session, leaf_id: str, settings: Mapping[str, object], window: int | None = None
+) -> Prepared:
+    """Prepare a branch of an indexed session; an empty `leaf_id` is the file's last entry.
+
+    Raises BadInput `unknown_entry`, `no_entries` and `nothing_to_compact`, and what reading the file raises.
+    """
+    path = session_path(session)
+    with SessionReader(path) as reader:
+        fingerprint = known_fingerprint(session, reader)
+        entries = list(read_entries(session, path, reader, session.version))
+        tree = SessionTree(entries)
+        leaf = leaf_id or tree.leaf.id
+        branch = tree.branch(leaf)
+        texts = _TextsOnDemand(reader, {entry.id: entry for entry in branch if entry.is_message})
+        transcript = prepare(branch, texts, settings)
+        state = reader.state()
+    if transcript is None:
+        raise BadInput(
+            "nothing_to_compact",
+            f"The branch of {leaf} in {path} has fewer than two entries that could be compacted. "
+            "Nothing was planned.",
+        )
+    places = {entry.id: (entry.number, entry.offset, entry.length) for entry in branch}
+    reading = reading_of(path, entries, session.reader)
+    return Prepared(
+        leaf_id=leaf,
+        file_leaf_id=tree.leaf.id,
+        last_number=entries[-1].number,
+        entries=transcript.entries,
+        places=tuple(places[entry.entry_id] for entry in transcript.entries),
+        parameters=transcript.parameters,
+        fingerprint=fingerprint,
+        file=state,
+        parser=msgspec.convert(session.state["parser"], State),
+        reader=reading.reader.name,
+        reader_reason=reading.reason,
+        honoured=reading.reader.honours_context_compaction,
+        window=window,
+    )
+
+
+def known_fingerprint(session: Session, reader: SessionReader) -> Fingerprint:
+    """By what the indexed bytes are known again; Conflict where the file is no longer the one that was indexed."""
+    if session.fingerprint is None or session.state is None:
+        raise BadInput(
+            "not_indexed", f"{reader.path} is not in the index. Nothing was planned. {session.fault}".strip()
+        )
+    fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
+    _demand_same(reader, fingerprint)
+    return fingerprint
+
+
+def _demand_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
+    growth = reader.growth(fingerprint)
+    if growth.kind is GrowthKind.REWRITTEN:
+        raise Conflict(
+            "session_rewritten",
+            f"{reader.path}: {growth.reason}. What was planned on it is void; nothing was written. Plan again.",
+        )
+
+
+class _TextsOnDemand(dict[str, Texts]):
+    """The texts of messages, each read when it is asked for."""
+
+    def __init__(self, reader: SessionReader, entries: Mapping[str, Entry]) -> None:
+        super().__init__()
+        self._reader, self._entries = reader, entries
+
+    def __missing__(self, entry_id: str) -> Texts:
+        entry = self._entries[entry_id]
+        self[entry_id] = _describe(self._reader, entry_id, entry.number, entry.offset, entry.length)[1]
+        return self[entry_id]
+
+
+def _describe(
+    reader: SessionReader, entry_id: str, number: int, offset: int, length: int
+) -> tuple[Entry, Texts]:
+    place = Entry(number=number, offset=offset, length=length, id=entry_id, parent_id=None, type="")
+    data = read_again(reader, place)
+    return describe(data, number=number, offset=offset, length=length, entry_id=entry_id, parent_id=None)
+
+
+def read_snapshot_texts(
+    path: Path, prepared: Prepared, entries: Iterable[TranscriptEntry] | None = None
+) -> dict[str, Texts]:
+    """The texts of entries of a snapshot by id (of all, where none are named), read from the file by offset.
+
+    Raises Conflict `session_rewritten` where the file is no longer the one that was prepared.
+    """
+    texts = {}
+    with SessionReader(path) as reader:
+        _demand_same(reader, prepared.fingerprint)
+        for entry in prepared.entries if entries is None else entries:
+            number, offset, length = prepared.places[entry.position]
+            again, found = _describe(reader, entry.entry_id, number, offset, length)
+            if not _is_same(entry, again):
+                raise Conflict(
+                    "session_rewritten",
+                    f"{path}: line {number} is no longer what it was. What was planned on it is void; nothing was "
+                    "written. Plan again.",
+                )
+            texts[entry.entry_id] = found
+    return texts
+
+
+def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
+    blocks = again.blocks or ()
+    return entry.role == again.role and all(
+        block.index < len(blocks) and blocks[block.index] == block for block in entry.blocks
+    )
+
+
+# ---- kept ------------------------------------------------------------------------------------------------
+
+
+def keep_snapshot(run: Run, prepared: Prepared) -> None:
+    """Keep what a run was prepared on, in place of what an interrupted attempt was prepared on."""
+    Snapshot.objects.update_or_create(run=run, defaults={"packed": zlib.compress(_encode(prepared), FAST)})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A snapshot with its transcript, without texts."""
+
+    prepared: Prepared
+    transcript: Transcript
+
+
+_cache: OrderedDict[tuple[object, ...], Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def snapshot_of(run: Run) -> Kept:
+    """The snapshot of a run; the last few are kept in memory. Raises BadInput `not_prepared`."""
+    key = (run.pk, run.started_at)
+    with _lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).first()
+    if packed is None:
+        raise BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+    prepared = _decode(zlib.decompress(packed))
+    kept = Kept(prepared, prepared.transcript())
+    with _lock:
+        _cache[key] = kept
+        while len(_cache) > 1 and sum(len(one.transcript) for one in _cache.values()) > CACHED_ENTRIES:
+            _cache.popitem(last=False)
+    return kept
+
+
+def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
+    """The session as it was when it was prepared, from the index: what a commit goes on from.
+
+    Raises Conflict `session_rewritten` where the index no longer has those entries.
+    """
+    path = session_path(session)
+    with SessionReader(path) as reader:
+        _demand_same(reader, prepared.fingerprint)
+        known = read_entries(session, path, reader, prepared.parser.version)
+        entries = [entry for entry in known if entry.number <= prepared.last_number]
+    if not entries or entries[-1].number != prepared.last_number:
+        raise Conflict(
+            "session_rewritten",
+            f"The index of {path} does not hold what was planned on any more. Nothing was written. Plan again.",
+        )
+    log = SessionLog(
+        version=prepared.parser.version,
+        header=prepared.parser.header,
+        entries=entries,
+        damage=[],
+        damaged=prepared.parser.damaged,
+        state=prepared.parser,
+    )
+    return LoadedSession(path, log, SessionTree(entries), prepared.fingerprint, prepared.file)

@@ -1,0 +1,100 @@
+"""What a human does to a run: starts it, stops it, resumes it, has it planned again from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from sessions_app.announcing import announce, run_group
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict
+
+from ..deletion.states import ACTIVE, REVIEWABLE, State
+from ..models import Run
+from .planning import PLANNERS, settings_in_force
+from .runs import change, demand, wrong_state
+from .snapshots import session_path, snapshot_of
+from .tasks import plan
+
+
+def start_run(
+    session: Session,
+    *,
+    planner: str,
+    asked: Mapping[str, object],
+    leaf_id: str = "",
+    reason: str = "manual",
+    replaces: Run | None = None,
+) -> Run:
+    """Have a branch planned; an empty `leaf_id` is the file's last entry.
+
+    Raises BadInput `unknown_planner`, and Conflict `run_in_flight` where one is under way for this session.
+    """
+    if planner not in PLANNERS:
+        raise BadInput("unknown_planner", f"There is no planner {planner}. Known are {', '.join(PLANNERS)}.")
+    given = {name: value for name, value in asked.items() if value is not None}
+    sources = settings_in_force(session.cwd, given, Path.home()).sources
+    with transaction.atomic():
+        other = Run.objects.filter(session=session, state__in=ACTIVE).first()
+        if other is not None:
+            raise Conflict(
+                "run_in_flight",
+                f"Run {other.pk} is already planning {session_path(session)}. No other was started. Stop it first.",
+            )
+        run = Run.objects.create(
+            session=session,
+            leaf_id=leaf_id,
+            planner=planner,
+            reason=reason,
+            asked=given,
+            sources=dict(sources),
+            thinking_guard=settings.REDLINE.thinking_guard,
+            replaces=replaces,
+            created_at=timezone.now(),
+        )
+        transaction.on_commit(partial(plan.enqueue, run.pk))
+    return run
+
+
+def stop_run(run: Run) -> None:
+    """Ask a run to stop. One that nobody works on yet is cancelled at once. What was validated stays.
+
+    Raises Conflict `wrong_state` where it is over.
+    """
+    with transaction.atomic():
+        if Run.objects.filter(pk=run.pk, state=State.RUNNING).update(stop_asked=True):
+            announce(run_group(run.pk), state=State.RUNNING.value)
+        elif not change(run.pk, State.CANCELLED, ended_at=timezone.now()):
+            run.refresh_from_db()
+            raise wrong_state(run, "There was nothing to stop.")
+
+
+def resume_run(run: Run) -> None:
+    """Go on with an interrupted run. Raises Conflict `wrong_state`."""
+    fresh = {"worker": "", "lease_until": None, "stop_asked": False, "failure": "", "ended_at": None}
+    with transaction.atomic():
+        if not change(run.pk, State.QUEUED, **fresh):
+            run.refresh_from_db()
+            raise wrong_state(run, "It was not resumed.")
+        transaction.on_commit(partial(plan.enqueue, run.pk))
+
+
+def plan_again(run: Run) -> Run:
+    """A new run from where the file stands now, which goes on from a reviewed run's decisions. Raises Conflict."""
+    demand(run, REVIEWABLE, "It was not planned again.")
+    prepared = snapshot_of(run).prepared
+    with transaction.atomic():
+        change(run.pk, State.SUPERSEDED)
+        return start_run(
+            run.session,
+            planner=run.planner,
+            asked=run.asked,
+            leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
+            reason=run.reason,
+            replaces=run,
+        )
