@@ -213,6 +213,19 @@ class ResultView:
     line_bytes: int
     backup_there: bool
 
+    @property
+    def percent_left(self) -> float:
+        return round(100 - float(self.compaction.stats["percentReduction"]), 1)
+
+    @property
+    def keep(self) -> str:
+        """The fraction that was to be kept, in percent."""
+        return f"{100 * float(self.compaction.parameters['compression_ratio']):g}"
+
+    @property
+    def backup_name(self) -> str:
+        return Path(self.compaction.backup.path).name
+
 
 def view_result(compaction: Compaction) -> ResultView:
     """What a compaction did."""

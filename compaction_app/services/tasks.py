@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django_tasks import task
 
-from .services.running import work, worker_name
+from .running import work
+from .runs import worker_name
 
 
 @task()

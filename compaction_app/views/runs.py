@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 
 from ..models import Run
 from ..services.compact_form import Given, compact_form
@@ -20,15 +20,10 @@ from ..services.run_page import standing_of, view_run
 from ..services.snapshots import session_path, snapshot_of
 from ..services.starting import plan_again, resume_run, start_run, stop_run
 from ..services.transcripts import transcript_lines
-from .session import known_session
+from .finding import known_run, known_session
+from .streaming import stream
 
 PAGE_SIZE: Final = 60
-
-
-def known_run(run: int) -> Run:
-    """The run of an address, of a session in a configured root."""
-    runs = Run.objects.select_related("session__root", "replaces")
-    return get_object_or_404(runs, pk=run, session__root__configured=True)
 
 
 @require_safe
@@ -40,24 +35,12 @@ def runs(request: HttpRequest) -> HttpResponse:
     return render(request, "runs/list.html", {"rows": rows, "page": page, "here": "runs"})
 
 
+@require_http_methods(["GET", "HEAD", "POST"])
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """The form that starts a run, and its start."""
     session = known_session(root, path)
-    if request.method == "POST":
-        return _start(request, session)
-    given = Given(leaf_id=request.GET.get("leaf", ""))
-    return _show_form(request, session, given)
-
-
-def _show_form(
-    request: HttpRequest, session: Session, given: Given, fault: RedlineError | None = None
-) -> HttpResponse:
-    form = compact_form(session, given, Path.home())
-    context = {"session": session, "form": form, "fault": fault, "here": "runs"}
-    return render(request, "runs/compact.html", context, status=200 if fault is None else 409)
-
-
-def _start(request: HttpRequest, session: Session) -> HttpResponse:
+    if request.method != "POST":
+        return _show_form(request, session, Given(leaf_id=request.GET.get("leaf", "")))
     given = Given.of(request.POST)
     try:
         asked = given.asked(compact_form(session, Given(), Path.home()))
@@ -67,14 +50,21 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
     return redirect("compaction:run", run.pk)
 
 
+def _show_form(
+    request: HttpRequest, session: Session, given: Given, fault: RedlineError | None = None
+) -> HttpResponse:
+    form = compact_form(session, given, Path.home())
+    context = {"session": session, "form": form, "fault": fault, "here": "sessions"}
+    return render(request, "runs/compact.html", context, status=200 if fault is None else 409)
+
+
 @require_safe
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call as it comes, and how far the plan is."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
-    return render(
-        request, "runs/run.html", {"run": found, "view": view, "standing": view.standing, "here": "runs"}
-    )
+    context = {"run": found, "view": view, "standing": view.standing, "here": "runs"}
+    return render(request, "runs/run.html", context)
 
 
 @require_POST
@@ -92,38 +82,32 @@ def resume(request: HttpRequest, run: int) -> HttpResponse:
 @require_POST
 def again(request: HttpRequest, run: int) -> HttpResponse:
     """Plan again from where the session stands now, with the decisions kept."""
-    try:
-        later = plan_again(known_run(run))
-    except RedlineError as fault:
-        return _refused(request, run, fault)
-    return redirect("compaction:run", later.pk)
+    return _act(request, run, plan_again)
 
 
-def _act(request: HttpRequest, run: int, act: object) -> HttpResponse:
+def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> HttpResponse:
     found = known_run(run)
-    assert callable(act)  # noqa: S101
     try:
-        act(found)
+        later = act(found)
     except RedlineError as fault:
-        return _refused(request, run, fault)
-    return HttpResponseRedirect(request.POST.get("next") or f"/runs/{run}")
+        return refused(request, found, fault)
+    return redirect("compaction:run", later.pk if later is not None else found.pk)
 
 
-def _refused(request: HttpRequest, run: int, fault: RedlineError) -> HttpResponse:
-    return render(
-        request, "runs/refused.html", {"run": known_run(run), "fault": fault, "here": "runs"}, status=409
-    )
+def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
+    """A page that says why something was not done to a run."""
+    return render(request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=409)
 
 
 @require_safe
-def transcript(request: HttpRequest, run: int) -> HttpResponse | StreamingHttpResponse:
-    """The prepared transcript as JSONL, made when it is asked for."""
+def transcript(request: HttpRequest, run: int) -> HttpResponse:
+    """The prepared transcript as JSONL."""
     found = known_run(run)
     try:
         prepared = snapshot_of(found).prepared
-        lines: Iterator[str] = transcript_lines(session_path(found.session), prepared)
-    except BadInput as fault:
-        return _refused(request, run, fault)
-    answer = StreamingHttpResponse(lines, content_type="application/x-ndjson")
-    answer["Content-Disposition"] = f'attachment; filename="run-{found.pk}-transcript.jsonl"'
-    return answer
+        # The first piece tells whether the file is still the one that was prepared.
+        return stream(
+            transcript_lines(session_path(found.session), prepared), f"run-{found.pk}-transcript.jsonl"
+        )
+    except RedlineError as fault:
+        return refused(request, found, fault)
