@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup run test lint bench soak clean
+.PHONY: help setup run test test-deps lint bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -23,14 +23,23 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 run: $(VENV)/.installed ## serve the pages on this machine
 	$(BIN)/redline serve
 
-test: lint ## check the code and run all tests
+test: test-deps lint ## check the code and run all tests, in a browser too
 	$(BIN)/python -m pytest
+
+test-deps: ## install the browser that tests drive, where it is missing and may be installed
+	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
+	else echo "The browser tests need Chromium: install it, or set REDLINE_CHROMIUM to it." >&2; fi
 
 lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+shots: $(VENV)/.installed-dev ## make screenshots of every page, narrow and wide, light and dark, in ./shots
+	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
 
 bench: $(VENV)/.installed ## measure the figures that Redline promises
 	$(BIN)/redline bench

@@ -1,0 +1,35 @@
+"""Promises of the table of states: what leads where, and that nothing else does."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from compaction_app.deletion.states import ACTIVE, REVIEWABLE, TRANSITIONS, State, may_become
+
+
+def test_every_state_has_a_row_and_words() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert len({state.sentence for state in State}) == len(State)
+
+
+def test_every_state_can_be_reached_from_a_new_run() -> None:
+    seen, pending = {State.QUEUED}, deque([State.QUEUED])
+    while pending:
+        for state in TRANSITIONS[pending.popleft()] - seen:
+            seen.add(state)
+            pending.append(state)
+    assert seen == set(State)
+
+
+def test_what_was_written_or_replaced_never_changes_again() -> None:
+    assert not any(may_become(State.COMMITTED, other) for other in State)
+    assert not any(may_become(State.SUPERSEDED, other) for other in State)
+
+
+def test_only_what_was_reviewed_can_be_committed() -> None:
+    assert {state for state in State if may_become(state, State.COMMITTED)} == REVIEWABLE
+    assert not REVIEWABLE & ACTIVE
+
+
+def test_only_an_interrupted_run_waits_again() -> None:
+    assert {state for state in State if may_become(state, State.QUEUED)} == {State.INTERRUPTED}

@@ -1,0 +1,134 @@
+"""A real server on a real socket, with data, home and roots of its own, and a browser or a socket that it knows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from tests.building import PROJECT
+
+WAIT_SECONDS = 60
+CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+@dataclass
+class Server:
+    """A running server, and a client that it has let in."""
+
+    child: subprocess.Popen[bytes]
+    address: str
+    root: Path
+    data: Path
+    environment: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.base = self.address.split("/launch")[0]
+        self.cookies = CookieJar()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+
+    def let_in(self) -> None:
+        self._opener.open(self.address).close()
+
+    def get(self, path: str) -> str:
+        with self._opener.open(self.base + path) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def post(self, page: str, path: str, **values: str) -> str:
+        """Post a form of a page; gives the address of the page it leads to."""
+        token = CSRF.search(self.get(page))
+        assert token is not None, f"{page} has no form"
+        body = urllib.parse.urlencode({"csrfmiddlewaretoken": token[1], **values}).encode()
+        request = urllib.request.Request(self.base + path, body, {"Origin": self.base})
+        with self._opener.open(request) as answer:
+            return str(answer.geturl()).removeprefix(self.base)
+
+    def socket(self, path: str, **headers: str) -> ClientConnection:
+        """A WebSocket as a page of this server opens it; `Origin` and `Cookie` can be others."""
+        cookie = "; ".join(f"{one.name}={one.value}" for one in self.cookies)
+        more = {"Cookie": headers.get("Cookie", cookie)}
+        return connect(
+            self.base.replace("http", "ws") + path,
+            origin=headers.get("Origin", self.base),  # type: ignore[arg-type]  # a text
+            additional_headers=more,
+        )
+
+    def wait_for(self, found: Callable[[], Any]) -> Any:
+        """What `found` gives once it gives something."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            value = found()
+            if value:
+                return value
+            assert self.child.poll() is None, "the server has ended"
+            time.sleep(0.05)
+        raise AssertionError("it did not come")
+
+    def session(self, text: str) -> str:
+        """The address of the session whose row on the list shows this text, once it does."""
+
+        def look() -> str | None:
+            for row in self.get("/").split("<tr")[1:]:
+                found = re.search(r'href="(/sessions/[^"?]+)"', row)
+                if text in row and found:
+                    return found[1]
+            return None
+
+        return str(self.wait_for(look))
+
+
+@contextlib.contextmanager
+def served(base: Path, *, roots: Path | None = None, **environment: str) -> Iterator[Server]:
+    """A server whose data and home lie below `base`, on `roots` (else an empty directory there)."""
+    root = roots or base / "sessions"
+    for directory in (base / "home", root):
+        directory.mkdir(parents=True, exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REDLINE_")}
+    around = {
+        **kept,
+        "REDLINE_DATA_DIR": str(base / "data"),
+        "HOME": str(base / "home"),
+        "REDLINE_ROOTS": json.dumps([{"path": str(root), "agent": "atomic"}]),
+        "PYTHONPATH": str(PROJECT),
+        **environment,
+    }
+    command = [sys.executable, "-m", "redline", "serve", "--port", "0", "--json"]
+    child = subprocess.Popen(command, env=around, stdout=subprocess.PIPE, cwd=base)
+    try:
+        assert child.stdout is not None
+        server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)
+        server.let_in()
+        yield server
+    finally:
+        child.terminate()
+        try:
+            child.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def put(server: Server, source: Path, name: str = "") -> Path:
+    """A quiet copy of a session in the server's root."""
+    copy = server.root / (name or source.name)
+    shutil.copyfile(source, copy)
+    then = time.time() - 3_600
+    os.utime(copy, (then, then))
+    return copy

@@ -1,0 +1,458 @@
+"""Promises of runs: every step is a row, one worker has the lease, and nothing is lost when it dies."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.deletion.loop import Report, Turn
+from compaction_app.deletion.states import REVIEWABLE, State, may_become
+from compaction_app.deletion.transcript import Transcript
+from compaction_app.models import Decision, Proposal, Run, RunEvent
+from compaction_app.services import planning
+from compaction_app.services.running import Terminated, work
+from compaction_app.services.runs import (
+    LEASE_SECONDS,
+    beat,
+    change,
+    claim,
+    give_up_dead_runs,
+    waiting_runs,
+    worker_name,
+)
+from compaction_app.services.snapshots import read_snapshot_texts, session_path, snapshot_of
+from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from sessions_app.models import Session
+from sessions_app.services.indexing import index_file
+from sessions_app.sessionlog.errors import RedlineError
+from tests.building import raw
+from tests.running import Installation, quiet, refusal, working_session
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    path = known_root / "work.jsonl"
+    path.write_bytes(raw(working_session()))
+    return index_file(quiet(path))
+
+
+def started(session: Session, **more: Any) -> Run:
+    return start_run(session, planner=more.pop("planner", "embedded"), asked=more.pop("asked", {}), **more)
+
+
+def planned(session: Session, **more: Any) -> Run:
+    run = started(session, **more)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    return run
+
+
+class Stubborn:
+    """A planner that acts before each of its turns, and never deletes anything."""
+
+    name = "stubborn"
+
+    def __init__(self, act: Callable[[int], object]) -> None:
+        self._act, self._turn = act, 0
+
+    def next_turn(self, report: Report) -> Turn:
+        self._turn += 1
+        self._act(self._turn)
+        return Turn()
+
+
+@pytest.fixture
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], None]:
+    def put(act: Callable[[int], object]) -> None:
+        def make(transcript: Transcript) -> Stubborn:
+            return Stubborn(act)
+
+        monkeypatch.setitem(planning.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
+
+    return put
+
+
+# ---- states ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "other"), list(itertools.product(State, State)))
+def test_a_row_changes_its_state_only_by_the_table(session: Session, state: State, other: State) -> None:
+    run = started(session)
+    Run.objects.filter(pk=run.pk).update(state=state)
+    assert change(run.pk, other) == may_become(state, other)
+    run.refresh_from_db()
+    assert run.state == (other if may_become(state, other) else state)
+
+
+# ---- a run -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_every_step_as_a_row(session: Session) -> None:
+    run = planned(session)
+    assert run.state == State.TARGET_MET
+    events = list(run.events.order_by("seq"))
+    assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
+    assert events[0].kind == "prepared"
+    assert events[-1].kind == "ended"
+    assert [event.data["call"] for event in events if event.kind == "called"] == list(range(1, run.calls + 1))
+    assert run.stats is not None
+    assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
+
+
+def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: Session) -> None:
+    run = planned(session)
+    proposals = list(run.proposals.order_by("order"))
+    added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
+    assert [
+        {"kind": "entry", "entryId": row.entry_id}
+        if row.block_index is None
+        else {"kind": "content_block", "entryId": row.entry_id, "blockIndex": row.block_index}
+        for row in proposals
+    ] == added
+    assert {row.source for row in proposals} == {Proposal.PLANNER, Proposal.REPAIR}
+    assert all(row.reason for row in proposals if row.source == Proposal.PLANNER)
+    assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
+
+
+def test_what_was_asked_for_is_kept_with_its_sources(session: Session) -> None:
+    run = planned(session, asked={"compression_ratio": 0.7, "preserve_recent": None, "query": "the parser"})
+    assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
+    assert run.sources == {
+        "compression_ratio": "this run",
+        "preserve_recent": "default",
+        "query": "this run",
+    }
+
+
+def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Session) -> None:
+    run = planned(session)
+    kept = snapshot_of(run)
+    texts = read_snapshot_texts(session_path(session), kept.prepared)
+    assert len(texts) == len(kept.transcript) == session.entry_count
+    entry = kept.transcript.entry("e3")
+    assert entry is not None
+    assert texts["e3"].joined(entry.blocks).startswith("line_1_0 line_1_1")
+
+
+def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session) -> None:
+    run = planned(session)
+    path = session_path(session)
+    path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
+    prepared = snapshot_of(run).prepared
+    assert refusal(lambda: read_snapshot_texts(path, prepared)) == "4 session_rewritten"
+
+
+def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
+    path = known_root / "short.jsonl"
+    path.write_bytes(raw(working_session(steps=0)[:2]))
+    run = planned(index_file(quiet(path)))
+    assert run.state == State.FAILED
+    assert "fewer than two entries" in run.failure
+
+
+def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) -> None:
+    def fail(turn: int) -> None:
+        raise ZeroDivisionError
+
+    stubborn(fail)
+    run = started(session, planner="stubborn")
+    with pytest.raises(ZeroDivisionError):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.FAILED
+    assert "ZeroDivisionError" in run.failure
+
+
+def test_a_planner_that_deletes_nothing_fails_its_run(session: Session, stubborn: Any) -> None:
+    stubborn(lambda turn: None)
+    run = planned(session, planner="stubborn")
+    assert run.state == State.FAILED
+    assert [event.kind for event in run.events.order_by("seq")] == ["prepared", "nudged", "ended"]
+
+
+def test_one_session_is_planned_once_at_a_time(session: Session) -> None:
+    started(session)
+    assert refusal(lambda: started(session)) == "4 run_in_flight"
+    assert Run.objects.count() == 1
+
+
+def test_an_unknown_planner_starts_nothing(session: Session) -> None:
+    assert refusal(lambda: started(session, planner="nobody")) == "2 unknown_planner"
+    assert not Run.objects.exists()
+
+
+# ---- workers ---------------------------------------------------------------------------------------------
+
+
+def test_only_one_worker_can_claim_a_run(session: Session) -> None:
+    run = started(session)
+    assert claim(run.pk, "one", timezone.now()) is not None
+    assert claim(run.pk, "two", timezone.now()) is None
+    assert waiting_runs() == []
+
+
+def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
+    run = planned(session)
+    events = run.events.count()
+    work(run.pk, worker_name())
+    assert run.events.count() == events
+
+
+def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, stubborn: Any) -> None:
+    def fall_silent(turn: int) -> None:
+        Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+        assert give_up_dead_runs() == [run.pk]
+
+    stubborn(fall_silent)
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+    assert [event.kind for event in run.events.all()] == ["prepared"]
+
+
+def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Session, stubborn: Any) -> None:
+    def terminate(turn: int) -> None:
+        raise Terminated
+
+    stubborn(terminate)
+    run = started(session, planner="stubborn")
+    with pytest.raises(Terminated):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert (run.state, run.lease_until) == (State.INTERRUPTED, None)
+
+
+def test_a_heartbeat_renews_the_lease_of_its_own_run_alone(session: Session) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    later = timezone.now() + timedelta(seconds=100)
+    assert beat(run.pk, "one", later) is False
+    assert beat(run.pk, "two", later) is None
+    run.refresh_from_db()
+    assert run.lease_until == later + timedelta(seconds=LEASE_SECONDS)
+    assert give_up_dead_runs() == []
+
+
+def test_a_run_that_waits_is_cancelled_at_once(session: Session) -> None:
+    run = started(session)
+    stop_run(run)
+    run.refresh_from_db()
+    assert run.state == State.CANCELLED
+    assert refusal(lambda: stop_run(run)) == "4 wrong_state"
+
+
+def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session: Session, stubborn: Any) -> None:
+    stubborn(lambda turn: stop_run(run))
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.CANCELLED
+    assert run.state in REVIEWABLE
+
+
+def killed(session: Session, redline: Installation) -> Run:
+    """A run whose worker, a process of its own, was killed after its first deletions."""
+    run = started(session)
+    connection.close()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "redline", "worker", "--run", str(run.pk)],
+        env=redline.environment(),
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not Proposal.objects.filter(run=run).exists() and time.monotonic() < deadline:
+        assert child.poll() is None, "it ended before it could be killed"
+        time.sleep(0.002)
+    child.kill()
+    child.wait()
+    return run
+
+
+@pytest.fixture
+def long_session(known_root: Path) -> Session:
+    path = known_root / "long.jsonl"
+    path.write_bytes(raw(working_session(steps=2_500, words=60)))
+    return index_file(quiet(path))
+
+
+def test_a_killed_worker_loses_nothing_and_its_run_resumes(long_session: Session, redline: Installation) -> None:
+    run = killed(long_session, redline)
+    run.refresh_from_db()
+    if run.state != State.RUNNING:
+        pytest.fail(f"it was {run.state} before the kill came")
+    events = list(run.events.order_by("seq").values_list("seq", "kind"))
+    kept = list(run.proposals.order_by("order").values_list("entry_id", "block_index"))
+    assert kept
+    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert give_up_dead_runs() == [run.pk]
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+    resume_run(run)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.TARGET_MET
+    after = list(run.events.order_by("seq").values_list("seq", "kind"))
+    assert after[: len(events)] == events
+    assert [seq for seq, _ in after] == list(range(1, run.last_seq + 1))
+    carried = run.events.get(kind="carried").data
+    assert (carried["kept"], carried["dropped"]) == (len(kept), [])
+    assert list(run.proposals.order_by("order").values_list("entry_id", "block_index"))[: len(kept)] == kept
+
+
+def test_only_an_interrupted_run_can_be_resumed(session: Session) -> None:
+    run = planned(session)
+    assert refusal(lambda: resume_run(run)) == "4 wrong_state"
+
+
+def test_what_no_longer_holds_is_dropped_and_listed(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=State.INTERRUPTED)
+    Proposal.objects.create(
+        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+    )
+    resume_run(run)
+    work(run.pk, worker_name())
+    carried = RunEvent.objects.get(run=run, kind="carried").data
+    assert [(drop["entryId"], drop["code"]) for drop in carried["dropped"]] == [("gone", "unknown_entry")]
+    assert not run.proposals.filter(entry_id="gone").exists()
+
+
+# ---- planned again ---------------------------------------------------------------------------------------
+
+
+def decide(run: Run, kind: str, *targets: str) -> None:
+    seq = run.decisions.count() + 1
+    said = [{"kind": "entry", "entryId": entry_id} for entry_id in targets]
+    Decision.objects.create(run=run, seq=seq, kind=kind, targets=said, at=timezone.now())
+
+
+def test_planning_again_keeps_what_was_decided(session: Session) -> None:
+    run = planned(session)
+    wanted, unwanted = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:2]
+    decide(run, Decision.APPROVE, wanted.entry_id)
+    decide(run, Decision.REJECT, unwanted.entry_id)
+    later = plan_again(run)
+    work(later.pk, worker_name())
+    run.refresh_from_db()
+    later.refresh_from_db()
+    assert (run.state, later.state) == (State.SUPERSEDED, State.TARGET_MET)
+    assert later.replaces == run
+    kept = later.proposals.get(entry_id=wanted.entry_id)
+    assert (kept.reason, kept.source) == (wanted.reason, wanted.source)
+    assert not later.proposals.filter(entry_id=unwanted.entry_id).exists()
+    assert {row.kind for row in later.decisions.all()} == {Decision.APPROVE, Decision.REJECT}
+
+
+def test_a_run_that_cannot_be_replaced_stays_as_it_is(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=State.COMMITTED)
+    run.refresh_from_db()
+    assert refusal(lambda: plan_again(run)) == "4 wrong_state"
+
+
+def test_planning_again_beside_another_run_leaves_the_first_reviewable(session: Session) -> None:
+    run = planned(session)
+    started(session)
+    with pytest.raises(RedlineError, match="already planning"):
+        plan_again(run)
+    run.refresh_from_db()
+    assert run.state == State.TARGET_MET
+
+
+def test_two_events_never_have_one_number(session: Session) -> None:
+    run = planned(session)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        RunEvent.objects.create(run=run, seq=1, kind="called", at=timezone.now(), data={})
+
+
+# ---- pages -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def address(session: Session) -> str:
+    return f"/sessions/{session.root_id}/{session.relative_path}"
+
+
+def test_the_form_shows_each_value_with_its_source(browser: Client, address: str) -> None:
+    page = browser.get(f"{address}/compact").content.decode()
+    assert 'value="50"' in page
+    assert page.count("In force: default") == 3
+
+
+def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
+    answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
+    run = Run.objects.get()
+    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}")
+    assert run.asked == {"compression_ratio": 0.6}
+
+
+@pytest.mark.parametrize("keep", ["0", "100", "nan", "all", "-1", "1e999"])
+def test_a_ratio_out_of_range_is_said_and_nothing_starts(browser: Client, address: str, keep: str) -> None:
+    answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
+    assert answer.status_code == 409
+    assert "between 0 and 100" in answer.content.decode()
+    assert not Run.objects.exists()
+
+
+def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None:
+    run = planned(session)
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    for event in run.events.all():
+        assert f'data-seq="{event.seq}"' in page
+    assert "ws-connect" not in page
+    assert f"/runs/{run.pk}/review" in page
+
+
+def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser: Client, session: Session) -> None:
+    run = started(session)
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    assert f'ws-connect="/ws/runs/{run.pk}"' in page
+    assert '<noscript><meta http-equiv="refresh"' in page
+
+
+def test_the_transcript_of_a_run_can_be_downloaded(browser: Client, session: Session) -> None:
+    run = planned(session)
+    answer = browser.get(f"/runs/{run.pk}/transcript.jsonl")
+    assert "attachment" in answer["Content-Disposition"]
+
+
+def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client, session: Session) -> None:
+    run = planned(session)
+    evil = "<script>alert(1)</script>\x1b[31m\u202e"
+    RunEvent.objects.create(
+        run=run,
+        seq=run.last_seq + 1,
+        kind="called",
+        at=timezone.now(),
+        data={
+            "call": 99,
+            "tool": evil,
+            "arguments": {evil: evil, "deletions": [evil, {"entryId": evil}]},
+            "sentence": evil,
+            "code": "unknown_tool",
+            "message": evil,
+            "target": {"kind": "entry", "entryId": evil},
+            "details": {"matches": [{"entryId": evil, "snippet": evil}], "text": evil},
+        },
+    )
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
