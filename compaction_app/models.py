@@ -130,7 +130,14 @@ class Proposal(models.Model):
 class Decision(models.Model):
     """One step of a human's review. The review is what the steps that were not undone make of the proposals."""
 
-    APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW = "approve", "reject", "reopen", "narrow", "add", "withdraw"
+    APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW = (
+        "approve",
+        "reject",
+        "reopen",
+        "narrow",
+        "add",
+        "withdraw",
+    )
     KINDS = (APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW)
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="decisions", db_index=False)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tests.building import PROJECT
 
@@ -64,7 +65,7 @@ class Server:
         more = {"Cookie": headers.get("Cookie", cookie)}
         return connect(
             self.base.replace("http", "ws") + path,
-            origin=headers.get("Origin", self.base),  # type: ignore[arg-type]  # a text
+            origin=Origin(headers.get("Origin", self.base)),
             additional_headers=more,
         )
 

@@ -65,18 +65,18 @@ class Stubborn:
 
     name = "stubborn"
 
-    def __init__(self, act: Callable[[int], object]) -> None:
-        self._act, self._turn = act, 0
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
 
     def next_turn(self, report: Report) -> Turn:
-        self._turn += 1
-        self._act(self._turn)
+        del report
+        self._act()
         return Turn()
 
 
 @pytest.fixture
-def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], None]:
-    def put(act: Callable[[int], object]) -> None:
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    def put(act: Callable[[], object]) -> None:
         def make(transcript: Transcript) -> Stubborn:
             return Stubborn(act)
 
@@ -164,7 +164,7 @@ def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
 
 
 def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) -> None:
-    def fail(turn: int) -> None:
+    def fail() -> None:
         raise ZeroDivisionError
 
     stubborn(fail)
@@ -177,7 +177,7 @@ def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) ->
 
 
 def test_a_planner_that_deletes_nothing_fails_its_run(session: Session, stubborn: Any) -> None:
-    stubborn(lambda turn: None)
+    stubborn(lambda: None)
     run = planned(session, planner="stubborn")
     assert run.state == State.FAILED
     assert [event.kind for event in run.events.order_by("seq")] == ["prepared", "nudged", "ended"]
@@ -212,7 +212,7 @@ def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
 
 
 def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, stubborn: Any) -> None:
-    def fall_silent(turn: int) -> None:
+    def fall_silent() -> None:
         Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
         assert give_up_dead_runs() == [run.pk]
 
@@ -225,7 +225,7 @@ def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, s
 
 
 def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Session, stubborn: Any) -> None:
-    def terminate(turn: int) -> None:
+    def terminate() -> None:
         raise Terminated
 
     stubborn(terminate)
@@ -255,8 +255,10 @@ def test_a_run_that_waits_is_cancelled_at_once(session: Session) -> None:
     assert refusal(lambda: stop_run(run)) == "4 wrong_state"
 
 
-def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session: Session, stubborn: Any) -> None:
-    stubborn(lambda turn: stop_run(run))
+def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(
+    session: Session, stubborn: Any
+) -> None:
+    stubborn(lambda: stop_run(run))
     run = started(session, planner="stubborn")
     work(run.pk, worker_name())
     run.refresh_from_db()
@@ -291,7 +293,9 @@ def long_session(known_root: Path) -> Session:
     return index_file(quiet(path))
 
 
-def test_a_killed_worker_loses_nothing_and_its_run_resumes(long_session: Session, redline: Installation) -> None:
+def test_a_killed_worker_loses_nothing_and_its_run_resumes(
+    long_session: Session, redline: Installation
+) -> None:
     run = killed(long_session, redline)
     run.refresh_from_db()
     if run.state != State.RUNNING:
@@ -419,7 +423,9 @@ def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None
     assert f"/runs/{run.pk}/review" in page
 
 
-def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser: Client, session: Session) -> None:
+def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(
+    browser: Client, session: Session
+) -> None:
     run = started(session)
     page = browser.get(f"/runs/{run.pk}").content.decode()
     assert f'ws-connect="/ws/runs/{run.pk}"' in page
@@ -455,4 +461,3 @@ def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client
     assert "<script>alert" not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
-

@@ -1,4 +1,4 @@
-"""A commit as its page shows it: what would be written, where, and which explicit yeses it needs; and what came of it."""
+"""A commit as its page shows it: what would be written, where, which explicit yeses it needs; and what came of it."""
 
 from __future__ import annotations
 

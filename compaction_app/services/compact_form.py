@@ -112,7 +112,5 @@ def _ratio(typed: str) -> float:
 
 def _count(typed: str) -> int:
     if not typed.isascii() or not typed.isdigit() or len(typed) > 9:
-        raise BadInput(
-            "bad_preserve_recent", f"“{typed}” is no whole number from 0 up. Nothing was planned."
-        )
+        raise BadInput("bad_preserve_recent", f"“{typed}” is no whole number from 0 up. Nothing was planned.")
     return int(typed)

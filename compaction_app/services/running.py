@@ -170,9 +170,7 @@ def _carry_over(
             if refusal is not None:
                 dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
     pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
-    origins = {
-        target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets
-    }
+    origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with transaction.atomic():
         if run.replaces is not None and not Decision.objects.filter(run=run).exists():
             _decide_again(run, list(wanted), store, pins)
@@ -280,7 +278,9 @@ class _Recorder:
             rows.delete()
             known = 0
         Proposal.objects.bulk_create(
-            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][known:],
+            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][
+                known:
+            ],
             batch_size=500,
         )
         self._proposed = chosen
@@ -288,7 +288,12 @@ class _Recorder:
     def end(self, state: State, failure: str) -> None:
         """The run's last state under this worker; nothing where it has lost its lease."""
         change(
-            self.run.pk, state, held_by=self.worker, failure=failure, ended_at=timezone.now(), lease_until=None
+            self.run.pk,
+            state,
+            held_by=self.worker,
+            failure=failure,
+            ended_at=timezone.now(),
+            lease_until=None,
         )
 
 

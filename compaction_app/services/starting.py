@@ -76,9 +76,10 @@ def stop_run(run: Run) -> None:
 
 def resume_run(run: Run) -> None:
     """Go on with an interrupted run. Raises Conflict `wrong_state`."""
-    fresh = {"worker": "", "lease_until": None, "stop_asked": False, "failure": "", "ended_at": None}
     with transaction.atomic():
-        if not change(run.pk, State.QUEUED, **fresh):
+        if not change(
+            run.pk, State.QUEUED, worker="", lease_until=None, stop_asked=False, failure="", ended_at=None
+        ):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(partial(plan.enqueue, run.pk))

@@ -8,6 +8,7 @@ from typing import Final
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -100,7 +101,7 @@ def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse
 
 
 @require_safe
-def transcript(request: HttpRequest, run: int) -> HttpResponse:
+def transcript(request: HttpRequest, run: int) -> HttpResponseBase:
     """The prepared transcript as JSONL."""
     found = known_run(run)
     try:
