@@ -396,7 +396,7 @@ def address(session: Session) -> str:
 def test_the_form_shows_each_value_with_its_source(browser: Client, address: str) -> None:
     page = browser.get(f"{address}/compact").content.decode()
     assert 'value="50"' in page
-    assert page.count("In force: default") == 3
+    assert page.count("Source: default") == 3
 
 
 def test_starting_leads_to_the_run(browser: Client, address: str) -> None:

@@ -167,7 +167,7 @@ class Loop:
         budget = self._workbench.budget
         text = (
             f"The target is not reached: {budget.stats.percent_reduction}% of the tokens are deleted, and "
-            f"{budget.tokens_to_delete} tokens are still to go. Delete more."
+            f"{budget.tokens_to_delete:,} tokens are still to go. Delete more."
         )
         self.report = Report(nudge=text)
         yield Nudged(text)

@@ -198,7 +198,7 @@ class Workbench:
         del arguments
         budget = self.budget
         left = budget.tokens_to_delete
-        sentence = f"{left} tokens are still to go." if left else "The target is reached."
+        sentence = f"{left:,} tokens are still to go." if left else "The target is reached."
         return self._answer("context_compaction_budget", budget.to_json(), sentence)
 
     # ---- deleting -----------------------------------------------------------------------------------------
@@ -295,8 +295,8 @@ class Workbench:
     def _progress(self) -> str:
         budget = self.budget
         left = budget.tokens_to_delete
-        goal = f"{left} tokens are still to go." if left else "The target is reached."
-        return f"{budget.deleted_tokens} tokens ({budget.stats.percent_reduction}%) are deleted. {goal}"
+        goal = f"{left:,} tokens are still to go." if left else "The target is reached."
+        return f"{budget.deleted_tokens:,} tokens ({budget.stats.percent_reduction}%) are deleted. {goal}"
 
     def _answer(self, name: str, details: dict[str, Any], sentence: str) -> ToolResult:
         return ToolResult(name, {**details, "callCount": self.call_count}, sentence)

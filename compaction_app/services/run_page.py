@@ -101,11 +101,11 @@ class Standing:
         return self.tokens > 0 and not self.to_go
 
     @property
-    def seconds(self) -> int | None:
+    def seconds(self) -> float | None:
         """How long it took, where it is over."""
         if self.run.started_at is None or self.run.ended_at is None:
             return None
-        return round((self.run.ended_at - self.run.started_at).total_seconds())
+        return round((self.run.ended_at - self.run.started_at).total_seconds(), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def _row(event: RunEvent) -> Row:
         at=event.at,
         number=data.get("call"),
         tool=data.get("tool", ""),
-        arguments=list(_arguments(data.get("arguments"))),
+        arguments=list(_arguments(data["arguments"])) if "arguments" in data else [],
         said=_said(event.kind, data),
         code=data.get("code", ""),
         target=_hit(target) if target else None,
