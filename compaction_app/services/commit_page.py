@@ -62,7 +62,7 @@ class CommitView:
     """What would be written, where, and what it needs."""
 
     run: Run
-    path: Path
+    path: str
     validated: ValidatedDeletion
     entries: int
     blocks: int
@@ -121,7 +121,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
     line = compaction_line(ENTRY_ID_SHOWN, approved.leaf_id, validated, backup, now)
     return CommitView(
         run=run,
-        path=path,
+        path=str(path),
         validated=validated,
         entries=sum(target.block_index is None for target in validated.targets),
         blocks=sum(target.block_index is not None for target in validated.targets),
