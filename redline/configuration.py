@@ -7,10 +7,12 @@ mistake in either is not fatal here: it is kept, and shown as a system check wit
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import secrets
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +52,9 @@ def default_roots() -> list[RootSetting]:
 class Configuration(BaseSettings):
     """The configuration in force."""
 
-    model_config = SettingsConfigDict(env_prefix="REDLINE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="REDLINE_", extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
     """Directories to index. In the environment: JSON."""
@@ -139,6 +143,41 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
     except ValueError as fault:
         # A list or a table in the environment that is no JSON.
         return _defaults(), [str(fault)]
+
+
+def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
+    """By field, where its value comes from: the variable, the file, both where they add up; none: the default.
+
+    `faults` are those that `load` found: with one, all is as by default.
+    """
+    if faults:
+        return {name: [] for name in Configuration.model_fields}
+    path = directory / FILE_NAME
+    values = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    set_here = {name.upper() for name in os.environ}
+    found = {}
+    for name in Configuration.model_fields:
+        variable = f"REDLINE_{name.upper()}"
+        named = [variable] if variable in set_here else []
+        # Tables of both places add up, anything else of the environment takes the file's place.
+        if name in values and (not named or isinstance(values[name], dict)):
+            named.append(FILE_NAME)
+        found[name] = named
+    return found
+
+
+def misspelt() -> list[tuple[str, str]]:
+    """Variables that set nothing, but are named almost like one that would; each with that one.
+
+    The file is strict about its names; among variables there are some of other programs, and of the tests.
+    """
+    known = [f"REDLINE_{name.upper()}" for name in (*Configuration.model_fields, "data_dir")]
+    set_here = sorted(name.upper() for name in os.environ if name.upper().startswith("REDLINE_"))
+    return [
+        (name, near[0])
+        for name in set_here
+        if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.85))
+    ]
 
 
 def _defaults() -> Configuration:

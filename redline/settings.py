@@ -11,6 +11,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 PAGES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "redline"
 REDLINE_DATA_DIR = configuration.data_directory()
 REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
+REDLINE_SOURCES = configuration.sources(REDLINE_DATA_DIR, REDLINE_FAULTS)
+REDLINE_MISSPELT = configuration.misspelt()
+REDLINE_FILE_NAME = configuration.FILE_NAME
 
 # Where runs are worked on. The row of a run is the truth; a backend only says who looks at it first.
 TASK_BACKENDS = {
@@ -22,6 +25,10 @@ SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 INSTALLED_APPS = [
+    # Of these only pages are used: see TABLELESS.
+    "django.contrib.admin.apps.SimpleAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
     "django.contrib.staticfiles",
     "channels",
     "csp",
@@ -31,14 +38,21 @@ INSTALLED_APPS = [
     "sessions_app",
     "compaction_app",
 ]
+# The admin shows rows and changes none. Nobody logs in to it, so what it depends on has no tables.
+TABLELESS = ("admin", "auth", "contenttypes")
+MIGRATION_MODULES = dict.fromkeys(TABLELESS)
+DATABASE_ROUTERS = ["sessions_app.database.Tableless"]
+SILENCED_SYSTEM_CHECKS = ["admin.E402", "admin.E404", "admin.E406", "admin.E408", "admin.E409", "admin.E410"]
 MIDDLEWARE = [
+    # Headers first, so that a refusal has them too; then a foreign host is refused, whatever it asks for.
     "django.middleware.security.SecurityMiddleware",
-    "sessions_app.middleware.StaticMiddleware",
     "csp.middleware.CSPMiddleware",
-    "sessions_app.middleware.LaunchMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "sessions_app.middleware.UncachedMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "sessions_app.middleware.StaticMiddleware",
+    "sessions_app.middleware.LaunchMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 TEMPLATES = [
@@ -67,6 +81,9 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": ["'none'"],
     }
 }
+# A session is imported as it comes, however long: into files, never into memory.
+FILE_UPLOAD_HANDLERS = ["sessions_app.uploads.SpaciousUpload"]
+FILE_UPLOAD_PERMISSIONS = 0o600
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
@@ -92,4 +109,15 @@ DATABASES = {
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }
+}
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"one_line": {"()": "sessions_app.logs.OneLine"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "one_line", "level": "ERROR"},
+        "server": {"class": "sessions_app.logs.ServerLog"},
+    },
+    "root": {"handlers": ["stderr", "server"], "level": "WARNING"},
+    "loggers": {"django": {"handlers": [], "level": "WARNING"}, "redline": {"level": "INFO"}},
 }

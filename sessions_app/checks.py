@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
+from .files import real_path
+from .services.roots import fault_of_root
+
 CONFIGURATION_FAULT = "redline.E001"
 ROOT_UNREADABLE = "redline.W001"
 DATA_DIRECTORY_OPEN = "redline.W002"
+MISSPELT = "redline.W003"
+ROOT_TWICE = "redline.W004"
 
 
 @register
@@ -32,16 +37,9 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     hint = "Take it out of the roots, or make it a directory that this user may read."
     return [
         checks.Warning(fault, hint=hint, id=ROOT_UNREADABLE)
-        for fault in map(_fault_of_root, (root.path for root in settings.REDLINE.roots))
+        for fault in map(fault_of_root, (root.path for root in settings.REDLINE.roots))
         if fault
     ]
-
-
-def _fault_of_root(path: Path) -> str:
-    try:
-        return "" if path.is_dir() or not path.exists() else f"The root {path} is not a directory."
-    except OSError as fault:
-        return f"The root {path} cannot be looked at: {fault.strerror}."
 
 
 @register
@@ -53,3 +51,27 @@ def check_data_directory(app_configs: object, **kwargs: Any) -> Sequence[CheckMe
         hint = f"chmod 700 {directory}"
         return [checks.Warning(f"Other users can look into {directory}.", hint=hint, id=DATA_DIRECTORY_OPEN)]
     return []
+
+
+@register
+def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+    """redline.W003: a variable in the environment is named almost like a setting, and sets nothing."""
+    del app_configs, kwargs
+    return [
+        checks.Warning(
+            f"{name} sets nothing: there is no such setting.", hint=f"Did you mean {near}?", id=MISSPELT
+        )
+        for name, near in settings.REDLINE_MISSPELT
+    ]
+
+
+@register
+def check_distinct_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+    """redline.W004: two roots are the same directory, so that only what is said of the last one counts."""
+    del app_configs, kwargs
+    counted = Counter(real_path(root.path) for root in settings.REDLINE.roots)
+    return [
+        checks.Warning(f"The root {path} is configured {number} times.", hint="Say it once.", id=ROOT_TWICE)
+        for path, number in counted.items()
+        if number > 1
+    ]

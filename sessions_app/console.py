@@ -148,6 +148,11 @@ class RedlineCommand(BaseCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         raise NotImplementedError
 
+    def warns(self, options: dict[str, Any]) -> bool:
+        """Whether what is odd in the configuration is told; a child leaves that to its server."""
+        del options
+        return True
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         program = Path(prog_name).name
         # A flag that writes must be meant: it is never guessed from its beginning.
@@ -203,7 +208,7 @@ class RedlineCommand(BaseCommand):
             raise CommandError(f"exit code {code}", returncode=code)
 
     def _run(self, options: dict[str, Any]) -> int:
-        self._check()
+        self._check(warn=self.warns(options))
         self.as_json: bool = options["as_json"]
         try:
             if self.needs_database:
@@ -220,14 +225,16 @@ class RedlineCommand(BaseCommand):
         finally:
             self.progress.clear()
 
-    def _check(self) -> None:
+    def _check(self, *, warn: bool) -> None:
         """Make Django's system checks. Raises BadInput `bad_configuration`; a warning is only told."""
         faults = []
         for found in checks.run_checks():
+            if found.is_silenced():
+                continue
             told = f"{found.msg} {found.hint or ''} ({found.id})"
             if found.is_serious():
                 faults.append(told)
-            else:
+            elif warn:
                 self.stderr.write(f"redline: warning: {printable(told)}")
         if faults:
             raise BadInput("bad_configuration", f"{' '.join(faults)} Nothing was done.")

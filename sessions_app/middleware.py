@@ -29,6 +29,18 @@ class StaticMiddleware(WhiteNoiseMiddleware):
         return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
 
 
+class UncachedMiddleware:
+    """Pages hold transcripts: nothing keeps a copy of one, unless its view says for how long a browser may."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
+
 class LaunchMiddleware:
     """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token."""
 

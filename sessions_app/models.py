@@ -17,6 +17,9 @@ class Root(models.Model):
     path = models.TextField(unique=True)
     agent = models.CharField(max_length=20, blank=True, default="")
     reader = models.CharField(max_length=20, blank=True, default="")
+    """The configured reader; empty where none is."""
+    chosen_reader = models.CharField(max_length=20, blank=True, default="")
+    """The user's choice on the settings page, which wins over the configured one."""
     configured = models.BooleanField(default=False)
     """False for a directory that was only named on the command line: the web does not show it."""
 
@@ -63,6 +66,8 @@ class Session(models.Model):
     indexed_at = models.DateTimeField(null=True)
     own_write_ns = models.BigIntegerField(null=True)
     """The file's mtime in nanoseconds after Redline last wrote to it."""
+    imported_at = models.DateTimeField(null=True)
+    """When it was put into the managed root; null for a session that an agent left."""
     missing = models.BooleanField(default=False)
     fault = models.TextField(blank=True, default="")
     """Why the file could not be read, where it could not."""
@@ -82,6 +87,11 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return self.relative_path
+
+    @property
+    def reader_choice(self) -> str:
+        """The reader that the user chose, for the session or for its root; empty where nobody chose."""
+        return self.reader or self.root.chosen_reader
 
 
 class Entry(models.Model):

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import views
+from .views import importing, listing
+from .views import settings as settings_page
 
 app_name = "sessions"
 urlpatterns = [
-    path("", views.sessions, name="list"),
-    path("settings", views.sessions, name="settings"),
+    path("", listing.sessions, name="list"),
+    path("import", importing.imported, name="import"),
+    path("import/<str:name>/remove", importing.remove, name="remove"),
+    path("settings", settings_page.in_force, name="settings"),
 ]

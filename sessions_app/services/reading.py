@@ -16,7 +16,7 @@ from ..sessionlog.readers import Reading, choose_reader
 def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "") -> Reading:
     """How the file at `path` is read, and why, given its entries in file order.
 
-    `chosen` is the user's choice for this session.
+    `chosen` is the user's choice for this session or its root: `Session.reader_choice`.
     """
     real = real_path(path)
     innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))

@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from .services.browsing import Choice, browse
+from ..services.browsing import Choice, browse
 
 
 @require_safe

@@ -1,0 +1,96 @@
+"""The server's log: `logs/redline.log` in the data directory, private, rotating, and without transcript text.
+
+A record is one line: what it quotes (a path, a host, a header) may come from anyone, so every control and direction
+character is escaped. Of an exception its type and where it was raised are kept, and not its message: that may quote
+what was being read. Only the server writes the file; its children and other commands write to standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from .console import printable
+from .files import reported
+from .sessionlog.errors import RedlineError
+
+FILE_NAME: Final = "redline.log"
+FILE_BYTES: Final = 1_000_000
+OLD_FILES: Final = 4
+"""Beside the one that is written: five of FILE_BYTES in all."""
+LONGEST: Final = 2_000
+"""Characters that are kept of a message."""
+
+_Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class OneLine(logging.Formatter):
+    """A record as one line of printable characters; of an exception one more line for each frame."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
+        return printable(super().formatMessage(record).rstrip()[:LONGEST])
+
+    def formatException(self, ei: _Raised) -> str:  # noqa: N802  # the name is logging's
+        kind, raised, where = ei
+        frames = [
+            f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(where)
+        ]
+        told = kind.__name__ if kind is not None else "unknown"
+        if isinstance(raised, RedlineError):
+            told += f" {raised.code}"
+        elif isinstance(raised, OSError) and raised.strerror:
+            told += f": {raised.strerror}"
+        return "\n".join(map(printable, [*frames, f"  {told}"]))
+
+
+class PrivateFile(RotatingFileHandler):
+    """A rotating file that only its user can read."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(
+            self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+
+class ServerLog(logging.Handler):
+    """Hands records to the file while there is one. Django configures logging anew whenever it is set up."""
+
+    file: PrivateFile | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if ServerLog.file is not None:
+            ServerLog.file.handle(record)
+
+
+@contextmanager
+def kept_log(data_directory: Path) -> Iterator[Path]:
+    """Everything that is logged meanwhile also goes into the file, which is given. Raises SystemFailure."""
+    directory = data_directory / "logs"
+    path = directory / FILE_NAME
+    with reported(path, "No log is kept, and the server was not started."):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        file = PrivateFile(path, maxBytes=FILE_BYTES, backupCount=OLD_FILES)
+    file.setFormatter(OneLine())
+    ServerLog.file = file
+    try:
+        yield path
+    finally:
+        ServerLog.file = None
+        file.close()

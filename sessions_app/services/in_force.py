@@ -1,0 +1,286 @@
+"""What is in force, and where it comes from: configuration, roots, windows of models, what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, Q, Sum
+
+from ..agents import AGENT_DIRECTORIES, model_windows, settings_files
+from ..files import real_path
+from ..models import Root, Session
+from ..sessionlog.errors import BadInput, RedlineError
+from ..sessionlog.readers import READERS, reader_named
+from ..windows import Window, window_of
+from .indexing import index_file
+from .roots import configured_roots, fault_of_root, managed_root
+
+SHOWN: Final = 200
+"""Rows of a section that are shown; the others are counted."""
+VALUE_LENGTH: Final = 300
+UNKNOWN_IN_SNIPPET: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the configuration."""
+
+    name: str
+    values: list[str]
+    """The value in words; one for each part of a list or a table."""
+    sources: list[str]
+    """The variable, the file, or both where they add up; none: the default."""
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class RootInForce:
+    """A root, whether it can be read, and how its sessions are. The size is in bytes."""
+
+    pk: int
+    path: str
+    agent: str
+    configured_reader: str
+    chosen_reader: str
+    managed: bool
+    fault: str
+    """Why nothing can be found there; empty where it can be read."""
+    sessions: int
+    missing: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFile:
+    """An agent's own settings: which of them concern compaction."""
+
+    path: str
+    there: bool
+    fault: str
+    compaction: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInForce:
+    """A model that sessions name, or that a window is configured for."""
+
+    name: str
+    sessions: int
+    window: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What runs here. The size of the database, with what is not yet merged into it, is in bytes."""
+
+    redline: str
+    python: str
+    database: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The settings page."""
+
+    faults: list[str]
+    misspelt: list[tuple[str, str]]
+    """Variables that set nothing, each with the one that was probably meant."""
+    fields: list[Field]
+    file: str
+    file_there: bool
+    data_directory: str
+    roots: list[RootInForce]
+    readers: list[str]
+    agent_files: list[AgentFile]
+    models: list[ModelInForce]
+    snippet: str
+    """Lines for redline.toml that give the unknown windows."""
+    unreadable: list[Session]
+    unreadable_count: int
+    damaged: int
+    versions: Versions
+
+
+def in_force(home: Path) -> InForce:
+    """Everything that the page shows. Raises SystemFailure."""
+    configured = configured_roots()
+    windows = model_windows(home)
+    models = _models(windows)
+    file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
+    shown = Session.objects.filter(root__configured=True)
+    unreadable = shown.exclude(fault="").order_by("root", "relative_path")
+    return InForce(
+        faults=list(settings.REDLINE_FAULTS),
+        misspelt=list(settings.REDLINE_MISSPELT),
+        fields=_fields(),
+        file=str(file),
+        file_there=file.exists(),
+        data_directory=str(settings.REDLINE_DATA_DIR),
+        roots=_roots([root.pk for root in configured]),
+        readers=list(READERS),
+        agent_files=_agent_files(home),
+        models=models,
+        snippet=_snippet([model.name for model in models if model.window is None]),
+        unreadable=list(unreadable.select_related("root").defer("state", "fingerprint", "damage")[:SHOWN]),
+        unreadable_count=unreadable.count(),
+        damaged=shown.filter(damage_count__gt=0, fault="").count(),
+        versions=_versions(),
+    )
+
+
+# ---- the configuration -------------------------------------------------------------------------------------
+
+
+def _fields() -> list[Field]:
+    configuration = settings.REDLINE
+    return [
+        Field(
+            name,
+            _in_words(getattr(configuration, name)),
+            settings.REDLINE_SOURCES.get(name, []),
+            " ".join((field.description or "").replace("`", "").split()),
+        )
+        for name, field in type(configuration).model_fields.items()
+    ]
+
+
+def _in_words(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [f"{key}: {_plain(one)}" for key, one in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return [_plain(value)]
+
+
+def _plain(value: Any) -> str:
+    """A value in one line; a model as its fields that say something."""
+    fields = getattr(type(value), "model_fields", None)
+    if fields is not None:
+        return ", ".join(f"{name} {told}" for name in fields if (told := _plain(getattr(value, name))))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)[:VALUE_LENGTH]
+
+
+# ---- roots and agents --------------------------------------------------------------------------------------
+
+
+def _roots(keys: list[int]) -> list[RootInForce]:
+    managed = str(real_path(managed_root()))
+    there = Q(sessions__missing=False)
+    found = Root.objects.filter(pk__in=keys).annotate(
+        known=Count("sessions", filter=there),
+        gone=Count("sessions", filter=~there & Q(sessions__isnull=False)),
+        bytes=Sum("sessions__size", filter=there),
+    )
+    rows = {root.pk: root for root in found}
+    return [
+        RootInForce(
+            pk=root.pk,
+            path=root.path,
+            agent=root.agent,
+            configured_reader=root.reader,
+            chosen_reader=root.chosen_reader,
+            managed=root.path == managed,
+            fault=_fault_of(Path(root.path)),
+            sessions=root.known,
+            missing=root.gone,
+            size=root.bytes or 0,
+        )
+        for root in (rows[key] for key in keys)
+    ]
+
+
+def _fault_of(path: Path) -> str:
+    return fault_of_root(path) or ("" if path.exists() else "There is no such directory yet.")
+
+
+def _agent_files(home: Path) -> list[AgentFile]:
+    found = {file.path: file for file in settings_files("", home)}
+    shown = []
+    for directory in AGENT_DIRECTORIES.values():
+        path = home / directory / "agent" / "settings.json"
+        file = found.get(path)
+        section = file.values.get("compaction") if file is not None else None
+        shown.append(
+            AgentFile(
+                str(path),
+                file is not None,
+                file.fault if file is not None else "",
+                [(name, json.dumps(value)[:VALUE_LENGTH]) for name, value in section.items()][:SHOWN]
+                if isinstance(section, dict)
+                else [],
+            )
+        )
+    return shown
+
+
+def choose_root_reader(root_id: int, reader: str) -> None:
+    """Keep the user's choice of a reader for a root; "" leaves it to Redline again.
+
+    What the index counted with another reader is counted anew when it is next brought up to date; the pages of
+    sessions follow at once. Raises BadInput `unknown_reader` and `no_such_root`.
+    """
+    if reader:
+        reader_named(reader)
+    if not Root.objects.filter(pk=root_id, configured=True).update(chosen_reader=reader):
+        raise BadInput("no_such_root", "That root is no longer configured. Nothing was changed.")
+    Session.objects.filter(root_id=root_id, reader="").exclude(read_as=reader).update(read_as="")
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+def _models(agents: Mapping[str, int]) -> list[ModelInForce]:
+    named = Session.objects.filter(root__configured=True, missing=False).exclude(model="")
+    counted = dict(named.order_by("model").values_list("model").annotate(Count("pk")))
+    counted |= {model: 0 for model in settings.REDLINE.windows if model not in counted}
+    models = [
+        ModelInForce(model, sessions, window_of(model, settings.REDLINE.windows, agents))
+        for model, sessions in counted.items()
+    ]
+    return sorted(models, key=lambda model: (model.window is not None, -model.sessions, model.name))
+
+
+def _snippet(unknown: list[str]) -> str:
+    plain = [name for name in unknown if name.isprintable() and name.isascii()][:UNKNOWN_IN_SNIPPET]
+    return "\n".join(["[windows]", *(f"{json.dumps(name)} = 200000" for name in plain)]) if plain else ""
+
+
+# ---- what cannot be read -----------------------------------------------------------------------------------
+
+
+def index_again(session_id: int) -> None:
+    """Try to read a session again. Where it still cannot be, the reason is kept with it; nothing is raised for that.
+
+    Raises BadInput `no_such_session` for what is in no configured root.
+    """
+    session = Session.objects.select_related("root").filter(pk=session_id, root__configured=True).first()
+    if session is None:
+        raise BadInput("no_such_session", "That session is not known. Nothing was read.")
+    path = Path(session.root.path) / session.relative_path
+    try:
+        index_file(path)
+    except RedlineError as fault:
+        Session.objects.filter(pk=session_id).update(fault=fault.message)
+
+
+def _versions() -> Versions:
+    database = connection.settings_dict
+    path = Path(str(database["NAME"]))
+    files = [path, path.with_name(f"{path.name}-wal")]
+    return Versions(
+        redline=version("redline"),
+        python=platform.python_version(),
+        database=str(path),
+        size=sum(file.stat().st_size for file in files if file.is_file()),
+    )

@@ -1,0 +1,102 @@
+"""Promises of the log: private, bounded, one line a record whatever it quotes, and no text of a session."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from sessions_app import logs
+from sessions_app.logs import OneLine, kept_log
+from sessions_app.sessionlog.errors import BadInput
+from tests.running import UNSAFE, Installation
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+HOSTILE = "/sessions/%1b%5b31m%0a2026-01-01T00:00:00.000Z%20ERROR%20django.request%20forged%e2%80%ae"
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser: Client) -> None:
+    with kept_log(redline.data) as path:
+        assert browser.get(HOSTILE).status_code == 404
+        browser.get("/", headers={"host": "evil\x1b[2J.example"})
+    told = lines(path)
+    assert [line for line in told if "forged" in line] == [line for line in told if "Not Found" in line]
+    assert any("evil" in line for line in told)
+    assert not UNSAFE.search(path.read_text(encoding="utf-8").replace("\n", ""))
+
+
+def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path) -> None:
+    server = redline.start("serve", "--port", "0", "--json")
+    try:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"]
+        token = address.partition("token=")[2]
+        host = address.split("/")[2]
+        connection = http.client.HTTPConnection(host, timeout=20)
+        connection.request("GET", HOSTILE)
+        assert connection.getresponse().status == 403
+        connection.close()
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+    path = redline.data / "logs" / logs.FILE_NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    told = path.read_text(encoding="utf-8")
+    assert "serving on port" in told
+    assert len([line for line in told.splitlines() if "forged" in line]) == 1
+    assert "\x1b" not in told
+    assert token not in told
+
+
+def test_of_an_unexpected_failure_the_log_has_the_place_and_not_the_text(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for raised in (
+            ValueError("a secret of the session"),
+            BadInput("its_code", "a secret"),
+            OSError(28, "No space"),
+        ):
+            try:
+                raise raised  # noqa: TRY301  # what is logged of it is judged
+            except Exception:
+                logging.getLogger("redline").exception("could not be shown\nbecause")
+    told = path.read_text(encoding="utf-8")
+    assert "secret" not in told
+    assert told.count("could not be shown\\x0abecause") == 3
+    assert "test_logs.py" in told
+    assert "  ValueError\n" in told
+    assert "BadInput its_code" in told
+    assert "OSError: No space" in told
+
+
+def test_the_log_rotates_and_stays_private(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES", 2_000)
+    with kept_log(redline.data) as path:
+        for number in range(200):
+            logging.getLogger("redline").warning("line %d %s", number, "x" * 100)
+    kept = sorted(path.parent.iterdir())
+    assert len(kept) == 1 + logs.OLD_FILES
+    assert all(file.stat().st_size <= 2_000 for file in kept)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
+    assert "line 199" in lines(path)[-1]
+
+
+def test_a_long_message_is_cut() -> None:
+    record = logging.LogRecord("redline", logging.ERROR, "x", 1, "y" * 100_000, None, None)
+    assert len(OneLine().format(record)) == logs.LONGEST
+
+
+def test_after_the_server_nothing_is_written(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        pass
+    logging.getLogger("redline").warning("too late")
+    assert "too late" not in path.read_text(encoding="utf-8")

@@ -1,0 +1,296 @@
+"""Promises of the shell around the pages: who gets in, by which address, and what a page lets another site do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core import signing
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls.exceptions import NoReverseMatch
+
+from sessions_app.launching import new_token
+from sessions_app.middleware import COOKIE, COOKIE_SECONDS, SALT
+from sessions_app.models import Root, Session
+from sessions_app.services.indexing import index_roots
+from sessions_app.services.roots import managed_root
+from tests.building import assistant, chain, raw, text, user
+from tests.running import Installation, snapshot
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+
+SAMPLES = ("a.jsonl", "1", "e1", "x")
+"""What a part of an address may be: a session, a number, an entry, a word."""
+
+
+def patterns() -> Iterator[tuple[str, URLPattern]]:
+    """Every address of both apps, by its full name."""
+    for resolver in get_resolver().url_patterns:
+        if isinstance(resolver, URLResolver) and resolver.app_name in ("sessions", "compaction"):
+            for pattern in resolver.url_patterns:
+                assert isinstance(pattern, URLPattern), "an include within an app: walk it too"
+                yield f"{resolver.app_name}:{pattern.name}", pattern
+
+
+def an_address_of(name: str, pattern: URLPattern, root: int) -> str:
+    """An address that the pattern takes; a session in it is `a.jsonl` of the root."""
+    wanted: dict[str, Any] = {}
+    for part in [*pattern.pattern.converters, *pattern.pattern.regex.groupindex]:
+        wanted.setdefault(part, {"root": str(root), "path": "a.jsonl"}.get(part))
+    open_parts = [part for part, value in wanted.items() if value is None]
+    for sample in SAMPLES[1:] if open_parts else SAMPLES[:1]:
+        try:
+            return reverse(name, kwargs={**wanted, **dict.fromkeys(open_parts, sample)})
+        except NoReverseMatch:
+            continue
+    raise AssertionError(f"{name} takes none of {SAMPLES}: give the test one that it takes")
+
+
+@pytest.fixture
+def addresses(known_root: Path) -> list[str]:
+    (known_root / "a.jsonl").write_bytes(raw(chain(user("hello"), assistant(text("hi")))))
+    index_roots()
+    root = Session.objects.get(relative_path="a.jsonl").root_id
+    return [an_address_of(name, pattern, root) for name, pattern in patterns()]
+
+
+@pytest.fixture
+def checking(redline: Installation) -> Client:
+    """A known browser whose forms come without a token, as another site's would."""
+    client = Client(enforce_csrf_checks=True)
+    client.cookies[COOKIE] = signing.dumps(1, salt=SALT)
+    return client
+
+
+# ---- who gets in -------------------------------------------------------------------------------------------
+
+
+def test_without_the_cookie_no_address_answers(addresses: list[str], client: Client) -> None:
+    assert len(addresses) > 10
+    for address in [*addresses, "/admin/", "/nowhere"]:
+        for method in ("get", "head", "post", "put", "delete", "options"):
+            assert getattr(client, method)(address).status_code == 403, (method, address)
+
+
+def test_an_expired_cookie_lets_nobody_in(
+    client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = signing.dumps(1, salt=SALT)
+    client.cookies[COOKIE] = given
+    assert client.get("/").status_code == 200
+    now = signing.time.time()
+    monkeypatch.setattr(signing.time, "time", lambda: now + COOKIE_SECONDS + 1)
+    assert client.get("/").status_code == 403
+
+
+def test_a_cookie_of_another_installation_lets_nobody_in(
+    client: Client, known_root: Path, settings: Any
+) -> None:
+    client.cookies[COOKIE] = signing.dumps(1, key="of another installation", salt=SALT)
+    assert client.get("/").status_code == 403
+
+
+def test_the_cookie_is_for_this_site_and_not_for_its_scripts(client: Client, known_root: Path) -> None:
+    given = client.get("/launch", {"token": new_token(django_settings.REDLINE_DATA_DIR)}).cookies[COOKIE]
+    assert (given["samesite"], given["httponly"], given["path"], given["domain"]) == ("Strict", True, "/", "")
+    token = client.get("/import").cookies["csrftoken"]
+    assert (token["samesite"], token["httponly"]) == ("Strict", True)
+
+
+@pytest.mark.parametrize("given", ["", "x", "ü", "\0", "a" * 10_000])
+def test_a_wrong_token_is_refused_and_uses_nothing_up(client: Client, known_root: Path, given: str) -> None:
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    assert client.get("/launch", {"token": given}).status_code == 403
+    assert client.get("/launch", {"token": token}).status_code == 302
+
+
+def test_the_token_never_goes_on_to_another_page(client: Client, known_root: Path) -> None:
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    answer = client.get("/launch", {"token": token})
+    assert token not in answer["Location"]
+    assert answer["Referrer-Policy"] == "same-origin"
+    assert "no-store" in answer["Cache-Control"]
+    refused = client.get("/launch", {"token": token})
+    assert token not in refused.content.decode()
+    assert refused["Referrer-Policy"] == "same-origin"
+
+
+# ---- by which address --------------------------------------------------------------------------------------
+
+FOREIGN = [
+    "evil.example",
+    "127.0.0.1.evil.example",
+    "evil.example:80",
+    "localhost@evil.example",
+    "",
+    "127.0.0.1:x",
+    "[::1",
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+def test_a_foreign_host_is_refused_whatever_it_asks_for(
+    addresses: list[str], browser: Client, client: Client, host: str
+) -> None:
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    for address in [*addresses, "/static/redline/redline.css", f"/launch?token={token}"]:
+        assert browser.get(address, headers={"host": host}).status_code == 400, address
+    assert client.get("/launch", {"token": token}).status_code == 302
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"])
+def test_this_machine_is_served_under_its_own_names(browser: Client, known_root: Path, host: str) -> None:
+    assert browser.get("/", headers={"host": host}).status_code == 200
+
+
+def test_a_forwarded_host_counts_for_nothing(browser: Client, known_root: Path) -> None:
+    answer = browser.get("/", headers={"x-forwarded-host": "evil.example", "x-forwarded-proto": "https"})
+    assert "evil.example" not in answer.content.decode()
+
+
+# ---- what another site can do ------------------------------------------------------------------------------
+
+
+def test_no_form_is_taken_without_its_token(
+    addresses: list[str], checking: Client, redline: Installation
+) -> None:
+    before = snapshot(redline.data.parent / "shown")
+    for address in addresses:
+        for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
+            answer = checking.post(address, {"reader": "pi", "yes": "on"}, headers=headers)
+            assert answer.status_code == 403, address
+            assert "was not sent from one of" in answer.content.decode()
+    assert snapshot(redline.data.parent / "shown") == before
+
+
+def test_no_address_takes_a_method_that_it_does_not_know(addresses: list[str], browser: Client) -> None:
+    for address in addresses:
+        for method in ("put", "patch", "delete", "trace"):
+            answer = getattr(browser, method)(address)
+            assert answer.status_code == 405, (method, address)
+            assert answer["Allow"], address
+
+
+def test_looking_changes_nothing(addresses: list[str], browser: Client, redline: Installation) -> None:
+    """What acts is refused by GET: a picture on another site could ask for it."""
+    before = snapshot(redline.data.parent / "shown")
+    for address in addresses:
+        assert browser.get(address).status_code in (200, 404, 405, 409), address
+    assert snapshot(redline.data.parent / "shown") == before
+
+
+def test_every_answer_has_its_headers(addresses: list[str], browser: Client, client: Client) -> None:
+    answers = [browser.get(address) for address in [*addresses, "/nowhere", "/admin/", "/launch"]]
+    answers += [Client().get("/"), browser.get("/", headers={"host": "evil.example"}), browser.post("/")]
+    assert {answer.status_code for answer in answers} >= {200, 400, 403, 404, 405}
+    for answer in answers:
+        where = answer.request["PATH_INFO"]
+        policy = answer["Content-Security-Policy"]
+        assert "default-src 'none'" in policy, where
+        assert "frame-ancestors 'none'" in policy
+        assert "form-action 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer["X-Frame-Options"] == "DENY", where
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert answer["Referrer-Policy"] == "same-origin"
+        assert answer["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert "private" in answer["Cache-Control"] or "no-store" in answer["Cache-Control"], where
+        assert "public" not in answer["Cache-Control"]
+
+
+def test_no_page_has_script_or_style_of_its_own(addresses: list[str], browser: Client) -> None:
+    for address in addresses:
+        answer = browser.get(address)
+        if answer.get("Content-Type", "").startswith("text/html") and not answer.streaming:
+            page = answer.content.decode()
+            assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|\shx-on|\son[a-z]+=|javascript:", page), (
+                address
+            )
+
+
+# ---- paths -------------------------------------------------------------------------------------------------
+
+TRICKS = [
+    "../secret.jsonl",
+    "x/../../secret.jsonl",
+    "%2e%2e/secret.jsonl",
+    "%2e%2e%2fsecret.jsonl",
+    "..%2Fsecret.jsonl",
+    "..%5csecret.jsonl",
+    "%2Fetc%2Fsecret.jsonl",
+    "/etc/secret.jsonl",
+    "secret.jsonl%00.jsonl",
+    "%00.jsonl",
+    "link.jsonl",
+    "linked/secret.jsonl",
+    "x" * 5_000 + ".jsonl",
+    "%ff%fe.jsonl",
+    "%ed%a0%80.jsonl",
+]
+
+
+@pytest.mark.parametrize("trick", TRICKS, ids=range(len(TRICKS)))
+def test_no_address_leads_out_of_a_root(known_root: Path, browser: Client, trick: str) -> None:
+    outside = known_root.parent / "private"
+    outside.mkdir()
+    for place in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
+        place.write_bytes(raw(chain(user("a secret of the house"))))
+    (known_root / "link.jsonl").symlink_to(known_root.parent / "secret.jsonl")
+    (known_root / "linked").symlink_to(outside)
+    (known_root / "a.jsonl").write_bytes(raw(chain(user("hello"))))
+    index_roots()
+    root = Root.objects.get(path=str(known_root)).pk
+    for after in ("", "/entries/e1", "/entries/e1/text", "/compact"):
+        answer = browser.get(f"/sessions/{root}/{trick}{after}")
+        assert answer.status_code == 404, after
+        assert "a secret of the house" not in answer.content.decode()
+
+
+@pytest.mark.parametrize("root", ["0", "999", "99999999999999999999", "-1", "1%20", "0x1", "x"])
+def test_a_root_that_is_not_there_has_no_sessions(addresses: list[str], browser: Client, root: str) -> None:
+    assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
+    assert browser.get(f"/runs/{root}").status_code == 404
+
+
+def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
+    known_root: Path, browser: Client, addresses: list[str]
+) -> None:
+    secret = known_root.parent / "secret.jsonl"
+    secret.write_bytes(raw(chain(user("a secret of the house"))))
+    (known_root / "a.jsonl").unlink()
+    (known_root / "a.jsonl").symlink_to(secret)
+    index_roots()
+    for address in addresses:
+        answer = browser.get(address)
+        if not answer.streaming:
+            assert "a secret of the house" not in answer.content.decode(), address
+
+
+def test_a_root_that_only_the_command_line_named_has_no_addresses(known_root: Path, browser: Client) -> None:
+    own = known_root.parent / "own"
+    own.mkdir()
+    (own / "a.jsonl").write_bytes(raw(chain(user("a secret of the house"))))
+    from sessions_app.services.indexing import index_paths
+
+    index_paths([own])
+    root = Root.objects.get(path=str(own)).pk
+    assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
+    assert "a secret" not in browser.get("/").content.decode()
+
+
+def test_an_overlong_or_odd_question_is_answered(known_root: Path, browser: Client) -> None:
+    managed_root()
+    for query in (
+        "page=" + "9" * 5_000,
+        "q=" + "x" * 50_000,
+        "q=%00",
+        "new=1.2.x.%00." + "9" * 400,
+        "show=%ff",
+    ):
+        for address in ("/", "/settings", "/import"):
+            assert browser.get(f"{address}?{query}").status_code == 200, (address, query[:20])
