@@ -244,11 +244,13 @@ def _review(server: Server, data: Path) -> Iterator[Figure]:
     yield Figure("review_queries", _queries(server, [review])[0], "queries", 20)
     yield Figure("review_html", _kilobytes(page), "KB", 500)
     proposed = re.findall(r'name="approve" value="([^"]+)"', page)
+    held = re.search(r'name="shown" value="([^"]*)"', page)
+    shown = held[1] if held is not None else ""
     steps = iter(range(10_000))
 
     def decide() -> None:
         target = proposed[next(steps) % len(proposed)]
-        browser.post(page, f"{run}/decide", {"approve": target}, **HTMX)
+        browser.post(page, f"{run}/decide", {"approve": target, "shown": shown}, **HTMX)
 
     yield Figure("review_decision", median_of(decide, ROUNDS), "ms", 60)
 

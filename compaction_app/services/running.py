@@ -44,7 +44,7 @@ from ..deletion.targets import Target, request_of
 from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run, RunEvent
 from .planning import PLANNERS, settings_in_force
-from .reviewing import Carried, carried_from
+from .reviewing import Carried, carried_from, review_of
 from .runs import LEASE_SECONDS, beat, change, claim
 from .snapshots import keep_snapshot, prepare_snapshot, read_snapshot_texts, session_path
 
@@ -144,13 +144,8 @@ def _carried(run: Run) -> Carried:
         for row in Proposal.objects.filter(run=run).order_by("order")
     ]
     if own or run.replaces is None:
-        pins = Decision.objects.filter(run=run, kind=Decision.REJECT, undone=False)
-        return Carried(own, [_target(raw) for row in pins for raw in row.targets])
+        return Carried(own, list(review_of(run).pins) if own else [])
     return carried_from(run.replaces)
-
-
-def _target(raw: Mapping[str, Any]) -> Target:
-    return Target(raw["entryId"], raw.get("blockIndex"))
 
 
 def _carry_over(

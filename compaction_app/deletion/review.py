@@ -1,0 +1,422 @@
+"""PURE: a human's review of a plan: what the steps that were not undone make of what was proposed.
+
+    proposals (never changed) + steps, in order ──fold──▶ where each object stands ──airlock──▶ two plans
+
+| step       | does                                                                                    |
+|------------|-----------------------------------------------------------------------------------------|
+| `approve`  | the object goes; what nobody proposed is added                                          |
+| `reject`   | the object is pinned: pair repair may not take it either                                |
+| `narrow`   | of an entry only these blocks go; they take the place of the entry, the others are pinned |
+| `add`      | a human's own deletion, approved at once                                                |
+| `withdraw` | an addition is taken back, or an approval                                               |
+| `reopen`   | nothing is decided about the object any more                                            |
+
+The later word on the same content wins: to pin a block takes back the approval of its entry, and to approve an
+entry unpins its blocks. Undo is to leave the last step out.
+
+The `approved` plan is what was approved, closed by pair repair: what a commit would write, in the order of the
+proposals. The `planned` one is that and what is undecided. What the airlock refuses is left out of them, with
+its refusal, and hides nothing else.
+
+The sides of a tool call that were proposed together are one proposal to a human: the first result *leads*, the
+call and further results follow it. A step names leaders; followers come along by pair repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from .airlock import Airlock, ValidatedDeletion
+from .errors import Code, Refusal
+from .fitting import Fitting
+from .gates import Restraints
+from .loop import Origin
+from .objects import WHOLE
+from .pairing import Plan
+from .stats import Stats, measure
+from .targets import Target, request_of
+from .transcript import Transcript
+
+BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
+BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
+"""Of what goes because something that a human added needs it."""
+_KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
+
+
+class Kind(StrEnum):
+    """What a step does."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    REOPEN = "reopen"
+    NARROW = "narrow"
+    ADD = "add"
+    WITHDRAW = "withdraw"
+
+
+class Step(NamedTuple):
+    """One decision; a bulk decision is one step with many targets."""
+
+    kind: Kind
+    targets: tuple[Target, ...]
+
+
+class Proposed(NamedTuple):
+    """What a planner proposed, in the order of its plan."""
+
+    target: Target
+    source: str
+    origin: Origin
+
+
+class Standing(StrEnum):
+    """Where an object stands."""
+
+    UNDECIDED = "undecided"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    """A human keeps it: it is pinned."""
+    GOES_WITH_PAIR = "goes_with_pair"
+    """Not approved itself, but something approved cannot go without it."""
+    KEPT_WITH_PAIR = "kept_with_pair"
+    """It cannot go, because what its refusal names stays."""
+    REFUSED = "refused"
+    """A human wants it to go, and the airlock says no."""
+    NARROWED = "narrowed"
+    """Some of its blocks go in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object that was proposed, added or pinned. Position -1: the transcript does not know it."""
+
+    target: Target
+    position: int
+    tokens: int
+    standing: Standing
+    source: str
+    origin: Origin | None
+    leader: Target | None = None
+    """The object under which it is decided; None where it leads itself."""
+    refusal: Refusal | None = None
+    added: bool = False
+    """A human's own deletion, that no planner proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What the steps make of the proposals. Counts are of what leads."""
+
+    items: Mapping[Target, Item]
+    """In the order of the plan; then what was added; then what was pinned beside that."""
+    followers: Mapping[Target, tuple[Target, ...]]
+    approved: ValidatedDeletion | None
+    """What a commit would write; None where nothing is approved."""
+    approved_stats: Stats
+    planned_stats: Stats
+    tokens_to_go: int
+    """Of the approved plan, up to the target."""
+    planned_to_go: int
+    pins: tuple[Target, ...]
+    goes: frozenset[Target]
+    """Everything in the approved plan."""
+    would_go: frozenset[Target]
+    """Everything in the planned one."""
+    total: int
+    undecided: int
+    accepted: int
+    refused: int
+
+    def leads(self) -> Iterable[Item]:
+        """The items that a human decides on."""
+        return (item for item in self.items.values() if item.leader is None)
+
+
+@dataclass(slots=True)
+class _Word:
+    """What was decided last about each object."""
+
+    approved: dict[Target, None] = field(default_factory=dict)
+    pinned: dict[Target, None] = field(default_factory=dict)
+    added: dict[Target, None] = field(default_factory=dict)
+    narrowed: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+
+
+class Reviewer:
+    """One plan on one transcript, which steps can be taken on."""
+
+    def __init__(
+        self, transcript: Transcript, proposed: Sequence[Proposed], thinking_guard: str = "latest"
+    ) -> None:
+        self.transcript = transcript
+        self._guard = thinking_guard
+        self._free = Airlock(transcript, Restraints(thinking_guard=thinking_guard))
+        self.proposed = {one.target: one for one in proposed}
+        self.leaders = self._leaders()
+        self._followers: dict[Target, list[Target]] = {}
+        for follower, leader in self.leaders.items():
+            self._followers.setdefault(leader, []).append(follower)
+
+    def goes_with(self, target: Target) -> tuple[Target, ...]:
+        """What belongs to the same tool calls, and so goes or stays with it."""
+        plan = self._free.judge_request(request_of([target]))
+        if isinstance(plan, Refusal):
+            return ()
+        return tuple(one for one in self._free.targets(plan) if one.entry_id != target.entry_id)
+
+    def review(self, steps: Iterable[Step]) -> Review:
+        """The review after these steps. Nothing in a step raises: what cannot be is refused."""
+        word = _Word()
+        for step in steps:
+            self._take(word, step)
+        order = self._order(word)
+        pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
+        airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
+        fit = Fitting(airlock, pins, self.proposed)
+        asked = [target for target in order if target in word.approved]
+        narrowed = {Target(entry_id) for entry_id in word.narrowed}
+        undecided = [
+            target
+            for target in order
+            if target not in word.approved and target not in word.pinned and target not in narrowed
+        ]
+        approved = fit.add(airlock.empty_plan(), [], asked)
+        kept = list(fit.kept)
+        goes = frozenset(airlock.targets(approved))
+        planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
+        would_go = frozenset(airlock.targets(planned))
+        validated = self._validated(airlock, approved, order)
+        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in self._inside(word)}}
+        items = {
+            target: self._item(target, word, fit.refusals, goes, would_go, leaders.get(target))
+            for target in order
+        }
+        leading = [item for item in items.values() if item.leader is None]
+        return Review(
+            items=items,
+            followers=_grouped(leaders, items),
+            approved=validated,
+            approved_stats=measure(self.transcript, approved),
+            planned_stats=measure(self.transcript, planned),
+            tokens_to_go=self._to_go(approved),
+            planned_to_go=self._to_go(planned),
+            pins=pins,
+            goes=goes,
+            would_go=would_go,
+            total=len(leading),
+            undecided=sum(item.standing is Standing.UNDECIDED for item in leading),
+            accepted=sum(item.standing in _ACCEPTED for item in leading),
+            refused=sum(item.standing is Standing.REFUSED for item in items.values()),
+        )
+
+    # ---- the fold ---------------------------------------------------------------------------------------
+
+    def _take(self, word: _Word, step: Step) -> None:
+        if step.kind is Kind.NARROW:
+            chosen: dict[str, dict[Target, None]] = {}
+            for target in step.targets:
+                if target.block_index is not None:
+                    chosen.setdefault(target.entry_id, {})[target] = None
+            for entry_id, blocks in chosen.items():
+                self._narrow(word, entry_id, tuple(sorted(blocks)))
+            return
+        for target in step.targets:
+            self._decide(word, step.kind, target)
+
+    def _decide(self, word: _Word, kind: Kind, target: Target) -> None:
+        if kind is Kind.WITHDRAW and target in self.proposed:
+            word.approved.pop(target, None)
+            return
+        for follower in self._followers.get(target, ()):
+            word.approved.pop(follower, None)
+            word.pinned.pop(follower, None)
+        word.approved.pop(target, None)
+        word.pinned.pop(target, None)
+        if target.block_index is None:
+            self._widen(word, target.entry_id)
+        if kind is Kind.WITHDRAW:
+            word.added.pop(target, None)
+        elif kind is Kind.REJECT:
+            for one in self._overlapping(target):
+                word.approved.pop(one, None)
+                if one != target:
+                    word.added.pop(one, None)
+            word.pinned[target] = None
+        elif kind in (Kind.APPROVE, Kind.ADD):
+            for one in self._overlapping(target):
+                word.pinned.pop(one, None)
+            if target not in self.proposed:
+                word.added[target] = None
+            word.approved[target] = None
+
+    def _narrow(self, word: _Word, entry_id: str, blocks: tuple[Target, ...]) -> None:
+        entry = self.transcript.entry(entry_id)
+        whole = Target(entry_id)
+        own = {Target(entry_id, block.index) for block in entry.blocks} if entry is not None else set()
+        if own and own <= set(blocks):
+            self._decide(word, Kind.APPROVE, whole)
+            return
+        self._decide(word, Kind.REOPEN, whole)
+        for one in self._overlapping(whole):
+            word.approved.pop(one, None)
+            word.pinned.pop(one, None)
+            word.added.pop(one, None)
+        word.narrowed[entry_id] = blocks
+        for block in blocks:
+            word.approved[block] = None
+            if block not in self.proposed:
+                word.added[block] = None
+        word.pinned.update(dict.fromkeys(sorted(own - set(blocks))))
+
+    def _widen(self, word: _Word, entry_id: str) -> None:
+        """Take a narrowing back: nothing is decided about the blocks of the entry any more."""
+        if word.narrowed.pop(entry_id, None) is None:
+            return
+        for one in self._overlapping(Target(entry_id)):
+            word.approved.pop(one, None)
+            word.pinned.pop(one, None)
+            word.added.pop(one, None)
+
+    def _overlapping(self, target: Target) -> list[Target]:
+        """The target, and what shares content with it: the blocks of an entry, the entry of a block."""
+        if target.block_index is not None:
+            return [target, Target(target.entry_id)]
+        entry = self.transcript.entry(target.entry_id)
+        blocks = entry.blocks if entry is not None else ()
+        return [target, *(Target(target.entry_id, block.index) for block in blocks)]
+
+    # ---- what is reviewed -------------------------------------------------------------------------------
+
+    def _order(self, word: _Word) -> list[Target]:
+        """Every object of the review: as planned, then as added, then what was pinned beside that."""
+        order: dict[Target, None] = {}
+        for target in self.proposed:
+            order[target] = None
+            if target.block_index is None:
+                order.update(dict.fromkeys(word.narrowed.get(target.entry_id, ())))
+        order.update(word.added)
+        inside = {block.entry_id for block in self._inside(word)}
+        order.update(
+            (pin, None) for pin in word.pinned if pin.block_index is None or pin.entry_id not in inside
+        )
+        return list(order)
+
+    def _inside(self, word: _Word) -> Iterable[Target]:
+        """The blocks of narrowed proposals: they are decided with the entry that they were narrowed from."""
+        for entry_id, blocks in word.narrowed.items():
+            if Target(entry_id) in self.proposed:
+                yield from blocks
+
+    def _leaders(self) -> dict[Target, Target]:
+        """For what is decided with another side of its tool call: the first result of that call."""
+        leaders: dict[Target, Target] = {}
+        answers = {
+            call.id: [target for target in map(self._free.target, call.results) if target in self.proposed]
+            for call in self.transcript.pairs.calls
+        }
+        answered = {call_id for call_id, proposed in answers.items() if proposed}
+        for call in self.transcript.pairs.calls:
+            proposed = answers[call.id]
+            if not proposed:
+                continue
+            owner = self.transcript.entries[call.owner.position]
+            sides = [self._free.target(found) for found in call.blocks]
+            if all(block.call_id in answered for block in owner.blocks):
+                sides.append(Target(owner.entry_id))
+            for target in [*sides, *proposed[1:]]:
+                if target in self.proposed and target != proposed[0]:
+                    leaders.setdefault(target, proposed[0])
+        return {target: leader for target, leader in leaders.items() if leader not in leaders}
+
+    def _item(
+        self,
+        target: Target,
+        word: _Word,
+        refusals: Mapping[Target, Refusal],
+        goes: frozenset[Target],
+        would_go: frozenset[Target],
+        leader: Target | None,
+    ) -> Item:
+        entry = self.transcript.entry(target.entry_id)
+        found = self._free.find(target)
+        known = self.proposed.get(target)
+        refusal = refusals.get(target)
+        if found is None or entry is None:
+            tokens, standing = 0, Standing.REFUSED
+            refusal = refusal or self._unknown(target)
+        else:
+            tokens = entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
+            standing = _standing(target, word, refusal, goes, would_go)
+        return Item(
+            target=target,
+            position=entry.position if entry is not None else -1,
+            tokens=tokens,
+            standing=standing,
+            source=known.source if known is not None else "human",
+            origin=known.origin if known is not None else BY_HAND if target in word.added else None,
+            leader=leader,
+            refusal=refusal if standing in (Standing.REFUSED, Standing.KEPT_WITH_PAIR) else None,
+            added=known is None and target in word.added,
+        )
+
+    def _unknown(self, target: Target) -> Refusal:
+        refused = self._free.judge_request(request_of([target]))
+        if not isinstance(refused, Refusal):
+            raise AssertionError(f"{target} is not in the transcript and may go")
+        return refused
+
+    def _validated(self, airlock: Airlock, plan: Plan, order: Sequence[Target]) -> ValidatedDeletion | None:
+        """The closed plan in the order of the review, judged once more from nothing but its ids."""
+        if not plan:
+            return None
+        place = {target: number for number, target in enumerate(order)}
+        targets = sorted(airlock.targets(plan), key=lambda target: place.get(target, len(place)))
+        validated = airlock.validate(request_of(targets))
+        if isinstance(validated, Refusal):
+            raise RuntimeError(f"The review holds a plan that the airlock refuses: {validated.message}")
+        return validated
+
+    def _to_go(self, plan: Plan) -> int:
+        tokens, ratio = self.transcript.tokens, self.transcript.parameters.compression_ratio
+        return max(0, tokens - plan.tokens - int(tokens * ratio))
+
+
+_ACCEPTED: Final = frozenset({Standing.APPROVED, Standing.GOES_WITH_PAIR, Standing.NARROWED})
+
+
+def _standing(
+    target: Target,
+    word: _Word,
+    refusal: Refusal | None,
+    goes: frozenset[Target],
+    would_go: frozenset[Target],
+) -> Standing:
+    if target in word.pinned:
+        return Standing.REJECTED
+    if target.block_index is None and target.entry_id in word.narrowed:
+        return Standing.NARROWED
+    if _is_in(target, goes):
+        return Standing.APPROVED if target in word.approved else Standing.GOES_WITH_PAIR
+    if _is_in(target, would_go):
+        return Standing.UNDECIDED
+    if target not in word.approved and refusal is not None and refusal.code in _KEEPS:
+        return Standing.KEPT_WITH_PAIR
+    return Standing.REFUSED
+
+
+def _is_in(target: Target, plan: frozenset[Target]) -> bool:
+    """Whether a plan takes the object: by itself, or with its entry."""
+    return target in plan or Target(target.entry_id) in plan
+
+
+def _grouped(
+    leaders: Mapping[Target, Target], items: Mapping[Target, Item]
+) -> dict[Target, tuple[Target, ...]]:
+    groups: dict[Target, list[Target]] = {}
+    for follower, leader in leaders.items():
+        if follower in items:
+            groups.setdefault(leader, []).append(follower)
+    return {leader: tuple(group) for leader, group in groups.items()}

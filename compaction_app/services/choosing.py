@@ -1,0 +1,25 @@
+"""What a person decides about how a session is read: as which agent, and when it is read anew."""
+
+from __future__ import annotations
+
+from sessions_app.models import Session
+from sessions_app.services.indexing import index_file
+from sessions_app.sessionlog.readers import reader_named
+
+from .snapshots import session_path
+
+
+def choose_reader(session: Session, name: str) -> None:
+    """Keep the reader that was chosen for a session, and count its context by it; "" leaves it to Redline again.
+
+    Raises BadInput `unknown_reader`, and what indexing raises: the choice is kept then, the count is not.
+    """
+    if name:
+        reader_named(name)
+    Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
+    read_anew(session)
+
+
+def read_anew(session: Session) -> None:
+    """Bring the index of one session up to date. Raises what indexing raises."""
+    index_file(session_path(session))

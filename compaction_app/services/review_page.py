@@ -1,0 +1,359 @@
+"""A review as its page shows it: proposals in place with their texts, and the sums as the airlock sees them.
+
+    rows ──reviewing──▶ Review ──Outline──▶ hunks of one window ──texts, by offset──▶ Page
+
+Nothing is decided here. Texts are read for the window alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import quote
+
+from sessions_app.sessionlog.entries import Texts
+
+from ..deletion.objects import TranscriptEntry
+from ..deletion.review import Item, Review, Reviewer
+from ..deletion.targets import Target
+from ..deletion.transcript import Transcript
+from ..models import Run
+from .review_articles import Article, ArticleMaker, title_of
+from .review_outline import Hunk, Outline, Stay, Turn
+from .review_words import fold_words, said
+from .reviewing import last_step, reviewer_of
+from .snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
+
+RAIL: Final = 120
+"""Turns that the rail lists."""
+STAYS_SHOWN: Final = 60
+"""Entries that are opened in place at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Entries that stay, folded into one line."""
+
+    words: str
+    tokens: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHunk:
+    """One turn, or a piece of one, with its proposals."""
+
+    anchor: str
+    head: Head
+    whole: bool
+    parts: list[Article | Fold]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A turn in one line: what goes of it, and what is still to be decided."""
+
+    anchor: str
+    number: int
+    title: str
+    cut: int
+    tokens: int
+    undecided: int
+    kept: int
+    count: int
+
+    @property
+    def done(self) -> bool:
+        return not self.undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The plan as the airlock sees it. Percentages and tokens are of the transcript's own estimate."""
+
+    approved: float
+    planned: float
+    target: float
+    before: int
+    after: int
+    to_go: int
+    planned_to_go: int
+    total: int
+    undecided: int
+    accepted: int
+    refused: int
+    turns: int
+    turns_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One window of a review."""
+
+    run: Run
+    summary: Summary
+    hunks: list[ShownHunk]
+    unknown: list[Article]
+    rail: list[Head]
+    rail_earlier: int | None
+    rail_later: int | None
+    current: int
+    start: int
+    end: int
+    earlier: str
+    later: str
+    last: str
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a decision changed of what a browser shows."""
+
+    run: Run
+    summary: Summary
+    articles: list[Article]
+    hunks: list[ShownHunk]
+    heads: list[Head]
+    said: str
+    last_at: datetime | None
+
+
+class ReviewDesk:
+    """One run's review at one moment, from which pages and fragments are made.
+
+    Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.reviewer: Reviewer
+        self.review: Review
+        self.reviewer, self.review = reviewer_of(run)
+        self.outline = Outline(self.reviewer.transcript, self.review)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.reviewer.transcript
+
+    @property
+    def prepared(self) -> Prepared:
+        return snapshot_of(self.run).prepared
+
+    def position(self, entry_id: str) -> int | None:
+        entry = self.transcript.entry(entry_id)
+        return entry.position if entry is not None else None
+
+    def page(self, position: int) -> Page:
+        """The window that holds what lies at a position."""
+        outline = self.outline
+        number = outline.window_at(position)
+        window = outline.windows[number] if outline.windows else []
+        rail, earlier, later = self._rail(outline.turn_number(position))
+        texts = self._texts([item for hunk in window for item in hunk.leads] + outline.unknown, rail, window)
+        maker = self._maker(texts)
+        step = last_step(self.run)
+        return Page(
+            run=self.run,
+            summary=self.summary(),
+            hunks=[self._hunk(hunk, maker, texts) for hunk in window],
+            unknown=[maker.article(item) for item in outline.unknown] if number == 0 else [],
+            rail=[self._head(turn, texts) for turn in rail],
+            rail_earlier=earlier,
+            rail_later=later,
+            current=outline.turn_number(max(position, window[0].start)) if window else 0,
+            start=window[0].start if window else 0,
+            end=window[-1].end if window else 0,
+            earlier=self._address(outline.windows[number - 1][0]) if number else "",
+            later=self._address(outline.windows[number + 1][0]) if number + 1 < len(outline.windows) else "",
+            last=said(step[0]) if step is not None else "",
+            last_at=step[1] if step is not None else None,
+        )
+
+    def changes(self, before: ReviewDesk, shown: Sequence[tuple[int, int]], step: str) -> Changes | None:
+        """What is other than it was, of what a browser shows; None where that is most of it."""
+        was, now = before.review, self.review
+        if was.items.keys() != now.items.keys():
+            return self._changed_hunks(before, shown, step)
+        changed = [
+            item
+            for item in now.leads()
+            if _is_shown(item, shown) and _signature(item, was) != _signature(item, now)
+        ]
+        if len(changed) > 2 * RAIL:
+            return None
+        turns = self._changed_turns(before)
+        texts = self._texts(changed, turns)
+        maker = self._maker(texts)
+        return self._changes([maker.article(item) for item in changed], [], turns, texts, step)
+
+    def _changed_hunks(
+        self, before: ReviewDesk, shown: Sequence[tuple[int, int]], step: str
+    ) -> Changes | None:
+        """The hunks in which a proposal came or went."""
+        was, now = before.review.items, self.review.items
+        positions = [
+            item.position for one, other in ((was, now), (now, was)) for item in _only_in(one, other)
+        ]
+        numbers = {self.outline.turn_number(position) for position in positions}
+        turns = [self.outline.turns[number] for number in numbers & self.outline.turns.keys()]
+        known = [turn for turn in turns if turn.number in before.outline.turns]
+        hunks = [hunk for window in self.outline.windows for hunk in window if hunk.turn in known]
+        if min(positions) < 0 or len(known) != len(numbers) or not all(hunk.is_whole for hunk in hunks):
+            return None
+        if any(not _is_shown(hunk.leads[0], shown) for hunk in hunks):
+            return None
+        touched = self._changed_turns(before)
+        texts = self._texts([item for hunk in hunks for item in hunk.leads], touched, hunks)
+        maker = self._maker(texts)
+        return self._changes([], [self._hunk(hunk, maker, texts) for hunk in hunks], touched, texts, step)
+
+    def _changes(
+        self,
+        articles: list[Article],
+        hunks: list[ShownHunk],
+        turns: Iterable[Turn],
+        texts: Mapping[str, Texts],
+        step: str,
+    ) -> Changes:
+        summary = self.summary()
+        last = last_step(self.run)
+        return Changes(
+            run=self.run,
+            summary=summary,
+            articles=articles,
+            hunks=hunks,
+            heads=[self._head(turn, texts) for turn in turns],
+            said=f"{step}. {summary.approved}% approved.",
+            last_at=last[1] if last is not None else None,
+        )
+
+    def _changed_turns(self, before: ReviewDesk) -> list[Turn]:
+        was = before.outline.turns
+        return [
+            turn
+            for number, turn in self.outline.turns.items()
+            if number not in was
+            or (turn.cut, turn.undecided, turn.kept, len(turn.leads))
+            != (was[number].cut, was[number].undecided, was[number].kept, len(was[number].leads))
+        ]
+
+    def summary(self) -> Summary:
+        review, turns = self.review, self.outline.turns.values()
+        return Summary(
+            approved=review.approved_stats.percent_reduction,
+            planned=review.planned_stats.percent_reduction,
+            target=round(100 * (1 - self.transcript.parameters.compression_ratio), 1),
+            before=review.approved_stats.tokens_before,
+            after=review.approved_stats.tokens_after,
+            to_go=review.tokens_to_go,
+            planned_to_go=review.planned_to_go,
+            total=review.total,
+            undecided=review.undecided,
+            accepted=review.accepted,
+            refused=review.refused,
+            turns=len(turns),
+            turns_done=sum(not turn.undecided for turn in turns),
+        )
+
+    def stays(self, start: int, end: int) -> tuple[list[Article], Fold | None]:
+        """The entries that stay between two positions, and what is left folded after the first STAYS_SHOWN."""
+        start, end = max(0, start), min(end, len(self.transcript))
+        entries = self.outline.stays(start, end).entries
+        shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
+        texts = self._read(shown)
+        maker = self._maker(texts)
+        more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
+        return [article for entry in shown for article in maker.staying(entry)], more
+
+    # ---- pieces -----------------------------------------------------------------------------------------
+
+    def _hunk(self, hunk: Hunk, maker: ArticleMaker, texts: Mapping[str, Texts]) -> ShownHunk:
+        parts = [
+            self._fold(part) if isinstance(part, Stay) else maker.article(part)
+            for part in self.outline.parts(hunk)
+        ]
+        suffix = "" if hunk.start == hunk.turn.start else f"-{hunk.start}"
+        return ShownHunk(
+            f"turn-{hunk.turn.number}{suffix}",
+            self._head(hunk.turn, texts),
+            hunk.start == hunk.turn.start,
+            parts,
+        )
+
+    def _head(self, turn: Turn, texts: Mapping[str, Texts]) -> Head:
+        return Head(
+            anchor=f"turn-{turn.number}",
+            number=turn.number,
+            title=title_of(self.transcript.entries[turn.start], texts) if turn.number else "",
+            cut=turn.cut,
+            tokens=turn.tokens,
+            undecided=turn.undecided,
+            kept=turn.kept,
+            count=len(turn.leads),
+        )
+
+    def _fold(self, stay: Stay) -> Fold:
+        items = self.review.items
+        tokens = sum(
+            entry.tokens
+            - sum(block.tokens for block in entry.blocks if Target(entry.entry_id, block.index) in items)
+            for entry in stay.entries
+        )
+        return Fold(fold_words(stay.entries), max(0, tokens), stay.start, stay.end)
+
+    def _rail(self, current: int) -> tuple[list[Turn], int | None, int | None]:
+        turns = list(self.outline.turns.values())
+        at = sum(turn.number < current for turn in turns)
+        first = max(0, min(at - RAIL // 3, len(turns) - RAIL))
+        last = first + RAIL
+        return (
+            turns[first:last],
+            turns[first - 1].number if first else None,
+            turns[last].number if last < len(turns) else None,
+        )
+
+    def _address(self, hunk: Hunk) -> str:
+        return quote(hunk.leads[0].target.entry_id, safe="")
+
+    # ---- texts ------------------------------------------------------------------------------------------
+
+    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
+        return ArticleMaker(self.run, self.reviewer, self.review, texts)
+
+    def _texts(
+        self, items: Iterable[Item], turns: Iterable[Turn], hunks: Iterable[Hunk] = ()
+    ) -> dict[str, Texts]:
+        entries = self.transcript.entries
+        wanted: dict[int, TranscriptEntry] = {}
+        for item in items:
+            if item.position >= 0:
+                wanted[item.position] = entries[item.position]
+                call = self.transcript.pairs.answered_by(entries[item.position])
+                if call is not None:
+                    wanted[call.owner.position] = entries[call.owner.position]
+        for turn in (*turns, *(hunk.turn for hunk in hunks)):
+            if turn.number:
+                wanted[turn.start] = entries[turn.start]
+        return self._read(wanted.values())
+
+    def _read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
+        return read_snapshot_texts(session_path(self.run.session), self.prepared, entries)
+
+
+def _only_in(one: Mapping[Target, Item], other: Mapping[Target, Item]) -> list[Item]:
+    return [item for target, item in one.items() if target not in other]
+
+
+def _is_shown(item: Item, shown: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= item.position < end for start, end in shown)
+
+
+def _signature(item: Item, review: Review) -> tuple[object, ...]:
+    """All that an article says, but for its texts."""
+    own = review.items.get(item.target)
+    followers = review.followers.get(item.target, ())
+    return own, tuple(review.items.get(target) for target in followers)

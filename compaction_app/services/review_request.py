@@ -1,0 +1,82 @@
+"""What a button of the review page asks for: a decision of which kind, about which objects.
+
+approve | reject | reopen | withdraw | add = KEY        one object, as `review_articles.key` writes it
+narrow = KEY, block = KEY …                             the blocks of an entry that go
+approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
+undo                                                    the last decision
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from django.http import QueryDict
+
+from sessions_app.sessionlog.errors import BadInput
+
+from ..deletion.review import Kind, Standing
+from ..deletion.targets import Target
+from .review_articles import target_of
+from .review_page import ReviewDesk
+
+_ONE: Final = {kind.value: kind for kind in Kind if kind is not Kind.NARROW}
+_BULK: Final = {"approve": Kind.APPROVE, "reject": Kind.REJECT}
+
+
+class Asked(NamedTuple):
+    """A decision to be kept. `kind` is None for undo. No targets: there is nothing to decide."""
+
+    kind: Kind | None
+    targets: tuple[Target, ...] = ()
+
+
+def asked_of(post: QueryDict, desk: ReviewDesk) -> Asked:
+    """The decision that a form asks for. Raises BadInput `unknown_decision`."""
+    if "undo" in post:
+        return Asked(None)
+    if "narrow" in post:
+        entry = _target(post.get("narrow", "")).entry_id
+        blocks = (_target(name) for name in post.getlist("block"))
+        return Asked(Kind.NARROW, tuple(block for block in blocks if block.entry_id == entry))
+    for name, kind in _BULK.items():
+        if f"{name}_all" in post:
+            return Asked(kind, tuple(_undecided(desk, None)))
+        if f"{name}_turn" in post:
+            return Asked(kind, tuple(_undecided(desk, post.get(f"{name}_turn", ""))))
+    for name, kind in _ONE.items():
+        if name in post:
+            return Asked(kind, (_target(post.get(name, "")),))
+    raise _unknown("no decision")
+
+
+def shown_of(post: QueryDict) -> list[tuple[int, int]]:
+    """The stretches of the transcript that a browser shows: positions, each end excluded."""
+    stretches = []
+    for text in post.getlist("shown"):
+        start, dash, end = text.partition("-")
+        if dash and all(part.isascii() and part.isdigit() and len(part) < 10 for part in (start, end)):
+            stretches.append((int(start), int(end)))
+    return stretches
+
+
+def _undecided(desk: ReviewDesk, turn: str | None) -> Iterable[Target]:
+    """What is undecided, in the whole review or in one turn."""
+    if turn is None:
+        leads = desk.review.leads()
+    elif turn.isascii() and turn.isdigit() and int(turn) in desk.outline.turns:
+        leads = iter(desk.outline.turns[int(turn)].leads)
+    else:
+        raise _unknown("a turn that has no proposals")
+    return (item.target for item in leads if item.standing is Standing.UNDECIDED)
+
+
+def _target(text: str) -> Target:
+    target = target_of(text)
+    if target is None:
+        raise _unknown("no object")
+    return target
+
+
+def _unknown(what: str) -> BadInput:
+    return BadInput("unknown_decision", f"The form named {what}. Nothing was decided. Load the page again.")

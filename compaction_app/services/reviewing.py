@@ -1,0 +1,203 @@
+"""Reviews of runs: decisions kept as rows, and what they make of the proposals.
+
+A decision is a row and never changed but for its `undone`. The review is worked out from the rows by
+`deletion.review`; the last few are kept in memory, known again by how far the rows have come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Max, Q
+
+from sessions_app.sessionlog.errors import BadInput, Conflict
+
+from ..deletion.airlock import ValidatedDeletion
+from ..deletion.loop import Origin
+from ..deletion.review import BY_PAIR, Kind, Proposed, Review, Reviewer, Standing, Step
+from ..deletion.states import REVIEWABLE, State
+from ..deletion.targets import Target
+from ..models import Decision, Proposal, Run
+from .runs import demand
+from .snapshots import snapshot_of
+
+CACHED: Final = 4
+"""Runs whose review is kept in memory."""
+NOT_DECIDED: Final = "Nothing was decided."
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a run goes on from: targets with their origins, and pins."""
+
+    targets: list[tuple[Target, Origin]]
+    pins: list[Target]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The review of one run as it was worked out last."""
+
+    planned: tuple[object, ...]
+    reviewer: Reviewer
+    decided: tuple[int, int]
+    review: Review
+
+
+_cache: OrderedDict[int, _Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...], dict[Target, Origin]]:
+    """What a commit of the run would write (None where nothing is approved), its pins, and who proposed what.
+
+    Raises BadInput `not_prepared`.
+    """
+    review = review_of(run)
+    targets = review.approved.targets if review.approved is not None else ()
+    return review.approved, review.pins, {target: _origin(review, target) for target in targets}
+
+
+def carried_from(run: Run) -> Carried:
+    """What was decided on a run, for one that goes on from it: what is approved, and what is kept.
+
+    What was approved and refused comes last: it may hold by then. A run that was never prepared carries nothing.
+    """
+    try:
+        review = review_of(run)
+    except BadInput as fault:
+        if fault.code != "not_prepared":
+            raise
+        return Carried([], [])
+    goes = review.approved.targets if review.approved is not None else ()
+    refused = [item.target for item in review.items.values() if item.standing is Standing.REFUSED]
+    return Carried(
+        [(target, _origin(review, target)) for target in (*goes, *refused)],
+        list(review.pins),
+    )
+
+
+def review_of(run: Run) -> Review:
+    """The review of a run as its rows stand. Raises BadInput `not_prepared`."""
+    return _review(run)[1]
+
+
+def reviewer_of(run: Run) -> tuple[Reviewer, Review]:
+    """The same, with what it was worked out by."""
+    return _review(run)
+
+
+def decide(run: Run, kind: Kind, targets: Iterable[Target], now: datetime) -> Review:
+    """Keep one decision about targets, and give the review after it. No targets: nothing happens.
+
+    Raises Conflict `wrong_state` where the run is not reviewed any more, and `decided_elsewhere`.
+    """
+    raw = [target.to_json() for target in dict.fromkeys(targets)]
+    if raw:
+        _append(run, kind, raw, now)
+    return review_of(run)
+
+
+def undo(run: Run) -> Step | None:
+    """Undo the last decision that is not undone; gives it, or None where there is none. Raises Conflict."""
+    with transaction.atomic():
+        _demand_reviewable(run)
+        last = Decision.objects.filter(run=run, undone=False).order_by("-seq").first()
+        if last is None:
+            return None
+        if not Decision.objects.filter(pk=last.pk, undone=False).update(undone=True):
+            raise _elsewhere(run)
+    return _step(last.kind, last.targets)
+
+
+def last_step(run: Run) -> tuple[Step, datetime] | None:
+    """The last decision that is not undone, and when it was made."""
+    last = Decision.objects.filter(run=run, undone=False).order_by("-seq").first()
+    return None if last is None else (_step(last.kind, last.targets), last.at)
+
+
+def _append(run: Run, kind: Kind, raw: list[dict[str, Any]], now: datetime) -> None:
+    # Two windows may decide at once: the number that both would take is free for one of them.
+    for _ in range(2):
+        try:
+            with transaction.atomic():
+                _demand_reviewable(run)
+                last = Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
+                Decision.objects.create(run=run, seq=last + 1, kind=kind.value, targets=raw, at=now)
+        except IntegrityError:
+            continue
+        return
+    raise _elsewhere(run)
+
+
+def _elsewhere(run: Run) -> Conflict:
+    return Conflict(
+        "decided_elsewhere",
+        f"Run {run.pk} is being reviewed in another window at the same moment. {NOT_DECIDED} Try again.",
+    )
+
+
+def _demand_reviewable(run: Run) -> None:
+    """Look at the row itself: the run may have been committed or planned again meanwhile."""
+    run.state = Run.objects.filter(pk=run.pk).values_list("state", flat=True).first() or State.FAILED
+    demand(run, REVIEWABLE, NOT_DECIDED)
+
+
+# ---- worked out from the rows ----------------------------------------------------------------------------
+
+
+def _review(run: Run) -> tuple[Reviewer, Review]:
+    planned = (run.last_seq, run.started_at, run.thinking_guard)
+    row = Decision.objects.filter(run=run).aggregate(
+        last=Max("seq"), undone=Count("pk", filter=Q(undone=True))
+    )
+    # Rows are only added and only ever undone, so these two numbers tell how far they have come.
+    decided = (row["last"] or 0, row["undone"])
+    with _lock:
+        kept = _cache.get(run.pk)
+        if kept is not None and kept.planned == planned and kept.decided == decided:
+            _cache.move_to_end(run.pk)
+            return kept.reviewer, kept.review
+    reviewer = kept.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
+    review = reviewer.review(_steps(run, decided[0]))
+    with _lock:
+        _cache[run.pk] = _Kept(planned, reviewer, decided, review)
+        _cache.move_to_end(run.pk)
+        while len(_cache) > CACHED:
+            _cache.popitem(last=False)
+    return reviewer, review
+
+
+def _reviewer(run: Run) -> Reviewer:
+    rows = Proposal.objects.filter(run=run).order_by("order")
+    proposed = [
+        Proposed(
+            Target(entry_id, block_index),
+            source,
+            Origin(call, tool, reason, by_repair=source == Proposal.REPAIR),
+        )
+        for entry_id, block_index, source, call, tool, reason in rows.values_list(
+            "entry_id", "block_index", "source", "call", "tool", "reason"
+        ).iterator()
+    ]
+    return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
+
+
+def _steps(run: Run, last: int) -> list[Step]:
+    rows = Decision.objects.filter(run=run, undone=False, seq__lte=last).order_by("seq")
+    return [_step(kind, targets) for kind, targets in rows.values_list("kind", "targets")]
+
+
+def _step(kind: str, targets: Iterable[Mapping[str, Any]]) -> Step:
+    return Step(Kind(kind), tuple(Target(raw["entryId"], raw.get("blockIndex")) for raw in targets))
+
+
+def _origin(review: Review, target: Target) -> Origin:
+    item = review.items.get(target)
+    return item.origin if item is not None and item.origin is not None else BY_PAIR
