@@ -12,6 +12,7 @@ from compaction_app import working
 from compaction_app.services.runs import give_up_dead_runs, waiting_runs
 from sessions_app import announcing
 from sessions_app.children import Children
+from sessions_app.services import progress
 
 SWEEP_SECONDS: Final = 5
 FOLLOW_AGAIN_SECONDS: Final = 5
@@ -40,6 +41,8 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
 
 def _relay(told: dict[str, Any]) -> None:
     group = told.pop("group", None)
+    if group == announcing.SESSIONS:
+        progress.remember(told)
     if isinstance(group, str):
         announcing.announce(group, **told)
 
@@ -47,7 +50,9 @@ def _relay(told: dict[str, Any]) -> None:
 async def _follow(children: Children) -> None:
     """Keep the index up to date; a follower that ended, for whatever reason, is started again."""
     while True:
+        progress.begin()
         await children.run("index", "--follow")
+        progress.end()
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -79,3 +80,20 @@ def end_with_parent(ended: Callable[[], object]) -> None:
         ended()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def end_when_told() -> None:
+    """In a child: end at once, and well, when the parent says so or is gone, whatever is going on.
+
+    For work that may be cut short at any point. A handler would wait for what the main thread is at, such as a
+    long read or a lock of the database; so another thread does the waiting.
+    """
+    # Before any other thread begins: each then leaves the signal to the one that waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        os._exit(0)
+
+    threading.Thread(target=wait, name="told", daemon=True).start()
+    end_with_parent(lambda: os._exit(0))

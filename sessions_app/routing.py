@@ -7,5 +7,5 @@ from django.urls import URLPattern, re_path
 from .consumers import SessionsConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
-    re_path(r"^ws/sessions$", SessionsConsumer.as_asgi()),  # type: ignore[arg-type]  # an ASGI application
+    re_path(r"^ws/sessions$", SessionsConsumer.as_asgi()),
 ]

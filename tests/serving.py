@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
@@ -94,7 +94,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(base: Path, *, roots: Path | None = None, **environment: str) -> Iterator[Server]:
+def served(
+    base: Path, *, roots: Path | None = None, stderr: IO[bytes] | None = None, **environment: str
+) -> Iterator[Server]:
     """A server whose data and home lie below `base`, on `roots` (else an empty directory there)."""
     root = roots or base / "sessions"
     for directory in (base / "home", root):
@@ -109,7 +111,7 @@ def served(base: Path, *, roots: Path | None = None, **environment: str) -> Iter
         **environment,
     }
     command = [sys.executable, "-m", "redline", "serve", "--port", "0", "--json"]
-    child = subprocess.Popen(command, env=around, stdout=subprocess.PIPE, cwd=base)
+    child = subprocess.Popen(command, env=around, stdout=subprocess.PIPE, stderr=stderr, cwd=base)
     try:
         assert child.stdout is not None
         server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -19,6 +19,9 @@ from pathlib import Path
 import pytest
 
 from tests.building import PROJECT, chain, raw, user
+from tests.serving import Server, served
+
+linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look at")
 
 
 @pytest.fixture
@@ -101,3 +104,98 @@ def test_another_address_lets_another_browser_in(environment: dict[str, str]) ->
         address = json.loads(made.stdout)["address"]
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
         assert opener.open(address).status == 200
+
+
+# ---- what runs beside it -----------------------------------------------------------------------------------
+
+
+def children_of(process: int) -> list[int]:
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    return [int(child) for child in listed.split()]
+
+
+def is_running(process: int) -> bool:
+    """Whether there is such a process; one that has ended and waits to be asked for its exit code is none."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
+    except FileNotFoundError:
+        return False
+    return state.split()[0] != "Z"
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Server]:
+    """A server whose follower works."""
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "a.jsonl").write_bytes(raw(chain(user("followed"))))
+    with served(tmp_path) as running:
+        running.session("followed")
+        yield running
+
+
+@linux
+def test_an_interrupt_ends_it_and_its_children_also_with_an_open_socket(followed: Server) -> None:
+    children = children_of(followed.child.pid)
+    assert children
+    with followed.socket("/ws/sessions") as socket:
+        socket.send(json.dumps({"query": ""}))
+        socket.recv(timeout=20)
+        followed.child.send_signal(signal.SIGINT)
+        assert followed.child.wait(timeout=10) == 0
+    assert not any(map(is_running, children))
+
+
+@linux
+def test_children_end_by_themselves_where_the_server_was_killed(followed: Server) -> None:
+    children = children_of(followed.child.pid)
+    assert children
+    followed.child.kill()
+    followed.child.wait()
+    wait_until(lambda: not any(map(is_running, children)))
+
+
+@linux
+def test_a_follower_that_was_killed_is_replaced_and_misses_nothing(followed: Server) -> None:
+    os.kill(children_of(followed.child.pid)[0], signal.SIGKILL)
+    (followed.root / "b.jsonl").write_bytes(raw(chain(user("written meanwhile"))))
+    followed.session("written meanwhile")
+
+
+def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "a.jsonl").write_bytes(raw(chain(user("readable"))))
+    (tmp_path / "file").write_text("no directory", encoding="utf-8")
+    roots = [{"path": str(tmp_path / name)} for name in ("file", "sessions", "not-there-yet")]
+    with (
+        (tmp_path / "stderr").open("wb") as stderr,
+        served(tmp_path, stderr=stderr, REDLINE_ROOTS=json.dumps(roots)) as running,
+    ):
+        running.session("readable")
+        running.wait_for(lambda: "is not a directory" in running.get("/"))
+    told = (tmp_path / "stderr").read_text(encoding="utf-8").splitlines()
+    assert [line for line in told if "W001" in line] == [
+        f"redline: warning: The root {tmp_path}/file is not a directory. Take it out of the roots, or make it a "
+        "directory that this user may read. (redline.W001)"
+    ]
+
+
+def test_a_second_start_waits_for_no_session_to_be_read(tmp_path: Path) -> None:
+    """Pages answer while a root that takes seconds is read; what is known already is on the first of them."""
+    large = raw(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "known.jsonl").write_bytes(raw(chain(user("known before"))))
+    with served(tmp_path) as running:
+        running.session("known before")
+    for number in range(20):
+        (tmp_path / "sessions" / f"{number}.jsonl").write_bytes(large)
+    with served(tmp_path) as running:
+        page = running.get("/")
+        assert "known before" in page
+        assert page.count("<tr>") < 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,11 @@ from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
+from ..files import real_path
 from ..models import Session
+from . import progress
+from .progress import Indexing
+from .roots import managed_place
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
@@ -86,6 +90,8 @@ class Row:
     title: str
     project: str
     agent: str
+    kept: bool
+    """Whether it lies in the managed root, and so with no agent."""
     model: str
     entries: int
     size: int
@@ -128,6 +134,17 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A root as the list names it."""
+
+    path: str
+    kept: bool
+    """Whether it is the managed one."""
+    fault: str
+    """Why it cannot be looked at, where it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """One page of the list, and what can be chosen beside it."""
 
@@ -142,12 +159,19 @@ class Listing:
     """Sessions that match, on all pages."""
     known: int
     bytes: int
-    roots: list[str]
+    roots: list[Place]
+    indexing: Indexing | None
+    """How far the indexing is that goes on; None where none does."""
     indexed_at: datetime | None
     page: int
     pages: int
     previous: str
     next: str
+
+    @property
+    def searched(self) -> list[str]:
+        """The roots in which agents leave sessions."""
+        return [root.path for root in self.roots if not root.kept]
 
 
 def browse(choice: Choice, now: datetime) -> Listing:
@@ -162,10 +186,11 @@ def browse(choice: Choice, now: datetime) -> Listing:
     matching = _matching(shown, choice, filters, now)
     paginator = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE)
     page = paginator.get_page(choice.page)
+    managed = str(managed_place())
     labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
     return Listing(
         choice=choice,
-        rows=[_row(session, now) for session in page.object_list],
+        rows=[_row(session, now, managed) for session in page.object_list],
         columns=_columns(choice),
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
@@ -177,13 +202,22 @@ def browse(choice: Choice, now: datetime) -> Listing:
         total=paginator.count,
         known=counts["all"],
         bytes=counts["bytes"] or 0,
-        roots=[str(root.path) for root in settings.REDLINE.roots],
+        roots=_places(),
+        indexing=progress.indexing(),
         indexed_at=counts["indexed_at"],
         page=page.number,
         pages=paginator.num_pages,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
     )
+
+
+def _places() -> list[Place]:
+    managed = managed_place()
+    places = {real_path(root.path): Place(str(root.path), False, "") for root in settings.REDLINE.roots}
+    if managed.is_dir():
+        places.setdefault(managed, Place(str(managed), True, ""))
+    return [replace(place, fault=progress.fault_of(str(real))) for real, place in places.items()]
 
 
 def _columns(choice: Choice) -> list[Column]:
@@ -236,7 +270,7 @@ def _values(shown: QuerySet[Session], field: str) -> list[str]:
     return [value for value in values if value and value.isprintable()]
 
 
-def _row(session: Session, now: datetime) -> Row:
+def _row(session: Session, now: datetime, managed: str) -> Row:
     context, window, reserve = session.context_tokens, session.window, session.reserve_tokens
     live = (
         not session.missing
@@ -250,6 +284,7 @@ def _row(session: Session, now: datetime) -> Row:
         title=session.title or Path(session.relative_path).name,
         project=session.cwd,
         agent=session.root.agent,
+        kept=session.root.path == managed,
         model=session.model,
         entries=session.entry_count,
         size=session.size,

@@ -11,21 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from django.conf import settings
-from django.db import connection, transaction
 
-from ..agents import agent_of, model_windows, reserve_tokens
+from ..agents import agent_of
 from ..discovery import Discovery, RefusedPath, discover
-from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, file_state, real_path, reported
+from ..files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader, real_path, reported
 from ..loading import describe_again, read_again
 from ..models import Entry as EntryRow
-from ..models import Root, Session
+from ..models import Session
 from ..sessionlog.context import Tally, model_of
 from ..sessionlog.entries import CONTROL_TYPES, Entry
-from ..sessionlog.errors import BadInput, RedlineError
+from ..sessionlog.errors import RedlineError
 from ..sessionlog.jsjson import well_formed
 from ..sessionlog.lines import split_lines
 from ..sessionlog.packing import SCHEMA, pack, unpack
@@ -40,34 +38,39 @@ from ..sessionlog.session import (
     require_session,
 )
 from ..sessionlog.tree import SessionTree
-from ..windows import Window, window_of
+from .roots import configured_roots as configured_roots
+from .roots import root_for
+from .rows import BATCH as BATCH
+from .rows import (
+    find_row,
+    insert_entries,
+    keep_fault,
+    known_paths,
+    lost_below,
+    mark_missing,
+    only_indexer,
+    remove_entries,
+    settle,
+)
+from .rows import known_name as known_name
+from .rows import remember_own_write as remember_own_write
+from .rows import session_row as session_row
+from .surroundings import Surroundings
 
 COMPACTION_TYPES: Final = frozenset({"compaction", "context_compaction"})
-BATCH: Final = 1_000
-"""Rows written in one transaction."""
-
-Report = Callable[[str], object]
 
 
-@dataclass(slots=True)
-class Surroundings:
-    """What the agents' own files say, looked up once for an indexing."""
+class ReadSoFar(NamedTuple):
+    """How far the reading of one file has come, in bytes."""
 
-    home: Path = field(default_factory=Path.home)
-    _windows: dict[str, int] | None = None
-    _reserves: dict[str, int] = field(default_factory=dict)
+    path: Path
+    bytes: int
 
-    def window(self, model: str) -> Window | None:
-        """The context window of a model."""
-        if self._windows is None:
-            self._windows = model_windows(self.home)
-        return window_of(model, settings.REDLINE.windows, self._windows) if model else None
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.bytes >> 20} MB"
 
-    def reserve(self, cwd: str) -> int:
-        """Tokens that a project's agent keeps free of the window."""
-        if cwd not in self._reserves:
-            self._reserves[cwd] = reserve_tokens(cwd, self.home)
-        return self._reserves[cwd]
+
+Report = Callable[[ReadSoFar], object]
 
 
 @dataclass(slots=True)
@@ -83,31 +86,6 @@ class Indexed:
     surroundings: Surroundings = field(default_factory=Surroundings)
 
 
-def configured_roots() -> list[Root]:
-    """The configured roots, as rows; roots that are no longer configured lose their mark."""
-    kept = []
-    for setting in settings.REDLINE.roots:
-        root, _ = Root.objects.update_or_create(
-            path=str(real_path(setting.path)),
-            defaults={"agent": setting.agent, "reader": setting.reader, "configured": True},
-        )
-        kept.append(root)
-    Root.objects.filter(configured=True).exclude(pk__in=[root.pk for root in kept]).update(configured=False)
-    return kept
-
-
-def root_for(directory: Path) -> tuple[Root, Path]:
-    """The root that a directory lies in, and its path below it; the directory itself where none is known."""
-    real = real_path(directory)
-    known = {root.path: root for root in Root.objects.all()}
-    for candidate in (real, *real.parents):
-        root = known.get(str(candidate))
-        if root is not None:
-            return root, real.relative_to(candidate)
-    root = Root.objects.create(path=str(real), agent=agent_of(real))
-    return root, Path()
-
-
 def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
     """Index every configured root that is there."""
     total = Indexed()
@@ -117,7 +95,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
             if _is_directory(path):
                 _index_directory(path, total, rebuild, report)
             else:
-                _mark_missing(path, set())
+                mark_missing(lost_below(path, known_paths(), set()))
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
     return total
@@ -146,101 +124,45 @@ def index_file(
 ) -> Session:
     """Index one file and give its row. Raises what reading it raises; a file that was not known stays unknown."""
     total = total if total is not None else Indexed()
-    session, created = _find_row(path)
+    with only_indexer(path):
+        session, created = find_row(path)
+        try:
+            _index_session(session, real_path(path), total, rebuild, report)
+        except RedlineError as fault:
+            if created:
+                session.delete()
+            else:
+                keep_fault(session, fault)
+            raise
+    return session
+
+
+def index_listed(path: Path, total: Indexed, *, rebuild: bool = False, report: Report = str) -> int | None:
+    """Index a file that a root lists, and give its row's key; None where it can have none.
+
+    One unreadable file must not hide the others: the reason is kept with the session, and in `total`.
+    """
+    session = None
     try:
-        _index_session(session, real_path(path), total, rebuild, report)
+        with only_indexer(path):
+            session = session_row(path)
+            try:
+                _index_session(session, path, total, rebuild, report)
+            except RedlineError as fault:
+                keep_fault(session, fault)
+                raise
     except RedlineError as fault:
-        if created:
-            session.delete()
-        else:
-            _keep_fault(session, fault)
-        raise
-    return session
-
-
-def session_row(path: Path) -> Session:
-    """The row of a file, made where there is none. Nothing is read. Raises BadInput `unusable_name`."""
-    session, _ = _find_row(path)
-    return session
-
-
-def _find_row(path: Path) -> tuple[Session, bool]:
-    """The row of a file in the innermost root that holds it, and whether it was made just now.
-
-    A row that it had in an outer root moves there, with everything that hangs on it.
-    """
-    real = known_name(path)
-    root, below = root_for(real.parent)
-    place: dict[str, Any] = {"root": root, "relative_path": str(below / real.name)}
-    session = Session.objects.filter(**place).first()
-    if session is not None:
-        return session, False
-    for outer in Root.objects.exclude(pk=root.pk):
-        if real.is_relative_to(outer.path):
-            relative = str(real.relative_to(outer.path))
-            if Session.objects.filter(root=outer, relative_path=relative).update(**place):
-                break
-    return Session.objects.get_or_create(**place)
-
-
-def known_name(path: Path) -> Path:
-    """The real path, where it can be kept in the database. Raises BadInput `unusable_name`."""
-    real = real_path(path)
-    if not str(real).isascii() and well_formed(str(real)) != str(real):
-        raise BadInput(
-            "unusable_name",
-            f"The name of {real} is not UTF-8. Nothing was done with it. Give it another name.",
-        )
-    return real
-
-
-def remember_own_write(path: Path, size: int) -> None:
-    """Keep in mind that the last write to a session was Redline's, so that it does not count as live.
-
-    `size` is what the session then has; where it has another, someone else has written to it since.
-    """
-    state = file_state(path)
-    own = state.mtime_ns if state is not None and state.size == size else None
-    Session.objects.filter(pk=session_row(path).pk).update(own_write_ns=own)
+        total.faults.append(RefusedPath(path, fault.message))
+    return session.pk if session is not None else None
 
 
 def _index_directory(directory: Path, total: Indexed, rebuild: bool, report: Report) -> None:
+    known = known_paths()
     found: Discovery = discover(directory)
     total.faults.extend(found.refused)
-    seen = set()
-    for path in found.paths:
-        session = None
-        try:
-            session = session_row(path)
-            seen.add(session.pk)
-            _index_session(session, path, total, rebuild, report)
-        except RedlineError as fault:
-            # One unreadable file must not hide the others; the reason is kept with the session.
-            total.faults.append(RefusedPath(path, fault.message))
-            if session is not None:
-                _keep_fault(session, fault)
-    _mark_missing(directory, seen, [refused.path for refused in found.refused])
-
-
-def _keep_fault(session: Session, fault: RedlineError) -> None:
-    Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
-
-
-def _mark_missing(directory: Path, seen: set[int], unlisted: Iterable[Path] = ()) -> None:
-    """Mark the sessions below a directory that were not seen there, unless they lie where nobody could look."""
-    top = real_path(directory)
-    below = str(top / "_")[:-1]
-    hidden = tuple(str(top / path.relative_to(directory) / "_")[:-1] for path in unlisted)
-    known = Session.objects.filter(missing=False).values_list("pk", "root__path", "relative_path")
-    gone = [
-        pk
-        for pk, root, relative in known.iterator()
-        if pk not in seen
-        and (path := str(Path(root, relative))).startswith(below)
-        and not path.startswith(hidden)
-    ]
-    for start in range(0, len(gone), BATCH):
-        Session.objects.filter(pk__in=gone[start : start + BATCH]).update(missing=True)
+    listed = [index_listed(path, total, rebuild=rebuild, report=report) for path in found.paths]
+    seen = {key for key in listed if key is not None}
+    mark_missing(lost_below(directory, known, seen, [refused.path for refused in found.refused]))
 
 
 # ---- one session --------------------------------------------------------------------------------------------
@@ -273,6 +195,8 @@ class _Indexing:
         self.surroundings = surroundings
         self.path = path
         self.reader = reader
+        self.found = reader.stat()
+        """As it was before it was read: the index never claims more of a file than it has seen."""
         self.previous = None if rebuild else self._known()
         kept: dict[str, Any] = session.state if self.previous is not None else {}
         self.parser = SessionParser(
@@ -305,11 +229,10 @@ class _Indexing:
 
     def run(self, report: Report) -> None:
         session, state = self.session, self.parser.state
-        if self._chosen_reader and self._chosen_reader != session.read_as:
+        # Another reader was chosen, or a choice was taken back: then it is not known which one counted.
+        if not session.read_as or self._chosen_reader not in ("", session.read_as):
             self.tally = None
-        unchanged = (
-            self.previous is not None and self.reader.state().size == session.size == self.previous.size
-        )
+        unchanged = self.previous is not None and self.found.st_size == session.size == self.previous.size
         if self.previous is not None and unchanged and self.tally is not None:
             self._settle(self.previous)
             return
@@ -318,7 +241,7 @@ class _Indexing:
             Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
             session.first_user_message = session.name = ""
             self._forget_branch()
-        self._remove_rows(state.next_number)
+        remove_entries(session, state.next_number)
         start = state.next_offset
         rows = []
         for line in split_lines(self.reader.chunks(start), offset=start, number=state.next_number):
@@ -335,7 +258,7 @@ class _Indexing:
             self.torn_compactions += is_compaction and not line.complete
             if len(rows) >= BATCH:
                 self._write(rows)
-                report(f"{self.path.name}: {line.offset >> 20} MB")
+                report(ReadSoFar(self.path, line.offset))
         self._write(rows)
         require_session(state, str(self.path))
         fingerprint = self.reader.fingerprint(state.next_offset, self.previous)
@@ -352,15 +275,7 @@ class _Indexing:
         if entry.type == "session_info" and entry.control is not None:
             named = entry.control.get("name")
             session.name = title_of(named) if isinstance(named, str) else session.name
-        return (
-            session.pk,
-            entry.number,
-            entry.offset,
-            entry.length,
-            entry.id,
-            entry.parent_id,
-            pack(entry),
-        )
+        return (session.pk, entry.number, entry.offset, entry.length, entry.id, entry.parent_id, pack(entry))
 
     def _carry(self, entry: Entry) -> None:
         """Count an entry that just follows the one before it; else give the sums up."""
@@ -387,14 +302,8 @@ class _Indexing:
             repeated = known.filter(entry_id__in=ids).exists()
             if repeated or (self.tree_damaged and known.filter(parent_id__in=ids).exists()):
                 self.tally = None
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.executemany(_INSERT, rows)
+        insert_entries(rows)
         rows.clear()
-
-    def _remove_rows(self, number: int) -> None:
-        rows = EntryRow.objects.filter(session=self.session, number__gte=number)
-        while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
-            rows.filter(number__gte=numbers[-1]).delete()
 
     def _forget_branch(self) -> None:
         session = self.session
@@ -416,7 +325,7 @@ class _Indexing:
 
     @property
     def _chosen_reader(self) -> str:
-        return self.session.reader or self.session.root.reader
+        return self.session.reader_choice or self.session.root.reader
 
     @property
     def _agent(self) -> str:
@@ -425,7 +334,6 @@ class _Indexing:
     def _settle(self, fingerprint: Fingerprint) -> None:
         session, parser = self.session, self.parser
         header = parser.state.header
-        found = self.reader.stat()
         tally = self.tally
         if tally is not None and tally.leaf_id is not None:
             session.leaf_id = tally.leaf_id
@@ -436,11 +344,11 @@ class _Indexing:
         session.header_id = header.id if header is not None else ""
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
-        session.size = found.st_size
+        session.size = self.found.st_size
         session.title = session.name or session.first_user_message
         session.compaction_count = self.compactions + self.torn_compactions
-        session.last_used = datetime.fromtimestamp(found.st_mtime, UTC)
-        session.mtime_ns = found.st_mtime_ns
+        session.last_used = datetime.fromtimestamp(self.found.st_mtime, UTC)
+        session.mtime_ns = self.found.st_mtime_ns
         session.indexed_at = datetime.now(UTC)
         window = self.surroundings.window(session.model)
         session.window, session.window_source = (
@@ -465,14 +373,7 @@ class _Indexing:
             "compactions": self.compactions,
             "titles": self.titles or [session.first_user_message, session.name],
         }
-        session.save()
-
-
-_INSERT: Final = (
-    "INSERT INTO sessions_app_entry"
-    ' (session_id, number, "offset", length, entry_id, parent_id, digest)'
-    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
-)
+        settle(session)
 
 
 def read_entries(session: Session, path: Path, reader: SessionReader, version: int) -> Iterator[Entry]:
@@ -480,7 +381,7 @@ def read_entries(session: Session, path: Path, reader: SessionReader, version: i
     rows = EntryRow.objects.filter(session=session).order_by("number")
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
-        entry = unpack(number, offset, length, entry_id, parent_id, bytes(packed))
+        entry = unpack(number, offset, length, entry_id, parent_id, packed)
         if entry.type not in CONTROL_TYPES:
             yield entry
             continue

@@ -27,10 +27,12 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def size(number: int) -> str:
-    """Bytes in kB or MB of a thousand: 947 kB, 2.4 MB."""
+    """Bytes in kB, MB or GB of a thousand: 947 kB, 2.4 MB, 1.2 GB."""
     if number < 1_000_000:
         return f"{number / 1000:,.0f} kB"
-    return f"{number / 1_000_000:,.1f} MB"
+    if number < 1_000_000_000:
+        return f"{number / 1_000_000:,.1f} MB"
+    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 @register.filter

@@ -2,13 +2,16 @@
 (() => {
   "use strict";
 
+  /* How often an address was told: what is drawn for an earlier one comes too late. */
+  let asked = 0;
+
   /* A socket says first what its page shows already; the server sends what is new. */
   const hello = {
     seq: (element) => {
       const rows = element.querySelectorAll("[data-seq]");
       return { after: rows.length ? Number(rows[rows.length - 1].dataset.seq) : 0 };
     },
-    query: () => ({ query: window.location.search }),
+    query: () => ({ query: window.location.search, asked: ++asked }),
   };
 
   const lost = (element, isLost) => {
@@ -16,23 +19,47 @@
     if (banner) banner.hidden = !isLost;
   };
 
-  document.addEventListener("htmx:wsOpen", (event) => {
-    const element = event.target;
-    lost(element, false);
+  /* The sockets that are open, by their elements. */
+  const open = new Map();
+
+  const sayHello = (element) => {
     const say = hello[element.dataset.hello];
-    if (say) event.detail.socketWrapper.send(JSON.stringify(say(element)), element);
+    if (say) open.get(element).send(JSON.stringify(say(element)), element);
+  };
+
+  document.addEventListener("htmx:wsOpen", (event) => {
+    open.set(event.target, event.detail.socketWrapper);
+    lost(event.target, false);
+    sayHello(event.target);
   });
   document.addEventListener("htmx:wsClose", (event) => {
     /* A socket that the server ended for good (the run is over) is not lost. */
     const closed = event.detail.event;
+    open.delete(event.target);
     lost(event.target, !closed || closed.code !== 1000);
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
 
   /* An address that htmx pushed is what the list shows now. */
   document.addEventListener("htmx:pushedIntoHistory", () => {
-    document.querySelectorAll("[data-hello='query']").forEach((element) => {
-      element.dispatchEvent(new CustomEvent("redline:address"));
+    open.forEach((_, element) => {
+      if (element.dataset.hello === "query") sayHello(element);
     });
+  });
+
+  /* What is put in the place of a part that has the focus takes it over. */
+  let focused = null;
+
+  document.addEventListener("htmx:wsBeforeMessage", (event) => {
+    const drawn = /^\s*<[^>]* data-asked="(\d+)"/.exec(event.detail.message);
+    if (drawn && Number(drawn[1]) !== asked) event.preventDefault();
+    const active = document.activeElement;
+    focused = active && active.closest("#listing") ? active.getAttribute("href") : null;
+  });
+  document.addEventListener("htmx:wsAfterMessage", () => {
+    if (focused === null || document.activeElement !== document.body) return;
+    const links = document.querySelectorAll("#listing a[href]");
+    const link = Array.from(links).find((one) => one.getAttribute("href") === focused);
+    if (link) link.focus({ preventScroll: true });
   });
 })();

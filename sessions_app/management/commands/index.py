@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from sessions_app.announcing import relay_through
+from sessions_app.children import end_when_told
 from sessions_app.console import RedlineCommand, printable
-from sessions_app.services.indexing import index_paths, index_roots
+from sessions_app.services.following import Follower
+from sessions_app.services.indexing import ReadSoFar, index_paths, index_roots
+from sessions_app.sessionlog.errors import BadInput
 
 
 class Command(RedlineCommand):
@@ -19,13 +25,24 @@ class Command(RedlineCommand):
             "paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory"
         )
         parser.add_argument("--rebuild", action="store_true", help="read every file anew from its start")
+        parser.add_argument(
+            "--follow",
+            action="store_true",
+            help="index the configured roots and go on with what changes, until standard input ends; "
+            "standard output tells of it in JSON lines",
+        )
+
+    def warns(self, options: dict[str, Any]) -> bool:
+        return not options["follow"]
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if options["follow"]:
+            return self._follow(options)
         started = time.perf_counter()
         if options["paths"]:
-            total = index_paths(options["paths"], rebuild=options["rebuild"], report=self.progress.show)
+            total = index_paths(options["paths"], rebuild=options["rebuild"], report=self._show)
         else:
-            total = index_roots(rebuild=options["rebuild"], report=self.progress.show)
+            total = index_roots(rebuild=options["rebuild"], report=self._show)
         self.progress.clear()
         seconds = round(time.perf_counter() - started, 3)
         for refused in total.faults:
@@ -44,4 +61,22 @@ class Command(RedlineCommand):
                 "seconds": seconds,
             }
         )
+        return None
+
+    def _show(self, so_far: ReadSoFar) -> None:
+        self.progress.show(str(so_far))
+
+    def _follow(self, options: dict[str, Any]) -> int | None:
+        if options["paths"] or options["rebuild"]:
+            raise BadInput(
+                "bad_arguments",
+                "--follow is for the configured roots: it takes no PATH and no --rebuild. Nothing was done.",
+            )
+        end_when_told()
+        # What the server reads are announcements, and nothing else gets among them.
+        relay_through(sys.stdout)
+        sys.stdout = sys.stderr
+        with contextlib.suppress(BrokenPipeError):
+            # Who was told is gone, and so is this process in a moment.
+            Follower().run()
         return None

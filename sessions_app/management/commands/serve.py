@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import filelock
 import uvicorn
@@ -14,12 +16,19 @@ from django.core.management.base import CommandParser
 
 from sessions_app.console import RedlineCommand
 from sessions_app.launching import new_token
+from sessions_app.logs import kept_log
+from sessions_app.services.roots import managed_root
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
+from sessions_app.uploads import upload_directory
 
 from .address import DEFAULT_PORT
 
 APPLICATION = "redline.asgi:application"
 HOST = "127.0.0.1"
+MESSAGE_BYTES: Final = 16_384
+"""What a page may say over a socket at once."""
+SHUTDOWN_SECONDS: Final = 3
+"""How long requests may take that are under way when the server is told to stop."""
 
 
 class Command(RedlineCommand):
@@ -32,14 +41,27 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        with only_server(), listening(options["port"]) as listener:
+        with only_server(), kept_log(settings.REDLINE_DATA_DIR), listening(options["port"]) as listener:
+            managed_root()
             port = listener.getsockname()[1]
             address = f"http://{HOST}:{port}/launch?token={new_token(settings.REDLINE_DATA_DIR)}"
             self.say(f"Redline is at {address}")
             self.say("The address works once; `redline address` makes another. Ctrl-C stops the server.")
             self.show_json({"address": address})
             self.stdout.flush()
-            config = uvicorn.Config(APPLICATION, log_level="warning", lifespan="on", access_log=False)
+            # A long request waits in Python's temporary directory, which on many systems is memory.
+            tempfile.tempdir = str(upload_directory())
+            logging.getLogger("redline").info("serving on port %d", port)
+            # Logging is configured by the settings, for Django and uvicorn alike.
+            config = uvicorn.Config(
+                APPLICATION,
+                log_config=None,
+                log_level="warning",
+                lifespan="on",
+                access_log=False,
+                ws_max_size=MESSAGE_BYTES,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is how a server is meant to end; it has shut down when this comes up.
                 uvicorn.Server(config).run(sockets=[listener])

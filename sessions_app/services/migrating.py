@@ -1,0 +1,41 @@
+"""A version 3 copy beside a version 1 or 2 session. The session itself stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ..backups import create_beside
+from ..files import SESSION_SUFFIX, SessionReader
+from ..models import Session
+from ..sessionlog.lines import split_lines
+from ..sessionlog.migration import migrate
+from .indexing import index_file
+from .rows import remember_own_write
+
+
+class Migrated(NamedTuple):
+    """The copy: where it lies, its size in bytes, and its row in the index."""
+
+    path: Path
+    size: int
+    session: Session
+
+
+def copy_path(path: Path) -> Path:
+    """Where the version 3 copy of a session lies."""
+    return path.with_name(f"{path.name.removesuffix(SESSION_SUFFIX)}.v3{SESSION_SUFFIX}")
+
+
+def write_version_3(path: Path) -> Migrated:
+    """Write the copy and index it.
+
+    Raises BadInput `is_current` and `not_a_session`, and what `create_beside` raises where a file is there already.
+    """
+    copy = copy_path(path)
+    with SessionReader(path) as reader:
+        lines = migrate(split_lines(reader.chunks(0)), str(path))
+        size = create_beside(copy, lines, reader.stat())
+    session = index_file(copy)
+    remember_own_write(copy, size)
+    return Migrated(copy, size, session)

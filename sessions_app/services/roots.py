@@ -1,0 +1,77 @@
+"""Where sessions are looked for: the configured roots, and the one that Redline itself keeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from ..agents import agent_of
+from ..files import real_path, reported
+from ..models import Root
+
+MANAGED: Final = "sessions"
+"""The name of the managed root in the data directory."""
+
+
+def managed_place() -> Path:
+    """Where the managed root is, or would be."""
+    return real_path(settings.REDLINE_DATA_DIR / MANAGED)
+
+
+def managed_root() -> Path:
+    """The directory of the sessions that Redline itself keeps, made private where it is missing.
+
+    Raises SystemFailure.
+    """
+    path = managed_place()
+    with reported(path, "No session can be kept there."):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def configured_roots() -> list[Root]:
+    """The configured roots and, where it is there, the managed one, as rows; other rows lose their mark."""
+    kept = []
+    for setting in settings.REDLINE.roots:
+        root, _ = Root.objects.update_or_create(
+            path=str(real_path(setting.path)),
+            defaults={"agent": setting.agent, "reader": setting.reader, "configured": True},
+        )
+        kept.append(root)
+    managed = managed_place()
+    if managed.is_dir() and str(managed) not in [root.path for root in kept]:
+        root, _ = Root.objects.update_or_create(
+            path=str(managed), defaults={"agent": "", "reader": "", "configured": True}
+        )
+        kept.append(root)
+    Root.objects.filter(configured=True).exclude(pk__in=[root.pk for root in kept]).update(configured=False)
+    return kept
+
+
+def fault_of_root(path: Path) -> str:
+    """Why a root cannot be searched, in words; empty where it can, and where nothing is there yet."""
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except FileNotFoundError:
+        return ""
+    except NotADirectoryError:
+        return f"The root {path} is not a directory."
+    except OSError as fault:
+        return f"The root {path} cannot be looked at: {fault.strerror}."
+    return ""
+
+
+def root_for(directory: Path) -> tuple[Root, Path]:
+    """The root that a directory lies in, and its path below it; the directory itself where none is known."""
+    real = real_path(directory)
+    known = {root.path: root for root in Root.objects.all()}
+    for candidate in (real, *real.parents):
+        root = known.get(str(candidate))
+        if root is not None:
+            return root, real.relative_to(candidate)
+    root = Root.objects.create(path=str(real), agent=agent_of(real))
+    return root, Path()
