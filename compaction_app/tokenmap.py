@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 LINES: Final = 60
 CELLS: Final = 120
@@ -31,8 +31,7 @@ KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One block on the map: what kind it is, what it weighs, whether it is protected."""
 
     kind: str
@@ -62,14 +61,22 @@ class TokenMap:
     tokens: int
     tokens_a_line: int
 
+    def frame(self, before: int, tokens: int) -> tuple[int, int]:
+        """Top and height of the lines on which some tokens lie that come after others."""
+        if not self.tokens:
+            return 0, 0
+        last = max(before, before + tokens - 1)
+        top, bottom = (min(LINES - 1, place * LINES // self.tokens) for place in (before, last))
+        return top * (LINE + GAP), (bottom - top) * (LINE + GAP) + LINE
 
-def draw(pieces: Iterable[Piece]) -> TokenMap:
-    """The map of pieces in their order."""
+
+def draw(pieces: Iterable[tuple[str, int, bool]]) -> TokenMap:
+    """The map of pieces in their order. A branch has many of them: plain tuples will do."""
     laid = list(pieces)
-    total = sum(piece.tokens for piece in laid)
     sums: dict[str, int] = {}
-    for piece in laid:
-        sums[piece.kind] = sums.get(piece.kind, 0) + piece.tokens
+    for kind, tokens, _ in laid:
+        sums[kind] = sums.get(kind, 0) + tokens
+    total = sum(sums.values())
     kinds, protected = _cells(laid, total)
     paths = {kind: "".join(_bars(kinds, kind)) for kind in KINDS if kind in sums}
     return TokenMap(
@@ -87,17 +94,17 @@ def draw(pieces: Iterable[Piece]) -> TokenMap:
     )
 
 
-def _cells(laid: list[Piece], total: int) -> tuple[list[str], list[bool]]:
+def _cells(laid: list[tuple[str, int, bool]], total: int) -> tuple[list[str], list[bool]]:
     """Kind and protection of each cell: those of the piece that its middle falls on."""
     count = LINES * CELLS
     kinds, protected = [""] * count, [False] * count
     if not total:
         return kinds, protected
     cell, before = 0, 0
-    for piece in laid:
-        before += piece.tokens
+    for kind, tokens, is_protected in laid:
+        before += tokens
         while cell < count and (cell + 0.5) * total < before * count:
-            kinds[cell], protected[cell] = piece.kind, piece.protected
+            kinds[cell], protected[cell] = kind, is_protected
             cell += 1
     return kinds, protected
 

@@ -2,23 +2,38 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from .views import committing, runs
+from .views import backups, committing, runs
+from .views import review as review_pages
 from .views import session as session_pages
 
 app_name = "compaction"
-_SESSION = r"^sessions/(?P<root>[0-9]+)/(?P<path>.+\.jsonl)"
-_ENTRY = r"/entries/(?P<entry>[^/]+)"
+# A file name and an entry id hold whatever their writer liked: line breaks, and in an id slashes.
+_SESSION = r"^sessions/(?P<root>[0-9]{1,18})/(?P<path>[\s\S]+\.jsonl)"
+_ENTRY = r"/entries/(?P<entry>[\s\S]+)"
+_BACKUP = r"/backups/(?P<name>[^/]+)"
 urlpatterns = [
     re_path(_SESSION + "$", session_pages.session, name="session"),
-    re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
+    re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
+    re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
+    re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
+    re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
     re_path(_SESSION + "/compact$", runs.compact, name="compact"),
+    re_path(_SESSION + "/backups$", backups.backups, name="backups"),
+    re_path(_SESSION + _BACKUP + "/restore$", backups.restore, name="restore"),
+    re_path(_SESSION + _BACKUP + "/verify$", backups.verify, name="verify_backup"),
+    re_path(_SESSION + _BACKUP + "/delete$", backups.delete, name="delete_backup"),
+    re_path(_SESSION + _BACKUP + "/download$", backups.download_backup, name="download_backup"),
+    re_path(_SESSION + "/download$", backups.download_session, name="download"),
     path("runs/", runs.runs, name="runs"),
     path("runs/<int:run>", runs.run, name="run"),
     path("runs/<int:run>/stop", runs.stop, name="stop"),
     path("runs/<int:run>/resume", runs.resume, name="resume"),
     path("runs/<int:run>/again", runs.again, name="again"),
     path("runs/<int:run>/transcript.jsonl", runs.transcript, name="transcript"),
+    path("runs/<int:run>/review", review_pages.review, name="review"),
+    path("runs/<int:run>/decide", review_pages.decide, name="decide"),
+    path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", committing.commit, name="commit"),
     path("runs/<int:run>/result", committing.result, name="result"),
 ]

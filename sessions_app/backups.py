@@ -19,14 +19,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from .appending import LockedSession
+from .copying import create_beside as create_beside
+from .copying import created, demand_space
 from .files import (
     BACKUP_SUFFIX,
     CHUNK,
@@ -39,7 +40,6 @@ from .files import (
     pread,
     real_path,
     reported,
-    sync,
     sync_directory,
     write_all,
 )
@@ -106,7 +106,7 @@ def session_of(backup: Path) -> Path:
 
 def _parse(name: str) -> tuple[str, datetime] | None:
     match = _NAME.fullmatch(name)
-    if match is None:
+    if match is None or match["session"] in {".", ".."}:
         return None
     try:
         return match["session"], datetime.strptime(match["time"], _TIME).replace(tzinfo=UTC)
@@ -186,35 +186,6 @@ def delete_backup(backup: Path) -> None:
         sync_directory(backup.parent)
 
 
-# Copies of another kind -------------------------------------------------------------------------------------
-
-
-def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> int:
-    """Writes a new file whole, on disk when this returns, with mode and owner of `like`; gives its bytes.
-
-    Raises BadInput `exists` where `path` is taken, and whatever making the lines raises; then there is no file.
-    """
-    with reported(path, "No copy was made."), ExitStack() as undo:
-        if os.path.lexists(path):
-            raise BadInput("exists", f"{path} is there already. No copy was made. Move it away first.")
-        draft = path.with_name(f".{path.name}.redline-copy")
-        draft.unlink(missing_ok=True)
-        size = 0
-        with _created(draft, like, undo) as fd:
-            for line in lines:
-                write_all(fd, line)
-                size += len(line)
-        try:
-            path.hardlink_to(draft)
-        except FileExistsError:
-            raise BadInput(
-                "exists", f"{path} is there already. No copy was made. Move it away first."
-            ) from None
-    with reported(path, "The copy may not survive a power cut."):
-        sync_directory(path.parent)
-    return size
-
-
 # Backing up -------------------------------------------------------------------------------------------------
 
 
@@ -233,7 +204,7 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
         if growth.kind is GrowthKind.REWRITTEN:
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
-        _demand_space(locked.path, size, NO_BACKUP)
+        demand_space(locked.path, size, NO_BACKUP)
         return _copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
 
 
@@ -245,28 +216,13 @@ def _copy_beside(
         unfinished = session.with_name(f".{session.name}.redline-backup")
         unfinished.unlink(missing_ok=True)
         like = reader.stat()
-        with _created(unfinished, like, undo) as fd:
+        with created(unfinished, like, undo) as fd:
             digest = _copy_checked(reader, fd, size, segments)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
         sync_directory(session.parent)
         undo.pop_all()
     return Backup(backup, session, size, taken_at, digest)
-
-
-@contextmanager
-def _created(path: Path, like: os.stat_result, undo: ExitStack) -> Iterator[int]:
-    """A descriptor of a new file, on disk and with mode and owner of `like` at the end; `undo` removes it."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    undo.callback(path.unlink, missing_ok=True)
-    try:
-        yield fd
-        if os.geteuid() == 0:  # else the agent's user could not use what root restored
-            os.fchown(fd, like.st_uid, like.st_gid)
-        os.fchmod(fd, stat.S_IMODE(like.st_mode))
-        sync(fd)
-    finally:
-        os.close(fd)
 
 
 def _copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
@@ -297,22 +253,13 @@ def _put_in_place(
         record = _record_of(backup)
         if not os.path.lexists(backup):  # a kill must not leave our digest beside another's backup
             with suppress(FileExistsError), ExitStack() as undo_name:
-                with _created(record, unfinished.stat(), undo_name) as fd:
+                with created(record, unfinished.stat(), undo_name) as fd:
                     write_all(fd, _record_line(backup.name, digest))
                 backup.hardlink_to(unfinished)
                 undo.push(undo_name.pop_all())
                 undo.callback(backup.unlink, missing_ok=True)
                 return backup, taken_at
         taken_at += timedelta(milliseconds=1)
-
-
-def _demand_space(session: Path, needed: int, not_done: str) -> None:
-    with reported(session.parent, not_done):
-        disk = os.statvfs(session.parent)
-    free = disk.f_bavail * disk.f_frsize
-    if free < needed:
-        what = f"{session.parent} has {free} bytes free, a copy of {session.name} needs {needed}."
-        raise SystemFailure("no_space", f"{what} {not_done} Free some space.")
 
 
 def _rewritten(session: Path, reason: str) -> Conflict:
@@ -355,7 +302,7 @@ def restore(
         raise _damaged(backup)
     _demand_present(session, present)
     with reported(session, NOT_RESTORED), ExitStack() as undo:
-        _demand_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
+        demand_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
         replaced: SessionReader | None = None
         previous: Backup | None = None
         if present is not None:
@@ -382,7 +329,7 @@ def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> P
     ready.unlink(missing_ok=True)
     with SessionReader(backup) as reader:
         like = reader.stat()
-        with _created(ready, like, undo) as fd:
+        with created(ready, like, undo) as fd:
             copied = _copy_checked(reader, fd, like.st_size, ())
     if copied != digest:
         raise _damaged(backup)

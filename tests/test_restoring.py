@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -12,12 +13,25 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_app.models import Backup, Compaction
 from compaction_app.services import restoring
 from compaction_app.services.committing import Yeses, commit
-from compaction_app.services.restoring import RestoreYeses, list_backups, newer_lines, restore
+from compaction_app.services.restoring import (
+    Difference,
+    Newer,
+    RestoreYeses,
+    delete,
+    difference,
+    list_backups,
+    newer_lines,
+    restore,
+    state_of,
+)
 from sessions_app import backups as files
+from sessions_app.files import CHUNK
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from tests.building import message, raw, user
@@ -137,6 +151,83 @@ def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path
     assert len(newer_lines(path, path.with_name(torn))) == 1
 
 
+SOME_LINES = st.lists(st.sampled_from([b"a", b"bb", b"", b'{"id":"x1","type":"label"}', b"c" * 9000, b"{to"]))
+
+
+@given(common=SOME_LINES, ours=SOME_LINES, theirs=SOME_LINES, whole=st.tuples(st.booleans(), st.booleans()))
+def test_no_line_that_a_restore_would_lose_goes_unsaid(
+    common: list[bytes], ours: list[bytes], theirs: list[bytes], whole: tuple[bool, bool]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        session = Path(directory) / "s.jsonl"
+        backup = session.with_name(files.backup_name(session, datetime(2025, 1, 1, tzinfo=UTC)))
+        for path, own, complete in ((session, ours, whole[0]), (backup, theirs, whole[1])):
+            path.write_bytes(b"\n".join([*common, *own]) + (b"\n" if complete else b""))
+        change = difference(session, backup)
+        lines, kept = (path.read_bytes().split(b"\n") for path in (session, backup))
+    said = {line.number for line in change.newer}
+    for number, line in enumerate(lines, 1):
+        if line.strip() and line not in kept:
+            assert number in said
+    # What is said to go stands in the session, after the lines that both begin with.
+    first = next((n for n, pair in enumerate(zip(lines, kept, strict=False)) if pair[0] != pair[1]), None)
+    first = min(len(lines), len(kept)) if first is None else first
+    assert all(lines[number - 1].strip() and number > first - 1 for number in said)
+    assert change.brought_back >= len({line for line in kept if line.strip()} - set(lines))
+    if lines == kept:
+        assert change == Difference([], "", 0)
+
+
+def test_a_session_that_lies_far_into_a_large_file_differs_where_it_differs(path: Path) -> None:
+    body = path.read_bytes() + b"".join(
+        raw([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
+    )
+    place(path, body)  # more than one chunk is the same
+    assert len(body) > 2 * CHUNK
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), body)
+    place(path, body[:-20_000] + b"#" + body[-19_999:] + raw([message("y", "x59", user("New."))]))
+    change = difference(path, backup)
+    assert [(line.number, line.entry_id) for line in change.newer] == [(88, "x59"), (89, "y")]
+    assert change.brought_back == 1
+
+
+def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> None:
+    old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), raw(old))
+    place(path, raw([*old, {"type": "message", "message": user("two")}]))
+    assert difference(path, backup) == Difference([Newer(3, "00000002", "user")], "", 0)
+
+
+def test_a_difference_tells_what_comes_back_and_the_compaction_that_goes(path: Path) -> None:
+    backup = compacted(path)
+    entry_id = Compaction.objects.get().entry_id
+    assert difference(path, backup) == Difference([], entry_id, 0)
+    previous = back(backup).previous_backup
+    assert previous is not None
+    assert difference(path, previous.path) == Difference([], "", 1)
+
+
+def test_a_yes_that_was_given_for_another_state_is_none(path: Path) -> None:
+    backup = compacted(path)
+    seen = state_of(path, backup)
+    with path.open("ab") as file:
+        file.write(raw([message("n1", "e27", user("New work."))]))
+    yeses = RestoreYeses(drop_newer=True)
+    assert refused(path, lambda: restore(backup, yeses, now(), shown=seen)) == "4 session_changed"
+    restore(backup, yeses, now(), shown=state_of(path, backup))
+
+
+def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
+    backup = compacted(path)
+    session = path.read_bytes()
+    assert refused(path, lambda: delete(backup, as_the_only_one=False)) == "4 only_backup"
+    delete(backup, as_the_only_one=True)
+    assert snapshot(path.parent) == {path.name: session}
+    assert Compaction.objects.get().backup.path == str(backup)
+    assert list_backups(path) == []
+    assert refused(path, lambda: delete(backup, as_the_only_one=True)) == "2 no_such_file"
+
+
 def test_a_backup_that_redline_did_not_make_needs_a_yes(path: Path) -> None:
     old = path.read_bytes()
     backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), old)
@@ -191,6 +282,8 @@ def test_a_vanished_session_comes_back(path: Path) -> None:
         ("s.jsonl", "2 not_a_backup"),
         ("s.jsonl.2025-01-01T00-00-00-000Z.bak", "2 not_a_backup"),
         ("s.jsonl.2025-13-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
+        ("..2025-01-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
+        ("...2025-01-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
         ("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "2 no_such_file"),
         (os.fsdecode(b"\xff.jsonl.2025-01-01T00-00-00-000Z.compact.bak"), "2 unusable_name"),
     ],

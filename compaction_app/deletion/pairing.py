@@ -41,11 +41,11 @@ class Pairs:
         """Every entry as an object, made once: they are looked up far more often than entries."""
         owners: dict[str, int] = {}
         results: dict[str, list[Object]] = {}
-        for entry in entries:
+        for position, entry in enumerate(entries):
             for call_id in entry.call_ids:
-                owners[call_id] = entry.position
+                owners[call_id] = position
             if entry.result_for is not None:
-                results.setdefault(entry.result_for, []).append(self.wholes[entry.position])
+                results.setdefault(entry.result_for, []).append(self.wholes[position])
         blocks: dict[str, list[Object]] = {}
         for position in dict.fromkeys(owners.values()):
             for slot, block in enumerate(entries[position].blocks):
@@ -56,20 +56,16 @@ class Pairs:
             for order, (call_id, owner) in enumerate(owners.items())
         )
         self._by_id: dict[str, Call] = {call.id: call for call in self.calls}
-        self._owned: dict[int, list[Call]] = {}
+        touched: dict[int, list[Call]] = {}
         for call in self.calls:
-            self._owned.setdefault(call.owner.position, []).append(call)
+            touched.setdefault(call.owner.position, []).append(call)
+        for call in self.calls:
+            for result in call.results:
+                touched.setdefault(result.position, []).append(call)
         self.touched_by: tuple[tuple[Call, ...], ...] = tuple(
-            tuple(filter(None, (*self.made_by(entry), self.answered_by(entry))))
-            if entry.call_ids or entry.result_for is not None
-            else ()
-            for entry in entries
+            tuple(touched.get(position, ())) for position in range(len(entries))
         )
         """For each entry by position: the calls that repair has to look at when the whole entry goes."""
-
-    def made_by(self, entry: TranscriptEntry) -> Sequence[Call]:
-        """The calls that an entry owns; a repeated id belongs to the last entry that makes it."""
-        return self._owned.get(entry.position, ())
 
     def call(self, call_id: str) -> Call | None:
         return self._by_id.get(call_id)

@@ -8,11 +8,14 @@ where a tool needs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from sessions_app.sessionlog.context import keep
-from sessions_app.sessionlog.entries import Block, Entry, Texts
+from sessions_app.sessionlog.entries import MESSAGE_TYPES, THINKING_TYPES, Block, Entry, Texts
 from sessions_app.sessionlog.filters import effective_filters
 
 from . import parameters as normal
@@ -46,7 +49,6 @@ class Transcript:
         self.parameters = parameters
         self._texts = texts
         self._positions = {entry.entry_id: entry.position for entry in self.entries}
-        self.pairs = Pairs(self.entries)
         self.tokens = sum(entry.tokens for entry in self.entries)
         self.objects = sum(entry.objects for entry in self.entries)
         self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
@@ -61,6 +63,11 @@ class Transcript:
                 Object(latest.position),
                 *(Object(latest.position, slot) for slot in thinking),
             )
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Which entries make and answer which calls: worked out where somebody first asks."""
+        return Pairs(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -95,15 +102,12 @@ def prepare(
 
     `texts` holds at least the branch's messages. `settings` are as a user could write them.
     """
-    compactable = list(_compactable(branch))
-    if len(compactable) < MINIMUM_ENTRIES:
-        return None
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
-    first_recent = len(compactable) - preserved
-    entries = [
-        _transcript_entry(position, entry, blocks, tokens, position >= first_recent)
-        for position, (entry, blocks, tokens) in enumerate(compactable)
-    ]
+    entries = _transcript_entries(branch)
+    if len(entries) < MINIMUM_ENTRIES:
+        return None
+    for position in range(max(0, len(entries) - preserved), len(entries)):
+        entries[position] = msgspec.structs.replace(entries[position], recent=True)
     user_texts = (
         texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user"
     )
@@ -115,37 +119,40 @@ def prepare(
     return Transcript(entries, texts, parameters)
 
 
-def _compactable(branch: Sequence[Entry]) -> Iterator[tuple[Entry, tuple[Block, ...], int]]:
+def _transcript_entries(branch: Sequence[Entry]) -> list[TranscriptEntry]:
+    """What of a branch is compactable, none of it recent yet.
+
+    One loop on plain fields: it runs for every entry of a branch, and is most of what preparing takes.
+    """
     filters = effective_filters(branch)
+    gone, hidden = filters.entries, filters.blocks
+    entries: list[TranscriptEntry] = []
     for entry in branch:
-        if not entry.is_message or entry.excluded or entry.id in filters.entries:
+        if entry.type not in MESSAGE_TYPES or entry.excluded or entry.id in gone:
             continue
-        hidden = filters.blocks.get(entry.id)
-        if hidden is None:
-            yield entry, entry.blocks or (), entry.tokens
-            continue
-        message = keep(entry, hidden)
-        if message is not None:
-            yield entry, message.blocks or (), message.tokens
-
-
-def _transcript_entry(
-    position: int, entry: Entry, blocks: tuple[Block, ...], tokens: int, recent: bool
-) -> TranscriptEntry:
-    protection = _BY_ROLE.get(entry.role)
-    if protection is None and entry.failed:
-        protection = _BY_FAILURE.get(entry.role)
-    return TranscriptEntry(
-        position=position,
-        entry_id=entry.id,
-        entry_type=entry.type,
-        role=entry.role,
-        tokens=tokens,
-        blocks=blocks,
-        call_ids=tuple([block.call_id for block in blocks if block.call_id is not None]),
-        result_for=entry.result_for,
-        recent=recent,
-        protection=protection,
-        bears_thinking=any(block.is_thinking for block in blocks),
-        tool_name=entry.tool_name,
-    )
+        blocks, tokens = entry.blocks or (), entry.tokens
+        if entry.id in hidden:
+            message = keep(entry, hidden[entry.id])
+            if message is None:
+                continue
+            blocks, tokens = message.blocks or (), message.tokens
+        reason = _BY_ROLE.get(entry.role)
+        if reason is None and entry.failed:
+            reason = _BY_FAILURE.get(entry.role)
+        entries.append(
+            TranscriptEntry(
+                len(entries),
+                entry.id,
+                entry.type,
+                entry.role,
+                tokens,
+                blocks,
+                tuple([block.call_id for block in blocks if block.call_id is not None]) if blocks else (),
+                entry.result_for,
+                False,
+                reason,
+                not THINKING_TYPES.isdisjoint([block.type for block in blocks]),
+                entry.tool_name,
+            )
+        )
+    return entries

@@ -184,7 +184,7 @@ def _parent_of(approved: Approved, present: LoadedSession, yeses: Yeses) -> str:
 
 
 def _demand_reader(present: LoadedSession, yeses: Yeses) -> None:
-    reading = reading_of(present.path, present.log.entries, session_row(present.path).reader)
+    reading = reading_of(present.path, present.log.entries, session_row(present.path).reader_choice)
     if not reading.reader.honours_context_compaction and not yeses.not_honoured:
         raise ConfirmationNeeded(
             "not_honoured",

@@ -95,7 +95,7 @@ def prepare_snapshot(
             "Nothing was planned.",
         )
     places = {entry.id: (entry.number, entry.offset, entry.length) for entry in branch}
-    reading = reading_of(path, entries, session.reader)
+    reading = reading_of(path, entries, session.reader_choice)
     return Prepared(
         leaf_id=leaf,
         file_leaf_id=tree.leaf.id,

@@ -1,17 +1,14 @@
-"""A session's branch as a page shows it: its turns, a window of its entries, and what is said of each.
+"""A session as its page shows it: one window of a branch, the turns beside it, what is damaged, what is bypassed.
 
-What is decided about a branch (context, protection, pairs) is worked out once and kept for the last few
-branches, known again by the state of the file; the texts of a window are read from the file by offset.
+The branch comes worked out from `branches`; the texts of a window are read from the file by offset.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
@@ -19,92 +16,37 @@ from django.conf import settings
 from sessions_app.files import FileState, Fingerprint, SessionReader, file_state
 from sessions_app.loading import read_texts
 from sessions_app.models import Session
-from sessions_app.services.indexing import read_entries
-from sessions_app.services.reading import reading_of
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Block, Entry, Texts
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.filters import RecordedTarget, recorded_targets
-from sessions_app.sessionlog.outline import COMPACTIONS
-from sessions_app.sessionlog.readers import Reading
-from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.session import DamageKind
+from sessions_app.sessionlog.tree import SessionTree
 
-from ..deletion.objects import Protection, TranscriptEntry
-from ..deletion.transcript import Transcript, prepare
-from ..tokenmap import Piece, TokenMap, draw
+from ..models import Compaction
+from .branches import VIEWS, BranchState, branch_state
+from .items import Item, clamp, items_of, kind_of, tied
+from .notes import Mark
+from .rail import Rail, rail_of
+from .snapshots import session_path
 
 WINDOW: Final = 40
-"""Entries on one page of a branch."""
-TURNS_SHOWN: Final = 60
-CLAMP_LINES: Final = 5
-CLAMP_CHARACTERS: Final = 900
+"""Entries on one page of a branch, and the blocks on it where entries have many."""
+WINDOW_BLOCKS: Final = 100
+DAMAGED_SHOWN: Final = 20
+"""Damaged lines that are shown between two entries."""
+DAMAGED_BYTES: Final = 300
 WHOLE_CHARACTERS: Final = 400_000
 """What is shown of one text at most; the rest is said to be there."""
-CACHED: Final = 3
-VIEWS: Final = ("sees", "all", "removed")
-RESULT_KINDS: Final = frozenset({"read", "bash", "edit", "write"})
+OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
+"""Faults of an entry's place in the tree. All others are of a line that no branch holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
-    """Another branch that leaves this one: its leaf, and how many entries are only in it."""
+class Bypassed:
+    """A compaction of Redline's that an agent wrote past: it has no effect where the session goes on."""
 
-    leaf_id: str
-    entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class BranchState:
-    """All that is known of a branch without its texts."""
-
-    tree: SessionTree
-    leaf_id: str
-    branch: list[Entry]
-    reading: Reading
-    context: ActiveContext
-    transcript: Transcript | None
-    kept: dict[str, Message]
-    removed_by: dict[str, tuple[str, frozenset[int] | None]]
-    """For each entry that a compaction took: the compaction, and the blocks where it was not the whole."""
-    token_map: TokenMap
-    turns: list[tuple[int, Entry]]
-    """The user's messages, by position in the branch."""
-    forks: list[tuple[int, Fork]]
-    """Where other branches leave this one, by position in the branch."""
-    titles: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What follows one of the user's messages, up to the next."""
-
-    number: int
     entry_id: str
-    title: str
-    tokens: int
-    current: bool
-    troubled: bool
-    compacted: bool
-    forks: list[Fork]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One block, or one entry without blocks, as the page shows it."""
-
-    kind: str
-    who: str
-    entry_id: str
-    block: int | None
-    first: bool
-    """Whether it is the first of its entry that is shown."""
-    text: str
-    more: str
-    tokens: int
-    protection: Protection | None
-    tie: str
-    marks: list[str]
-    call: tuple[str, str] | None = None
+    at: str
+    """The entry with which the agent went on from its own copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,367 +56,220 @@ class SessionView:
     state: BranchState
     view: str
     items: list[Item]
-    turns: list[Turn]
-    turn: int
+    rail: Rail
     earlier: str
     later: str
-    selected: str
+    last: str
+    """Where the last window begins."""
+    here: str
+    """The entry that the window begins with."""
     counts: dict[str, int]
-
-
-_cache: OrderedDict[tuple[object, ...], BranchState] = OrderedDict()
-_lock = threading.Lock()
-
-
-def session_path(session: Session) -> Path:
-    return Path(session.root.path) / session.relative_path
-
-
-def branch_state(session: Session, leaf_id: str = "") -> BranchState:
-    """The state of a branch, from the index; kept while the file stays as it is.
-
-    Raises BadInput `unknown_entry`, `not_indexed`, and what reading the file raises.
-    """
-    path = session_path(session)
-    found = file_state(path)
-    if session.fingerprint is None or session.state is None or found is None:
-        raise BadInput("not_indexed", f"{path} is not in the index, or not there. {session.fault}".strip())
-    key = (session.pk, found, leaf_id, session.reader, session.indexed_at)
-    with _lock:
-        state = _cache.get(key)
-        if state is not None:
-            _cache.move_to_end(key)
-            return state
-    state = _work_out(session, path, leaf_id)
-    with _lock:
-        _cache[key] = state
-        while len(_cache) > CACHED:
-            _cache.popitem(last=False)
-    return state
-
-
-def _work_out(session: Session, path: Path, leaf_id: str) -> BranchState:
-    with SessionReader(path) as reader:
-        entries = list(read_entries(session, path, reader, session.version))
-    tree = SessionTree(entries)
-    leaf = leaf_id or tree.leaf.id
-    branch = tree.branch(leaf)
-    reading = reading_of(path, entries, session.reader)
-    context = reading.reader.rebuild(branch)
-    # The query is not shown here, so that no text has to be read for it.
-    transcript = prepare(branch, {}, {"query": "-"})
-    return BranchState(
-        tree=tree,
-        leaf_id=leaf,
-        branch=branch,
-        reading=reading,
-        context=context,
-        transcript=transcript,
-        kept={message.entry.id: message for message in context.messages},
-        removed_by=_removed_by(branch),
-        token_map=draw(_pieces(context.messages, transcript)),
-        turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == "user"],
-        forks=list(_forks(tree, branch)),
-    )
-
-
-def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
-    on_branch = {entry.number for entry in branch}
-    places = [NO_PARENT, *(tree.position(entry.id) for entry in branch)]
-    for position, place in enumerate(places):
-        for child in tree.children.get(place, ()):
-            if tree.entries[child].number not in on_branch:
-                yield max(0, position - 1), _fork(tree, child)
-
-
-def _fork(tree: SessionTree, start: int) -> Fork:
-    """The branch that begins at an entry: its leaf is the entry below it that was written last."""
-    count, last, pending = 0, start, [start]
-    while pending:
-        position = pending.pop()
-        count += 1
-        last = max(last, position)
-        pending.extend(tree.children.get(position, ()))
-    return Fork(tree.entries[last].id, count)
-
-
-def _removed_by(branch: Sequence[Entry]) -> dict[str, tuple[str, frozenset[int] | None]]:
-    removed: dict[str, tuple[str, frozenset[int] | None]] = {}
-    for entry in branch:
-        if entry.type != "context_compaction":
-            continue
-        for target in recorded_targets(entry):
-            _remove(removed, target, entry.id)
-    return removed
-
-
-def _remove(
-    removed: dict[str, tuple[str, frozenset[int] | None]], target: RecordedTarget, compaction: str
-) -> None:
-    if target.block_index is None:
-        removed.setdefault(target.entry_id, (compaction, None))
-        return
-    by, blocks = removed.get(target.entry_id, (compaction, frozenset()))
-    if blocks is not None:
-        removed[target.entry_id] = (by, blocks | {target.block_index})
-
-
-def _pieces(messages: Iterable[Message], transcript: Transcript | None) -> Iterable[Piece]:
-    for message in messages:
-        known = transcript.entry(message.entry.id) if transcript is not None else None
-        protected = known is not None and known.is_protected
-        if not message.blocks:
-            yield Piece(_kind(message.entry, None), message.tokens, protected)
-        for block in message.blocks or ():
-            yield Piece(_kind(message.entry, block), block.tokens, protected)
-
-
-def _kind(entry: Entry, block: Block | None) -> str:
-    if entry.role in ("user", "custom"):
-        return entry.role
-    if entry.role == "toolResult":
-        return entry.tool_name if entry.tool_name in RESULT_KINDS else "other"
-    if entry.role == "bashExecution":
-        return "bash"
-    if block is None or entry.role != "assistant":
-        return "custom" if entry.role != "assistant" else "text"
-    if block.is_thinking:
-        return "thinking"
-    return "call" if block.type == "toolCall" else "text"
-
-
-def leaf_below(session: Session, entry_id: str) -> str:
-    """The leaf of a branch that an entry is on: the active one if it can be. Raises BadInput `unknown_entry`."""
-    state = branch_state(session)
-    if state.tree.descends(state.leaf_id, entry_id):
-        return ""
-    return _fork(state.tree, state.tree.position(entry_id)).leaf_id
-
-
-# ---- one window ------------------------------------------------------------------------------------------
+    frame: tuple[int, int] | None
+    """Top and height, on the token map, of what the window shows."""
+    damaged_at: str
+    """The entry behind the first damaged line."""
+    bypassed: list[Bypassed]
 
 
 def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:
-    """The window of a view that begins at an entry (or holds the branch's end, without one)."""
+    """The window of a view that begins at an entry, or with the branch.
+
+    Raises what `branch_state` raises, and BadInput `unknown_entry` for an `at` that the session does not have.
+    """
     state = branch_state(session, leaf_id)
-    listed = _listed(state, view)
-    start = _start(listed, at)
-    shown = listed[start : start + WINDOW]
-    texts = _texts(session, shown)
-    position = state.branch.index(shown[0]) if shown else 0
-    turn = sum(1 for begin, _ in state.turns if begin <= position)
+    listed = state.listed[view]
+    start = _start(state, listed, at)
+    end = _end(listed, start)
+    shown = listed[start:end]
+    damage = _Damage(session.damage)
+    here = shown[0] if shown else None
     return SessionView(
         state=state,
         view=view,
-        items=[item for entry in shown for item in _items(state, entry, texts[entry.id], view)],
-        turns=_turns(session, state, turn),
-        turn=turn,
-        earlier=listed[max(0, start - WINDOW)].id if start else "",
-        later=listed[start + WINDOW].id if start + WINDOW < len(listed) else "",
-        selected=at,
-        counts={name: len(_listed(state, name)) for name in VIEWS},
+        items=tied(list(_items(session, state, view, listed, start, end, damage))),
+        rail=rail_of(session, state, here),
+        earlier=listed[_start_before(listed, start)].id if start else "",
+        later=listed[end].id if end < len(listed) else "",
+        last=listed[_start_before(listed, len(listed))].id if listed else "",
+        here=here.id if here is not None else "",
+        counts={name: len(state.listed[name]) for name in VIEWS},
+        frame=_frame(state, start, end) if view == "sees" and shown else None,
+        damaged_at=damage.first_behind(state.branch),
+        bypassed=list(_bypassed(session, state.tree)),
     )
 
 
-def _listed(state: BranchState, view: str) -> list[Entry]:
-    if view == "sees":
-        return [message.entry for message in state.context.messages]
-    if view == "removed":
-        return [entry for entry in state.branch if entry.id in state.removed_by]
-    return state.branch
+# ---- the window ------------------------------------------------------------------------------------------
 
 
-def _start(listed: Sequence[Entry], at: str) -> int:
+def _start(state: BranchState, listed: Sequence[Entry], at: str) -> int:
+    """Where an entry stands in a view, or what follows it there; the beginning where none is named."""
+    if not at or not listed:
+        return 0
     for position, entry in enumerate(listed):
         if entry.id == at:
             return position
-    return 0
+    number = state.tree.entry(at).number
+    behind = next((position for position, entry in enumerate(listed) if entry.number > number), None)
+    return behind if behind is not None else _start_before(listed, len(listed))
 
 
-def _texts(session: Session, shown: Iterable[Entry]) -> dict[str, Texts]:
+def _end(listed: Sequence[Entry], start: int) -> int:
+    """Where a window ends: after WINDOW entries, or before the one whose blocks would be too many."""
+    blocks = 0
+    for position in range(start, min(start + WINDOW, len(listed))):
+        blocks += len(listed[position].blocks or ())
+        if blocks > WINDOW_BLOCKS and position > start:
+            return position
+    return min(start + WINDOW, len(listed))
+
+
+def _start_before(listed: Sequence[Entry], end: int) -> int:
+    """Where the window begins that ends before `end`."""
+    blocks = 0
+    first = max(0, end - WINDOW)
+    for position in range(end - 1, first - 1, -1):
+        blocks += len(listed[position].blocks or ())
+        if blocks > WINDOW_BLOCKS and position < end - 1:
+            return position + 1
+    return first
+
+
+def _items(
+    session: Session,
+    state: BranchState,
+    view: str,
+    listed: Sequence[Entry],
+    start: int,
+    end: int,
+    damage: _Damage,
+) -> Iterator[Item]:
+    shown = listed[start:end]
+    texts = texts_of(session, shown)
+    between = damage.between(listed, start, end) if view == "all" else {}
+    with SessionReader(session_path(session)) as reader:
+        for position, entry in enumerate(shown, start):
+            yield from _damaged(reader, between.get(position, ()))
+            yield from items_of(state, entry, texts[entry.id], view, damage.faults.get(entry.number, ()))
+        yield from _damaged(reader, between.get(end, ()))
+
+
+def texts_of(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
+    """The texts of entries by id, read from the file. Raises Conflict where the file was rewritten."""
+    wanted = list(entries)
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-    found = read_texts(session_path(session), fingerprint, shown)
-    empty = Texts(whole="", blocks=())
-    return {entry.id: found.get(entry.id, empty) for entry in shown}
+    found = read_texts(session_path(session), fingerprint, wanted)
+    return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
 
-def _turns(session: Session, state: BranchState, current: int) -> list[Turn]:
-    first = max(0, min(current - TURNS_SHOWN // 3, len(state.turns) - TURNS_SHOWN))
-    shown = state.turns[first : first + TURNS_SHOWN]
-    unknown = [entry for _, entry in shown if entry.id not in state.titles]
-    for entry_id, text in _texts(session, unknown).items():
-        entry = state.tree.entry(entry_id)
-        state.titles[entry_id] = " ".join(text.joined(entry.blocks)[:200].split())[:80]
-    turns = []
-    for number, (begin, entry) in enumerate(shown, first + 1):
-        end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
-        within = state.branch[begin:end]
-        turns.append(
-            Turn(
-                number=number,
-                entry_id=entry.id,
-                title=state.titles[entry.id],
-                tokens=sum(one.tokens for one in within if one.id in state.kept),
-                current=number == current,
-                troubled=any(
-                    one.role == "assistant" and one.stop_reason in ("error", "aborted") for one in within
-                ),
-                compacted=any(one.type in COMPACTIONS for one in within),
-                forks=[fork for place, fork in state.forks if begin <= place < end],
+def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:
+    before = state.tokens_before
+    return state.token_map.frame(before[start], before[end] - before[start])
+
+
+# ---- what is damaged -------------------------------------------------------------------------------------
+
+
+class _Damage:
+    """The faults of a session, by where they are shown: at an entry, or between two."""
+
+    def __init__(self, recorded: list[dict[str, Any]]) -> None:
+        self.faults: dict[int, list[str]] = {}
+        self.lines = []
+        for fault in recorded:
+            if fault["kind"] in OF_ENTRIES:
+                self.faults.setdefault(fault["number"], []).append(fault["detail"])
+            else:
+                self.lines.append(fault)
+        self.lines.sort(key=_line_number)
+
+    def between(self, listed: Sequence[Entry], start: int, end: int) -> dict[int, list[dict[str, Any]]]:
+        """The damaged lines before each entry of a window, by its position; at `end` those behind the last."""
+        found = {}
+        for position in range(start, end + (end == len(listed))):
+            after = listed[position - 1].number if position else 0
+            low = bisect_right(self.lines, after, key=_line_number)
+            high = (
+                bisect_right(self.lines, listed[position].number, key=_line_number)
+                if position < len(listed)
+                else len(self.lines)
             )
-        )
-    return turns
+            if low < high:
+                found[position] = self.lines[low:high]
+        return found
+
+    def first_behind(self, branch: Sequence[Entry]) -> str:
+        """The entry behind the first damaged line; the branch's last where it comes after all of them."""
+        if not self.lines:
+            return ""
+        first = self.lines[0]["number"]
+        return branch[min(bisect_left(branch, first, key=_entry_number), len(branch) - 1)].id
 
 
-def _items(state: BranchState, entry: Entry, texts: Texts, view: str) -> Iterable[Item]:
-    known = state.transcript.entry(entry.id) if state.transcript is not None else None
-    message = state.kept.get(entry.id)
-    marks = _marks(state, entry, message)
-    blocks = entry.blocks if view != "sees" or message is None else message.blocks
-    if not blocks:
-        if not entry.is_message:
-            yield _note(state, entry, marks)
-            return
-        text, more = clamp(texts.whole or "")
+def _line_number(fault: dict[str, Any]) -> int:
+    return int(fault["number"])
+
+
+def _entry_number(entry: Entry) -> int:
+    return entry.number
+
+
+def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[Item]:
+    """Damaged lines as they lie in the file: what is wrong, and the beginning of their bytes."""
+    for fault in lines[:DAMAGED_SHOWN]:
+        raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
+        left = fault["length"] - len(raw)
         yield Item(
-            kind="user" if entry.role == "user" else "out",
-            who=_who(entry),
-            entry_id=entry.id,
-            block=None,
-            first=True,
-            text=text,
-            more=more,
-            tokens=entry.tokens,
-            protection=_protection(known),
-            tie="",
-            marks=marks,
+            "damage",
+            f"line {fault['number']:,}",
+            text=clamp(raw.decode("utf-8", "backslashreplace"))[0],
+            more=f"{fault['length']:,} bytes in all" if left else "",
+            remarks=[Mark(fault["detail"], icon="broken")],
         )
-        return
-    gone = state.removed_by.get(entry.id, ("", frozenset()))[1]
-    for number, block in enumerate(blocks):
-        text, more = clamp(texts.block(block.index))
-        own = list(marks) if number == 0 else []
-        if gone is not None and block.index in gone and view != "sees":
-            own.append("block removed")
-        yield Item(
-            kind=_item_kind(entry, block),
-            who=_who(entry, block),
-            entry_id=entry.id,
-            block=block.index,
-            first=number == 0,
-            text=text,
-            more=more,
-            tokens=block.tokens,
-            protection=_protection(known) if number == 0 else None,
-            tie=_tie(state, entry, block),
-            marks=own,
-            call=_call(texts.block(block.index)) if block.type == "toolCall" else None,
-        )
+    if len(lines) > DAMAGED_SHOWN:
+        more = len(lines) - DAMAGED_SHOWN
+        yield Item("damage", "", remarks=[Mark(f"{more:,} more damaged lines lie here", icon="broken")])
 
 
-def _note(state: BranchState, entry: Entry, marks: list[str]) -> Item:
-    said = {
-        "context_compaction": "compaction: some of what is above was deleted",
-        "compaction": "compaction: what is above was summarised",
-        "model_change": "the model changed",
-        "thinking_level_change": "the thinking level changed",
-        "label": "a label",
-        "session_info": "the session was named",
-    }.get(entry.type, entry.type)
-    if entry.type in COMPACTIONS and state.context.newest_compaction is None:
-        said += ", ignored by this reading"
-    return Item("note", entry.type, entry.id, None, True, said, "", 0, None, "", marks)
+# ---- what is bypassed ------------------------------------------------------------------------------------
 
 
-def _marks(state: BranchState, entry: Entry, message: Message | None) -> list[str]:
-    marks = []
-    if message is not None and not message.sent:
-        marks.append("recorded, not sent")
-    if message is not None and message.replaced:
-        marks.append("replaced by an edit")
-    removed = state.removed_by.get(entry.id)
-    if message is None and entry.is_message:
-        marks.append(f"removed by {removed[0]}" if removed is not None else "not seen by the model")
-    pairs = state.transcript.pairs if state.transcript is not None else None
-    if entry.result_for is not None and pairs is not None and pairs.call(entry.result_for) is None:
-        marks.append("no call: the provider may refuse this")
-    if pairs is not None:
-        for call_id in entry.call_ids():
-            call = pairs.call(call_id)
-            if call is not None and not call.results and message is not None:
-                marks.append("no result: the provider may refuse this")
-                break
-    return marks
+def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
+    """Redline's compactions that are no part of the branch that goes on from where they were appended.
+
+    An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
+    """
+    leaf = tree.leaf.id
+    for entry_id in (
+        Compaction.objects.filter(session=session).order_by("pk").values_list("entry_id", flat=True)
+    ):
+        if entry_id not in tree or tree.descends(leaf, entry_id):
+            continue
+        entry = tree.entry(entry_id)
+        if (
+            entry.parent_id is None
+            or entry.parent_id not in tree
+            or tree.children.get(tree.position(entry_id))
+        ):
+            continue
+        if not tree.descends(leaf, entry.parent_id) or leaf == entry.parent_id:
+            continue
+        branch = tree.branch(leaf)
+        child = branch[next(place for place, one in enumerate(branch) if one.id == entry.parent_id) + 1]
+        if child.number > entry.number:
+            yield Bypassed(entry_id, child.id)
 
 
-def _protection(known: TranscriptEntry | None) -> Protection | None:
-    return known.reason if known is not None else None
-
-
-def _item_kind(entry: Entry, block: Block) -> str:
-    if entry.role == "assistant":
-        if block.is_thinking:
-            return "thinking"
-        return "call" if block.type == "toolCall" else "text"
-    return "user" if entry.role == "user" else "out"
-
-
-def _who(entry: Entry, block: Block | None = None) -> str:
-    if entry.role == "assistant" and block is not None:
-        if block.is_thinking:
-            return "thinking"
-        return "call" if block.type == "toolCall" else "assistant"
-    names = {
-        "toolResult": entry.tool_name or "result",
-        "bashExecution": "your bash",
-        "branchSummary": "summary",
-    }
-    return names.get(entry.role, entry.role or entry.type)
-
-
-def _tie(state: BranchState, entry: Entry, block: Block) -> str:
-    """How the bracket from a call to its results passes this block."""
-    pairs = state.transcript.pairs if state.transcript is not None else None
-    if pairs is None:
-        return ""
-    if block.call_id is not None:
-        call = pairs.call(block.call_id)
-        return "first" if call is not None and call.results else "none"
-    if entry.result_for is not None:
-        call = pairs.call(entry.result_for)
-        if call is None or not call.results:
-            return "none"
-        last = state.transcript.entries[call.results[-1].position] if state.transcript is not None else None
-        is_last = last is not None and last.entry_id == entry.id and entry.blocks is not None
-        return "last" if is_last and entry.blocks and block is entry.blocks[-1] else "mid"
-    return ""
-
-
-def _call(text: str) -> tuple[str, str]:
-    """The tool's name and its arguments, from a call block's text."""
-    _, _, rest = text.partition(" ")
-    _, _, rest = rest.partition(" ")
-    name, _, arguments = rest.partition(" ")
-    return name, arguments[:CLAMP_CHARACTERS]
-
-
-def clamp(text: str) -> tuple[str, str]:
-    """The beginning of a text, and what a link to the rest says; empty where nothing was cut."""
-    lines = text.count("\n") + 1
-    if lines <= CLAMP_LINES and len(text) <= CLAMP_CHARACTERS:
-        return text, ""
-    cut = "\n".join(text[:CLAMP_CHARACTERS].split("\n")[:CLAMP_LINES])
-    if lines > CLAMP_LINES:
-        return cut, f"Show all {lines:,} lines"
-    return cut, f"Show all {len(text):,} characters"
+# ---- one text, and the file ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
-    """One block's text in full, up to WHOLE_CHARACTERS."""
+    """One text in full, up to WHOLE_CHARACTERS, in the voice of `Item.kind`."""
 
     entry_id: str
     block: int | None
+    kind: str
     text: str
     left_out: int
 
@@ -482,11 +277,16 @@ class WholeText:
 def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
     """The text of an entry or a block. Raises BadInput `unknown_entry` and `unknown_block`."""
     entry = branch_state(session).tree.entry(entry_id)
-    texts = _texts(session, [entry])[entry_id]
+    texts = texts_of(session, [entry])[entry_id]
+    summary = (entry.control or {}).get("summary")
     if block is not None and block >= len(texts.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
-    text = texts.joined(entry.blocks) if block is None else texts.block(block)
-    return WholeText(entry_id, block, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
+    if block is not None:
+        text = texts.block(block)
+    else:
+        text = summary if isinstance(summary, str) else texts.joined(entry.blocks)
+    kind = kind_of(entry, entry.blocks[block] if block is not None and entry.blocks else None)
+    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
 
 
 def is_live(session: Session, now_ns: int) -> bool:

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
 
 from sessions_app.models import Session
+from sessions_app.services.migrating import write_version_3
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.readers import READERS
+from sessions_app.sessionlog.session import CURRENT_VERSION
+from sessions_app.views.answering import see_other
 
-from ..services.viewing import VIEWS, is_live, leaf_below, view_session, whole_text
+from ..services.branches import VIEWS, leaf_below
+from ..services.choosing import choose_reader, read_anew
+from ..services.snapshots import session_path
+from ..services.viewing import is_live, view_session, whole_text
+from .finding import known_session
 
-
-def _session(root: int, path: str) -> Session:
-    """The session of an address, in a configured root; nothing else is ever opened."""
-    return get_object_or_404(
-        Session.objects.select_related("root"), root_id=root, root__configured=True, relative_path=path
-    )
+TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+UNREADABLE: Final = {
+    "no_such_file": "The file is not there any more",
+    "not_indexed": "This session was not read yet",
+    "session_rewritten": "The file changed while it was read",
+}
 
 
 @require_safe
 def session(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
     """A branch, one window of entries at a time; with an entry in the address, the window that begins there."""
-    found = _session(root, path)
-    view = request.GET.get("view", "sees")
+    found = known_session(root, path)
+    view = request.GET.get("view", "all" if entry else "sees")
     view = view if view in VIEWS else "sees"
     leaf = request.GET.get("leaf", "")
     try:
-        if entry and "view" not in request.GET:
-            # A link to an entry works whether or not the model still sees it.
-            view = "all"
         if entry and not leaf:
             leaf = leaf_below(found, entry)
         shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
@@ -42,15 +51,44 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     part = "session.html#entries" if request.headers.get("HX-Request") else "session.html"
-    live = is_live(found, time.time_ns())
-    context = {"session": found, "shown": shown, "leaf": leaf, "live": live, "here": "session"}
+    context = {
+        "session": found,
+        "shown": shown,
+        "rail": shown.rail,
+        "leaf": leaf,
+        "selected": entry,
+        "live": is_live(found, time.time_ns()),
+        "tabs": [
+            (
+                name,
+                words,
+                shown.counts[name],
+                _address(found, name, leaf, shown.here if shown.earlier else ""),
+            )
+            for name, words in TABS.items()
+        ],
+        "begin": _address(found, view, leaf),
+        # What comes behind these is an entry's id.
+        "at": _address(found, view, leaf) + "&at=",
+        "all_at": _address(found, "all", leaf) + "&at=",
+        "branch": _address(found, view) + "&leaf=",
+        "readers": READERS,
+        "is_old": found.version < CURRENT_VERSION,
+        "here": "sessions",
+    }
     return render(request, part, context)
+
+
+def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
+    asked = {"view": view, "leaf": leaf, "at": at}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return f"{reverse('compaction:session', args=(found.root_id, found.relative_path))}?{query}"
 
 
 @require_safe
 def text(request: HttpRequest, root: int, path: str, entry: str) -> HttpResponse:
     """The whole text of an entry, or of one block of it."""
-    found = _session(root, path)
+    found = known_session(root, path)
     block = request.GET.get("block", "")
     try:
         whole = whole_text(found, entry, int(block) if block.isascii() and block.isdigit() else None)
@@ -59,10 +97,47 @@ def text(request: HttpRequest, root: int, path: str, entry: str) -> HttpResponse
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     part = "text.html#whole" if request.headers.get("HX-Request") else "text.html"
-    return render(request, part, {"session": found, "whole": whole, "here": "session"})
+    return render(request, part, {"session": found, "whole": whole, "here": "sessions"})
+
+
+@require_POST
+def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Choose as which agent the session is read."""
+    return _act(request, root, path, lambda found: choose_reader(found, request.POST.get("reader", "")))
+
+
+@require_POST
+def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Bring the index of this session up to date."""
+    return _act(request, root, path, read_anew)
+
+
+@require_POST
+def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Write a version 3 copy beside an older session, and go there."""
+    return _act(request, root, path, lambda found: write_version_3(session_path(found)).session)
+
+
+def _act(
+    request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]
+) -> HttpResponse:
+    """Do it, and show the session that it was done to or that came of it."""
+    found = known_session(root, path)
+    try:
+        made = act(found) or found
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    return see_other(reverse("compaction:session", args=(made.root_id, made.relative_path)))
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
-    return render(
-        request, "unreadable.html", {"session": found, "fault": fault, "here": "session"}, status=409
-    )
+    context = {
+        "session": found,
+        "fault": fault,
+        "is_empty": fault.code == "no_entries",
+        "title": UNREADABLE.get(fault.code, "This session cannot be shown"),
+        "is_missing": fault.code == "no_such_file",
+        "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
+        "here": "sessions",
+    }
+    return render(request, "unreadable.html", context, status=200 if context["is_empty"] else 409)

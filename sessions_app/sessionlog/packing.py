@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from .entries import Block, Entry
 
@@ -43,29 +44,18 @@ def unpack(
     length: int,
     entry_id: str,
     parent_id: str | None,
-    packed: bytes,
+    packed: bytes | memoryview,
     control: dict[str, Any] | None = None,
 ) -> Entry:
     """The entry that was packed."""
-    rest = _decode(packed)
-    return Entry(
-        number=number,
-        offset=offset,
-        length=length,
-        id=entry_id,
-        parent_id=parent_id,
-        type=rest.type,
-        timestamp=rest.timestamp,
-        role=rest.role,
-        tokens=rest.tokens,
-        blocks=rest.blocks,
-        result_for=rest.result_for,
-        tool_name=rest.tool_name,
-        failed=rest.failed,
-        excluded=rest.excluded,
-        empty=rest.empty,
-        stop_reason=rest.stop_reason,
-        usage=rest.usage,
-        model=rest.model,
-        control=control,
+    # The fields of `_Rest` are those of an Entry after its `parent_id`, in the same order.
+    fields: tuple[Any, ...] = (
+        number,
+        offset,
+        length,
+        entry_id,
+        parent_id,
+        *astuple(_decode(packed)),
+        control,
     )
+    return Entry(*fields)

@@ -26,6 +26,9 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--run", type=int, metavar="N", help="work on this run alone, and end")
 
+    def warns(self, options: dict[str, Any]) -> bool:
+        return options["run"] is None
+
     def run(self, options: dict[str, Any]) -> int | None:
         signal.signal(signal.SIGTERM, _terminate)
         try:
