@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 
 from sessions_app.announcing import run_group
 
-from .services.run_page import Followed, follow_run
+from .pages.run import Followed, follow_run
 
 LOOK_SECONDS: Final = 1.0
 """The rows are looked at so often without any announcement: one that was lost changes nothing but the wait."""

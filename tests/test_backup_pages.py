@@ -17,7 +17,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from compaction_app.models import Backup, Compaction
-from compaction_app.services import backup_page
+from compaction_app.pages import backups as backup_page
 from compaction_app.services.committing import Yeses, commit
 from compaction_app.views import downloading
 from compaction_app.views.downloading import SentFile, disposition

@@ -139,6 +139,7 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
         *SUCCESSES,
         "serve",
+        "worker",
     }
 
 

@@ -1,4 +1,4 @@
-"""Promises of the commit: what was approved and nothing else, each yes by itself, and a conflict that keeps decisions."""
+"""Promises of the commit: what was approved and nothing else, each yes by itself, conflicts that keep decisions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def commit(browser: Client, run: Run, *yeses: str) -> Any:
     return browser.post(f"/runs/{run.pk}/commit", {"yes": yeses})
 
 
-def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(browser: Client, run: Run) -> None:
+def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(
+    browser: Client, run: Run
+) -> None:
     answer = browser.get(f"/runs/{run.pk}/commit")
     page = answer.content.decode()
     assert answer.status_code == 200

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.models import Backup, Compaction
-from compaction_app.services.branches import branch_state, forget_branches
+from compaction_app.pages.branches import branch_state, forget_branches
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput

@@ -141,7 +141,7 @@ class Loop:
         self.report = Report(results)
 
     def close(self) -> Ended:
-        """End the run where it stands: cancelled, a planner that cannot go on, or a target met before the first call."""
+        """End the run where it stands: stopped, a planner that cannot go on, or a target met before the first call."""
         if self._store.targets and self._store.target_met:
             return self._end(Outcome.TARGET_MET)
         return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)

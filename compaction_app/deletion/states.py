@@ -64,9 +64,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 
 ACTIVE: Final = frozenset({State.QUEUED, State.RUNNING})
 """Someone works on it, or will."""
-REVIEWABLE: Final = frozenset(
-    {State.TARGET_MET, State.BELOW_TARGET, State.CANCELLED, State.INTERRUPTED}
-)
+REVIEWABLE: Final = frozenset({State.TARGET_MET, State.BELOW_TARGET, State.CANCELLED, State.INTERRUPTED})
 """Its plan can be reviewed, changed and committed."""
 
 

@@ -10,7 +10,7 @@ refusal leaves the session as it was.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,9 @@ from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target, request_of
 from ..deletion.transcript import prepare
 from ..models import Backup, Compaction, Run
+from .reviewing import approved_of
 from .runs import change, demand
+from .snapshots import session_as_prepared, snapshot_of
 
 PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
@@ -95,6 +97,37 @@ class Committed:
     parent_id: str
     validated: ValidatedDeletion
     backup: BackupFile
+
+
+def approval(run: Run) -> Approved:
+    """What was approved in a run, as `commit` takes it.
+
+    Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
+    """
+    demand(run, REVIEWABLE, "Nothing was written.")
+    validated, pins, origins = approved_of(run)
+    if validated is None or not validated.targets:
+        raise BadInput(
+            "nothing_approved",
+            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve what may go first.",
+        )
+    prepared = snapshot_of(run).prepared
+    return Approved(
+        loaded=session_as_prepared(run.session, prepared),
+        leaf_id=prepared.leaf_id,
+        parameters=prepared.parameters,
+        targets=validated.targets,
+        planner=run.planner,
+        origins=_origins(validated.targets, origins),
+        restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
+        reason=run.reason,
+        run=run,
+    )
+
+
+def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Target, Origin]:
+    by_pair = Origin(0, "", "", by_repair=True)
+    return {target: known.get(target, by_pair) for target in targets}
 
 
 def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:

@@ -16,7 +16,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from sessions_app.views.answering import see_other
 
-from ..services.backup_page import (
+from ..pages.backups import (
     RestoreView,
     backup_of,
     session_file,

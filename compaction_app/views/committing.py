@@ -10,7 +10,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 
 from ..models import Run
-from ..services.commit_page import approval, view_commit, view_result, yeses_of
+from ..pages.commit import view_commit, view_result, yeses_of
+from ..services.committing import approval
 from ..services.committing import commit as write
 from ..services.reviewing import review_of
 from .finding import compaction_of, known_run

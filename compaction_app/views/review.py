@@ -16,11 +16,11 @@ from ..deletion.review import Step
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Run
-from ..services.review_articles import anchor, key
-from ..services.review_map import struck_map
-from ..services.review_page import ReviewDesk
-from ..services.review_request import Asked, asked_of, shown_of
-from ..services.review_words import said
+from ..pages.review import ReviewDesk
+from ..pages.review_articles import anchor, key
+from ..pages.review_map import struck_map
+from ..pages.review_request import Asked, asked_of, shown_of
+from ..pages.review_words import said
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
 from .finding import known_run

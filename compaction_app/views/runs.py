@@ -16,11 +16,11 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..models import Run
-from ..services.compact_form import Given, compact_form
-from ..services.run_page import standing_of, view_run
+from ..pages.compact_form import Given, compact_form
+from ..pages.run import standing_of, view_run
+from ..pages.transcripts import transcript_lines
 from ..services.snapshots import session_path, snapshot_of
 from ..services.starting import plan_again, resume_run, start_run, stop_run
-from ..services.transcripts import transcript_lines
 from .finding import known_run, known_session
 from .streaming import stream
 

@@ -19,10 +19,10 @@ from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.views.answering import see_other
 
-from ..services.branches import VIEWS, leaf_below
+from ..pages.branches import VIEWS, leaf_below
+from ..pages.viewing import is_live, view_session, whole_text
 from ..services.choosing import choose_reader, read_anew
 from ..services.snapshots import session_path
-from ..services.viewing import is_live, view_session, whole_text
 from .finding import known_session
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}

@@ -20,11 +20,11 @@ from ..deletion.review import Item, Review, Reviewer
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Run
+from ..services.reviewing import last_step, reviewer_of
+from ..services.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 from .review_articles import Article, ArticleMaker, title_of
 from .review_outline import Hunk, Outline, Stay, Turn
 from .review_words import fold_words, said
-from .reviewing import last_step, reviewer_of
-from .snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 
 RAIL: Final = 120
 """Turns that the rail lists."""

@@ -14,7 +14,7 @@ from sessions_app.sessionlog.errors import BadInput
 from ..deletion import parameters as normal
 from ..deletion.states import ACTIVE, REVIEWABLE
 from ..models import Run
-from .planning import PLANNERS, settings_in_force
+from ..services.planning import PLANNERS, settings_in_force
 
 DEFAULT_PLANNER: Final = "embedded"
 LABELS: Final = {"embedded": "embedded: offline, deterministic, no key"}

@@ -17,8 +17,8 @@ from sessions_app.sessionlog.errors import BadInput
 
 from ..deletion.review import Kind, Standing
 from ..deletion.targets import Target
+from .review import ReviewDesk
 from .review_articles import target_of
-from .review_page import ReviewDesk
 
 _ONE: Final = {kind.value: kind for kind in Kind if kind is not Kind.NARROW}
 _BULK: Final = {"approve": Kind.APPROVE, "reject": Kind.REJECT}

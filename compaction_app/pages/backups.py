@@ -20,8 +20,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..models import Backup
-from .commit_page import Yes
-from .restoring import (
+from ..services.restoring import (
     DAMAGED,
     Difference,
     ListedBackup,
@@ -32,6 +31,7 @@ from .restoring import (
     list_backups,
     state_of,
 )
+from .commit import Yes
 from .viewing import is_live
 
 COMPARED_BYTES: Final = 256_000_000

@@ -31,8 +31,8 @@ from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from ..deletion.objects import Protection
 from ..deletion.transcript import prepare
+from ..services.snapshots import session_path
 from ..tokenmap import TokenMap, draw
-from .snapshots import session_path
 
 VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3

@@ -22,11 +22,11 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 
 from ..models import Compaction
+from ..services.snapshots import session_path
 from .branches import VIEWS, BranchState, branch_state
 from .items import Item, clamp, items_of, kind_of, tied
 from .notes import Mark
 from .rail import Rail, rail_of
-from .snapshots import session_path
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and the blocks on it where entries have many."""

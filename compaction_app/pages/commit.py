@@ -14,21 +14,17 @@ from sessions_app.agents import agent_of
 from sessions_app.files import SessionReader, file_state
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 
 from ..deletion.airlock import ValidatedDeletion
-from ..deletion.gates import Restraints
-from ..deletion.loop import Origin
 from ..deletion.objects import TranscriptEntry
-from ..deletion.states import REVIEWABLE
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Compaction, Run
-from .committing import Approved, Yeses, compaction_line
-from .planning import brought_back
-from .reviewing import approved_of
-from .runs import demand
-from .snapshots import Prepared, session_as_prepared, session_path, snapshot_of
+from ..services.committing import Yeses, approval, compaction_line
+from ..services.planning import brought_back
+from ..services.reviewing import approved_of
+from ..services.snapshots import Prepared, session_path, snapshot_of
 
 ENTRY_ID_SHOWN: Final = "00000000"
 LINE_SHOWN: Final = 4_000
@@ -76,37 +72,6 @@ class CommitView:
     reader: str
     reader_reason: str
     appended_after: str
-
-
-def approval(run: Run) -> Approved:
-    """What was approved in a run, as `commit` takes it.
-
-    Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
-    """
-    demand(run, REVIEWABLE, "Nothing was written.")
-    validated, pins, origins = approved_of(run)
-    if validated is None or not validated.targets:
-        raise BadInput(
-            "nothing_approved",
-            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve what may go first.",
-        )
-    prepared = snapshot_of(run).prepared
-    return Approved(
-        loaded=session_as_prepared(run.session, prepared),
-        leaf_id=prepared.leaf_id,
-        parameters=prepared.parameters,
-        targets=validated.targets,
-        planner=run.planner,
-        origins=_origins(validated.targets, origins),
-        restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
-        reason=run.reason,
-        run=run,
-    )
-
-
-def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Target, Origin]:
-    by_pair = Origin(0, "", "", by_repair=True)
-    return {target: known.get(target, by_pair) for target in targets}
 
 
 def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
