@@ -6,7 +6,6 @@ or that comes twice, does no harm: a worker claims a run's row, and only one can
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from django.utils import timezone
@@ -47,5 +46,5 @@ class ServingBackend(RowBackend):
         result = super().enqueue(task, args, kwargs)
         loop = serving_loop()
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(start_worker(int(args[0])), loop)
+            loop.call_soon_threadsafe(start_worker, int(args[0]))
         return result

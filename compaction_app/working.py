@@ -11,20 +11,43 @@ from sessions_app.children import Children
 AT_ONCE: Final = max(2, os.cpu_count() or 2)
 """Runs that are worked on at the same time; the others wait in their rows."""
 
-_children: Children | None = None
-_places: asyncio.Semaphore | None = None
+
+class Workers:
+    """The workers of one server. All of it happens on the server's loop."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, run_id: int) -> None:
+        """Have a run worked on in a process of its own, as soon as there is a place; never twice at once."""
+        if run_id not in self._tasks:
+            task = asyncio.create_task(self._work(run_id))
+            self._tasks[run_id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+
+    async def stop(self) -> None:
+        """Forget the runs that wait for a place; those that are worked on end with their children."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _work(self, run_id: int) -> None:
+        async with self._places:
+            await self._children.run("worker", "--run", str(run_id))
 
 
-def serve_with(children: Children | None) -> None:
-    """This is the serving process, and these its children; None when it ends."""
-    global _children, _places  # noqa: PLW0603  # there is one server in a process
-    _children = children
-    _places = asyncio.Semaphore(AT_ONCE) if children is not None else None
+_workers: Workers | None = None
 
 
-async def start_worker(run_id: int) -> None:
-    """Have a run worked on in a process of its own, as soon as there is a place."""
-    if _children is None or _places is None:
-        return
-    async with _places:
-        await _children.run("worker", "--run", str(run_id))
+def serve_with(workers: Workers | None) -> None:
+    """This is the serving process, and these its workers; None when it ends."""
+    global _workers  # noqa: PLW0603  # there is one server in a process
+    _workers = workers
+
+
+def start_worker(run_id: int) -> None:
+    """Have a run worked on here, where this is the serving process. On its loop."""
+    if _workers is not None:
+        _workers.start(run_id)

@@ -206,3 +206,26 @@ def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run,
         answer = commit(browser, run)
     assert answer.status_code == 409
     assert path.read_bytes() == before
+
+
+def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
+    browser: Client, run: Run, path: Path
+) -> None:
+    commit(browser, run)
+    # The agent had the session open: its next line continues from its own leaf.
+    append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
+    session = index_file(path)
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "is bypassed" in page
+    assert f'action="/runs/{run.pk}/again"' in page
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    work(later.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.COMMITTED
+    assert commit(browser, later).status_code == 302
+    first, second = Compaction.objects.order_by("pk")
+    assert second.leaf_id == "later"
+    assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
+        (raw["entryId"], raw.get("blockIndex")) for raw in first.origins
+    ]

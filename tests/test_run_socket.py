@@ -6,6 +6,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,3 +140,46 @@ def _worker(page: str) -> str | None:
         if words[-3:] == wanted:
             return found.parent.name
     return None
+
+
+def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "long.jsonl"
+    path.write_bytes(raw(working_session(steps=3_000, words=40)))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with served(tmp_path) as first:
+        address = first.session("Mend the parser.")
+        page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
+        first.wait_for(lambda: SEQ.search(first.get(page)))
+        first.child.send_signal(signal.SIGINT)
+        assert first.child.wait(timeout=20) == 0
+    with served(tmp_path) as second:
+        shown = second.get(page)
+        if "interrupted" in shown:
+            second.post(page, f"{page}/resume")
+        second.wait_for(lambda: "the target is met" in second.get(page))
+        seen = list(map(int, SEQ.findall(second.get(page))))
+        assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "small.jsonl"
+    path.write_bytes(raw(working_session()))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with served(tmp_path, REDLINE_WORK_IN="worker") as server:
+        address = server.session("Mend the parser.")
+        page = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+        assert "waiting for a worker" in server.get(page)
+        with socket_of(server, page) as socket:
+            socket.send('{"after": 0}')
+            command = [sys.executable, "-m", "redline", "worker"]
+            with subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE) as worker:
+                # Nothing is announced between the two: the socket finds the rows by looking.
+                seen = arrived(socket)
+                worker.terminate()
+                assert worker.wait(timeout=20) == 0
+        assert seen == list(range(1, len(seen) + 1))
+        assert "the target is met" in server.get(page)

@@ -365,7 +365,7 @@ def test_planning_again_keeps_what_was_decided(session: Session) -> None:
 
 def test_a_run_that_cannot_be_replaced_stays_as_it_is(session: Session) -> None:
     run = planned(session)
-    Run.objects.filter(pk=run.pk).update(state=State.COMMITTED)
+    Run.objects.filter(pk=run.pk).update(state=State.SUPERSEDED)
     run.refresh_from_db()
     assert refusal(lambda: plan_again(run)) == "4 wrong_state"
 

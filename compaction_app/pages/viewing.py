@@ -47,6 +47,8 @@ class Bypassed:
     entry_id: str
     at: str
     """The entry with which the agent went on from its own copy."""
+    run: int | None
+    """The run it came from, whose plan can be applied again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +242,8 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
     An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
     """
     leaf = tree.leaf.id
-    for entry_id in (
-        Compaction.objects.filter(session=session).order_by("pk").values_list("entry_id", flat=True)
-    ):
+    written = Compaction.objects.filter(session=session).order_by("pk").values_list("entry_id", "run_id")
+    for entry_id, run_id in written:
         if entry_id not in tree or tree.descends(leaf, entry_id):
             continue
         entry = tree.entry(entry_id)
@@ -257,7 +258,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         branch = tree.branch(leaf)
         child = branch[next(place for place, one in enumerate(branch) if one.id == entry.parent_id) + 1]
         if child.number > entry.number:
-            yield Bypassed(entry_id, child.id)
+            yield Bypassed(entry_id, child.id, run_id)
 
 
 # ---- one text, and the file ------------------------------------------------------------------------------

@@ -111,7 +111,6 @@ def _plan(run: Run, recorder: _Recorder) -> None:
             "leafId": prepared.leaf_id,
             "faults": list(in_force.faults),
         },
-        leaf_id=prepared.leaf_id,
         parameters=msgspec.to_builtins(transcript.parameters),
         sources=dict(in_force.sources),
         stats=store.stats.to_json(),

@@ -86,8 +86,11 @@ def resume_run(run: Run) -> None:
 
 
 def plan_again(run: Run) -> Run:
-    """A new run from where the file stands now, which goes on from a reviewed run's decisions. Raises Conflict."""
-    demand(run, REVIEWABLE, "It was not planned again.")
+    """A new run from where the file stands now, which goes on from a reviewed run's decisions.
+
+    One that was committed stays so: its plan is wanted once more, where an agent went on past it. Raises Conflict.
+    """
+    demand(run, REVIEWABLE | {State.COMMITTED}, "It was not planned again.")
     prepared = snapshot_of(run).prepared
     with transaction.atomic():
         change(run.pk, State.SUPERSEDED)
