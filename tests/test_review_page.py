@@ -18,8 +18,9 @@ from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Decision, Run
 from compaction_app.pages import review_outline
+from compaction_app.pages.calls import call_words
 from compaction_app.pages.review_articles import key, target_of
-from compaction_app.pages.review_words import call_words, fold_words
+from compaction_app.pages.review_words import fold_words
 from compaction_app.services.reviewing import approved_of, carried_from, decide, review_of, undo
 from compaction_app.services.running import work
 from compaction_app.services.starting import plan_again, start_run

@@ -15,6 +15,7 @@ from sessions_app.sessionlog.entries import Block, Entry, Texts, describe_conten
 
 from ..deletion.objects import Protection
 from .branches import BranchState
+from .calls import call_words
 from .notes import WORDS, Mark, name_of, said_by
 
 CLAMP_LINES: Final = 5
@@ -72,19 +73,29 @@ class _Look:
     """What the model sees of it."""
     seen: frozenset[int]
     """The blocks that the model sees, by index."""
+    project: str
 
 
 def items_of(
-    state: BranchState, entry: Entry, texts: Texts, view: str, faults: Sequence[str] = ()
+    state: BranchState,
+    entry: Entry,
+    texts: Texts,
+    view: str,
+    *,
+    faults: Sequence[str] = (),
+    project: str = "",
 ) -> Iterator[Item]:
-    """What the page shows of an entry. `faults` are what is wrong with its place in the tree."""
+    """What the page shows of an entry. `faults` are what is wrong with its place in the tree.
+
+    `project` is the session's directory, from which paths in calls are written.
+    """
     message = state.kept.get(entry.id)
     remarks = [Mark(words, icon="broken") for words in faults]
     if not entry.is_message:
         yield _note(state, entry, message, remarks)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
-    look = _Look(state, entry, view, message, seen)
+    look = _Look(state, entry, view, message, seen, project)
     if message is not None and message.replaced and view == "sees":
         texts = _replaced(state, entry)
     blocks = _blocks(look)
@@ -151,7 +162,7 @@ def _block(look: _Look, block: Block, text: str, base: Item) -> Item:
             tokens=block.tokens,
             marks=marks,
             remarks=remarks,
-            call=_call(text) if block.type == "toolCall" else None,
+            call=_call(text, block, look.project) if block.type == "toolCall" else None,
             standing=standing,
             makes=block.call_id or "" if owner is look.entry else "",
         )
@@ -324,12 +335,9 @@ def _who(entry: Entry, block: Block | None = None) -> str:
     return names.get(entry.role, entry.role or entry.type)[:WORDS]
 
 
-def _call(text: str) -> tuple[str, str]:
-    """The tool's name and its arguments, from a call block's text."""
-    _, _, rest = text.partition(" ")
-    _, _, rest = rest.partition(" ")
-    name, _, arguments = rest.partition(" ")
-    return name[:WORDS], arguments[:CLAMP_CHARACTERS]
+def _call(text: str, block: Block, project: str) -> tuple[str, str]:
+    name, words = call_words(text, block.call_id or "", project)
+    return name[:WORDS], words
 
 
 def clamp(text: str) -> tuple[str, str]:

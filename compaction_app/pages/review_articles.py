@@ -17,9 +17,9 @@ from ..deletion.objects import Protection, TranscriptEntry
 from ..deletion.review import Item, Review, Reviewer, Standing
 from ..deletion.targets import Target
 from ..models import Proposal, Run
+from .calls import call_words
 from .items import clamp
 from .review_outline import tokens_of
-from .review_words import call_words
 
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72

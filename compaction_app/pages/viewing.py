@@ -152,7 +152,14 @@ def _items(
     with SessionReader(session_path(session)) as reader:
         for position, entry in enumerate(shown, start):
             yield from _damaged(reader, between.get(position, ()))
-            yield from items_of(state, entry, texts[entry.id], view, damage.faults.get(entry.number, ()))
+            yield from items_of(
+                state,
+                entry,
+                texts[entry.id],
+                view,
+                faults=damage.faults.get(entry.number, ()),
+                project=session.cwd,
+            )
         yield from _damaged(reader, between.get(end, ()))
 
 

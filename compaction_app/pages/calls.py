@@ -1,0 +1,46 @@
+"""Tool calls as one writes them: read src/parse.py :1–40, instead of their arguments as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+ARGUMENT_CHARACTERS: Final = 240
+
+
+def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
+    """A call block's text as one writes a call: the tool, and what it was asked for.
+
+    Paths below `project`, the session's directory, are written from there on.
+    """
+    rest = text.removeprefix(f"toolCall {call_id} ")
+    name, _, arguments = rest.partition(" ")
+    words = _argument_words(arguments)[:ARGUMENT_CHARACTERS]
+    return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
+
+
+def _argument_words(arguments: str) -> str:
+    if len(arguments) > 20_000:
+        return arguments
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    if not isinstance(values, dict) or not values:
+        return arguments
+    return " ".join(filter(None, _values(values)))
+
+
+def _values(values: Mapping[str, object]) -> Iterable[str]:
+    """The first argument bare, a range of lines as :from–to, the others by name."""
+    offset, limit = values.get("offset"), values.get("limit")
+    for number, (name, value) in enumerate(values.items()):
+        if name in ("offset", "limit") and isinstance(value, int) and "path" in values:
+            continue
+        words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield words[:ARGUMENT_CHARACTERS] if number == 0 else f"{name}: {words[:80]}"
+    if "path" in values and isinstance(offset, int):
+        yield f":{offset}–{offset + limit}" if isinstance(limit, int) else f":{offset}–"
+    elif "path" in values and isinstance(limit, int):
+        yield f":1–{limit}"
