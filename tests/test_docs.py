@@ -9,6 +9,7 @@ import pytest
 from django.core.management import get_commands
 
 from compaction_app.deletion.gates import GATES
+from compaction_app.deletion.states import TRANSITIONS
 from compaction_app.deletion.tools import TOOLS
 from redline.configuration import Configuration
 from redline.main import OUR_APPS
@@ -67,3 +68,12 @@ def test_every_module_has_its_place_in_the_house(package: str) -> None:
 def test_no_document_names_a_path_outside_the_project() -> None:
     for document in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
         assert not re.search(r"(?<![\w.~$])/(?:work|root|tmp)/", Path(document).read_text(encoding="utf-8"))
+
+
+def test_the_table_of_states_is_that_of_the_code() -> None:
+    section = ARCHITECTURE.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
+    told: dict[str, set[str]] = {}
+    for states, others in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.MULTILINE):
+        for state in re.findall(r"`(\w+)`", states):
+            told[state] = set(re.findall(r"`(\w+)`", others))
+    assert told == {state.value: {other.value for other in others} for state, others in TRANSITIONS.items()}
