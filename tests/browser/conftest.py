@@ -1,0 +1,45 @@
+"""One Chromium for all browser tests, and windows of it that are judged when their test is over.
+
+The browser ends with this package: while Playwright runs, its thread has an event loop, and Django refuses to
+touch the database of the tests that come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.chromium import ARGUMENTS, MISSING, Watched, find_chromium, window
+from tests.serving import Server
+
+Opener = Callable[..., Watched]
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.fail(MISSING)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(chromium: Browser) -> Iterator[Opener]:
+    """Opens windows on a server, as `chromium.window` does; nothing that their pages complain of is passed over."""
+    opened: list[Watched] = []
+
+    def browse(server: Server, **options: Any) -> Watched:
+        opened.append(window(chromium, server, **options))
+        return opened[-1]
+
+    yield browse
+    for one in opened:
+        one.context.close()
+    for one in opened:
+        one.judge()

@@ -1,0 +1,295 @@
+"""Promises against what a transcript holds: it is shown as text, and nothing of it acts, hides, or stops a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import decide, planned, title, titled
+from tests.building import assistant, bash, call, chain, custom, raw, result, summary, text, thinking, user
+from tests.running import place
+from tests.serving import Server, served
+
+Opener = Callable[..., Watched]
+MARKUP: Final = (
+    "<script>window.hit=1</script><img src=x onerror=window.hit=2><svg onload=window.hit=3>"
+    "<iframe src=https://evil.example/></iframe><style>*{display:none}</style></pre></article></main>"
+    "<a href='javascript:window.hit=4'>evil link</a> [evil](javascript:window.hit=5) javascript:window.hit=6 "
+    '"><svg onload="window.hit=7"> \' onfocus=window.hit=8 autofocus \' <base href=https://evil.example/> '
+    "{{ settings.SECRET_KEY }} {% load shown %}{% now 'Y' %} ]]> <!-- --> <form action=https://evil.example>"
+)
+STEERING: Final = (
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;https://evil.example\x07 \x9b2J \x00\x08\x7f \r \x85 "
+    "\u202eevil\u202c \u2066\u2067\u2068\u2069 \u200e\u200f\u061c \u200b\u200d\ufeff \u2028\u2029"
+)
+EVIL: Final = MARKUP + STEERING
+HALVES: Final = " \ud83d \ude00\ud83d "
+"""Halves of surrogate pairs, as a text that was cut has them: no encoding holds them, JSON does."""
+TEXT: Final = EVIL + HALVES
+ID: Final = "\"><svg onload='window.hit=9'>/{{x}}\u202e%2e#?&\\"
+NAME: Final = "\"><svg onload=window.hit=10>'{{x}}\u202e#?&.jsonl"
+LONG: Final = 12_000_000
+"""Characters of one text, on one line of the file and of the page."""
+PAGE_BYTES: Final = 4_000_000
+SECONDS: Final = 10
+"""For a page to be there, on a machine that is at something else, too."""
+INERT: Final = Path(__file__).with_name("inert.js").read_text(encoding="utf-8")
+
+
+def hostile_session() -> bytes:
+    """Every text that a page could show of a session is hostile, and one of them is long."""
+    header, *entries = chain(
+        user(TEXT),
+        {"type": "session_info", "name": EVIL},
+        {"type": "model_change", "provider": EVIL, "modelId": EVIL},
+        {"type": "thinking_level_change", "thinkingLevel": EVIL},
+        assistant(
+            thinking(TEXT), text(TEXT), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL, usage={}
+        ),
+        result(EVIL, TEXT, name=EVIL),
+        custom(TEXT) | {"customType": EVIL},
+        bash(TEXT, TEXT, 1),
+        bash(EVIL, EVIL),
+        summary(TEXT),
+        {"type": "label", "targetId": "e6", "label": EVIL},
+        {"type": EVIL, "data": EVIL},
+        {"type": "custom", "customType": EVIL, "data": {EVIL: TEXT}},
+        {"type": "custom_message", "customType": EVIL, "content": TEXT, "display": True},
+        {"type": "compaction", "summary": TEXT, "firstKeptEntryId": EVIL},
+        *(
+            said
+            for step in range(6)
+            for said in (
+                assistant(text(f"{step} {TEXT}"), call(f"{EVIL}{step}", "read", path=f"{EVIL}{step}.py")),
+                result(f"{EVIL}{step}", TEXT * 4),
+            )
+        ),
+        assistant(text("The long one."), call("long", "read", path="src/long.py")),
+        result("long", EVIL + "long " * (LONG // 5) + EVIL),
+        user(EVIL),
+        assistant(text(TEXT), stopReason="error", errorMessage=EVIL),
+        user(EVIL),
+        user(f"{EVIL} the last"),
+    )
+    header = {**header, "cwd": f"/home/{EVIL}", "id": EVIL}
+    renamed = [json.loads(json.dumps(one).replace('"e6"', json.dumps(ID))) for one in entries]
+    damaged = b'{"type": "message", "id": "' + EVIL.encode()
+    return raw([header, *renamed[:12], damaged, *renamed[12:]])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("hostile")
+    place(base / "sessions" / NAME, hostile_session())
+    with served(base) as running:
+        running.wait_for(lambda: running.get("/").count('class="ses"') == 1)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(server: Server) -> str:
+    found = re.search(r'class="name" href="([^"]+)"', server.get("/"))
+    assert found is not None
+    return found[1].replace("&amp;", "&").replace("&#x27;", "'")
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, address: str) -> str:
+    return planned(server, address)
+
+
+def is_inert(page: Page) -> None:
+    """Nothing of it acts or steers, and it is a page that can be used."""
+    faults = page.evaluate(INERT)
+    assert not faults, "\n".join(faults)
+    timing = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
+    assert timing["decodedBodySize"] < PAGE_BYTES
+    assert timing["domContentLoadedEventEnd"] < SECONDS * 1_000
+    assert page.evaluate("document.documentElement.outerHTML.length") < PAGE_BYTES
+
+
+def is_shown(page: Page) -> None:
+    """It is inert, and the reader sees what was written: as text."""
+    is_inert(page)
+    expect(page.locator("main")).to_contain_text("<script>window.hit=1</script>")
+    expect(page.locator("main")).to_contain_text("{{ settings.SECRET_KEY }}")
+
+
+def test_the_list_is_inert(server: Server, browse: Opener) -> None:
+    watched = browse(server)
+    page = watched.open("/")
+    page.locator("#listing[data-asked]").wait_for()
+    is_inert(page)
+    is_inert(watched.open(f"/?q={quote(MARKUP[:150])}&model={quote(MARKUP)}&project={quote(MARKUP)}"))
+    page.get_by_label("Filter by name or project").fill("<script>window")
+    page.locator("#listing[data-asked='2']").wait_for()
+    is_shown(page)
+
+
+@pytest.mark.parametrize("view", ["sees", "all", "removed"])
+def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address: str, view: str) -> None:
+    page = browse(server).open(f"{address}?view={view}")
+    is_inert(page)
+    if view != "removed":
+        is_shown(page)
+        for _ in range(min(20, page.locator("a.more").count())):
+            with page.expect_response(re.compile("/text")):
+                page.locator("a.more").first.click()
+        page.wait_for_load_state("networkidle")
+        is_shown(page)
+
+
+def test_an_entry_with_a_hostile_id_has_an_address_and_is_inert(
+    server: Server, browse: Opener, address: str
+) -> None:
+    watched = browse(server)
+    page = watched.open(f"{address}?view=all")
+    links = page.evaluate(
+        "[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)"
+    )
+    assert len(links) > 10
+    hostile = [link for link in links if "svg" in link.rsplit("/entries/", 1)[1]]
+    assert hostile
+    for link in {hostile[0], links[0], links[-1]}:
+        page.goto(link)
+        is_shown(page)
+        assert page.locator(".is-selected").count() == 1
+        page.goto(f"{link}/text")
+        is_shown(page)
+
+
+def test_a_text_of_twelve_million_characters_is_a_page_like_others(
+    server: Server, browse: Opener, address: str
+) -> None:
+    watched = browse(server)
+    page = watched.open(f"{address}?view=all&at=e29")
+    article = page.locator("article", has_text="long long long").first
+    is_shown(page)
+    article.locator("a.more").click()
+    expect(article).to_contain_text("more characters are not shown")
+    is_inert(page)
+    page.goto(article.locator("a.ref").first.evaluate("(one) => one.href") + "/text")
+    is_shown(page)
+
+
+def test_a_run_its_review_and_its_commit_are_inert(
+    server: Server, browse: Opener, address: str, run: str
+) -> None:
+    watched = browse(server)
+    is_inert(watched.open("/runs/"))
+    is_inert(watched.open(run))
+    is_shown(watched.open(f"{address}/compact"))
+    page = watched.open(f"{run}/review")
+    is_shown(page)
+    page.get_by_role("button", name=re.compile("^Approve a|^Approve$")).first.click()
+    page.locator("article.prop.is-yes").first.wait_for()
+    for link in page.locator("p.fold a.plain:visible, a.more[hx-get]:visible").all()[:8]:
+        link.click()
+    page.wait_for_load_state("networkidle")
+    is_shown(page)
+    is_shown(watched.open(f"{run}/stays?from=0&to=999999999"))
+    is_inert(watched.open(f"{run}/commit"))
+
+
+@pytest.mark.parametrize("width", [390, 1_440])
+def test_nothing_of_it_makes_a_page_wider_than_its_window(
+    server: Server, browse: Opener, address: str, run: str, width: int
+) -> None:
+    watched = browse(server, viewport={"width": width, "height": 900})
+    paths = [
+        "/",
+        f"{address}?view=all",
+        f"{address}/compact",
+        f"{address}/backups",
+        f"{address}/entries/e1/text",
+    ]
+    paths += [
+        "/runs/",
+        run,
+        f"{run}/review",
+        f"{run}/stays?from=0&to=99",
+        f"{run}/commit",
+        "/settings",
+        "/import",
+    ]
+    wide = {}
+    for path in paths:
+        page = watched.open(path)
+        wide[path] = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
+        page.close()
+    assert {path: pixels for path, pixels in wide.items() if pixels > 0} == {}
+
+
+def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
+    server: Server, browse: Opener
+) -> None:
+    recorded = titled("halved")
+    for one in recorded[2:-2]:
+        for part in (one["message"], *one["message"]["content"]):
+            for key in {"id", "name", "toolCallId", "toolName"} & part.keys():
+                part[key] += HALVES
+    recorded[-1]["message"]["content"] += HALVES
+    place(server.root / "halved.jsonl", raw(recorded))
+    run = planned(server, server.session(title("halved")))
+    watched = browse(server)
+    is_inert(watched.open(run))
+    page = watched.open(f"{run}/review")
+    assert page.locator("article.prop").count() > 0
+    is_inert(page)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry_id"),
+    [("climbing", "a/../b"), ("above", ".."), ("double", "a//b"), ("text", "a/text"), ("quoted", "%2e%2e")],
+)
+def test_an_id_that_means_something_in_an_address_is_only_an_id(
+    server: Server, browse: Opener, name: str, entry_id: str
+) -> None:
+    recorded = json.loads(json.dumps(titled(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
+    place(server.root / f"{name}.jsonl", raw(recorded))
+    page = browse(server).open(f"{server.session(title(name))}?view=all")
+    page.get_by_role("link", name=entry_id, exact=True).first.click()
+    expect(page.locator(".is-selected a.ref").first).to_have_text(entry_id)
+
+
+def test_settings_backups_and_what_is_not_there_are_inert(
+    server: Server, browse: Opener, address: str
+) -> None:
+    watched = browse(server)
+    watched.expect("status of 404")
+    for path in ("/settings", f"{address}/backups", "/import", "/nothing/" + quote(MARKUP)):
+        is_inert(watched.open(path))
+
+
+def test_a_commit_of_it_its_result_and_its_backups_are_inert(
+    server: Server, browse: Opener, address: str, run: str
+) -> None:
+    path = server.root / NAME
+    before = path.read_bytes()
+    decide(server, run, approve_all="1")
+    watched = browse(server)
+    page = watched.open(f"{run}/commit")
+    for box in page.locator("input[name=yes]").all():
+        box.check()
+    page.get_by_role("button", name="Back up and append").click()
+    page.wait_for_url(re.compile("/result$"))
+    is_inert(page)
+    after = path.read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == before.count(b"\n") + 1
+    page.goto(f"{server.base}{address}/backups")
+    is_inert(page)
+    page.get_by_role("link", name="Restore…").first.click()
+    is_inert(page)
+    page.go_back()
+    page.get_by_role("link", name="Delete…").first.click()
+    is_inert(page)
+    is_shown(watched.open(f"{address}?view=removed"))

@@ -1,0 +1,175 @@
+"""Promises of the keys of the review: each does what the list of keys says, and none does anything while one types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import decide, planned
+from tests.building import assistant, call, chain, raw, result, text, user
+from tests.running import place
+from tests.serving import Server, served
+
+TURNS = 4
+HIDDEN = """(one) => {
+    const box = one.getBoundingClientRect();
+    const at = (y) => document.elementFromPoint(box.left + box.width / 2, y);
+    const last = Math.min(box.bottom, box.top + 60) - 2;
+    return [box.top + 2, last].filter((y) => !one.contains(at(y)));
+}"""
+RING = """(one) => {
+    const style = getComputedStyle(one);
+    return style.outlineStyle !== "none" || style.boxShadow !== "none";
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("keys")
+    turns = [
+        said
+        for turn in range(1, TURNS + 1)
+        for said in (
+            user(f"Mend the keyed parser, part {turn}."),
+            *(
+                said
+                for step in range(4)
+                for said in (
+                    assistant(text("I look."), call(f"c{turn}_{step}", path=f"src/{turn}_{step}.py")),
+                    result(f"c{turn}_{step}", "\n".join(f"line {n} of {turn}_{step}" for n in range(80))),
+                )
+            ),
+            assistant(text("Mended.")),
+        )
+    ]
+    place(base / "sessions" / "keyed.jsonl", raw(chain(*turns)))
+    with served(base) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def run(server: Server) -> str:
+    return planned(server, server.session("keyed parser"), keep="20")
+
+
+@pytest.fixture
+def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[Page]:
+    """The review with nothing decided."""
+    found = browse(server).open(f"{run}/review")
+    yield found
+    found.close()
+    while "Last step:" in server.get(f"{run}/review"):
+        decide(server, run, undo="1")
+
+
+def proposals(page: Page) -> Locator:
+    return page.locator("article.prop")
+
+
+def current(page: Page) -> Locator:
+    """The proposal that has the focus, which is the current one."""
+    one = page.locator("article.prop.is-cur")
+    expect(one).to_have_count(1)
+    expect(one).to_be_focused()
+    return one
+
+
+def name_of(one: Locator) -> str:
+    return one.get_attribute("id") or ""
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def test_j_and_k_go_to_the_next_and_the_previous_proposal(page: Page) -> None:
+    names = [name_of(one) for one in proposals(page).all()]
+    assert len(names) > TURNS
+    seen = []
+    for _ in names:
+        press(page, "j")
+        seen.append(name_of(current(page)))
+    assert seen == names
+    press(page, "k", "k")
+    assert name_of(current(page)) == names[-3]
+
+
+def test_the_focus_is_seen_and_no_bar_hides_it(page: Page) -> None:
+    for key in ["j"] * proposals(page).count() + ["k"] * (proposals(page).count() - 1):
+        press(page, key)
+        one = current(page)
+        assert one.evaluate(HIDDEN) == [], f"{name_of(one)} is hidden after {key}"
+        assert one.evaluate(RING)
+
+
+def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Page) -> None:
+    names = [name_of(one) for one in proposals(page).all()]
+    press(page, "j", "a")
+    expect(page.locator(f"#{names[0]}.is-yes")).to_be_visible()
+    assert name_of(current(page)) == names[1]
+    press(page, "x")
+    expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
+    assert name_of(current(page)) == names[2]
+
+
+def test_n_passes_over_what_is_decided(page: Page) -> None:
+    names = [name_of(one) for one in proposals(page).all()]
+    press(page, "j", "j", "a")
+    expect(page.locator(f"#{names[1]}.is-yes")).to_be_visible()
+    press(page, "k", "k")
+    assert name_of(current(page)) == names[0]
+    press(page, "n")
+    assert name_of(current(page)) == names[2]
+
+
+def test_u_undoes_the_last_step_alone(page: Page) -> None:
+    names = [name_of(one) for one in proposals(page).all()]
+    press(page, "j", "a", "x")
+    expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
+    press(page, "u")
+    expect(page.locator(f"#{names[1]}[data-open]")).to_be_visible()
+    expect(page.locator(f"#{names[0]}.is-yes")).to_be_visible()
+
+
+def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
+    turns = page.locator("details.hunk")
+    press(page, "j", "A")
+    expect(turns.first.locator("article.prop[data-open]")).to_have_count(0)
+    expect(turns.first).to_contain_text("decided")
+    assert turns.nth(1).locator("article.prop[data-open]").count() > 0
+    assert turns.nth(1).locator("article.prop.is-yes").count() == 0
+
+
+def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -> None:
+    press(page, "?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    for words in ("approve", "reject", "undo the last step", "next undecided"):
+        expect(dialog).to_contain_text(words)
+    press(page, "a", "x", "u", "j")
+    press(page, "Escape")
+    expect(dialog).to_be_hidden()
+    is_undecided(page)
+
+
+def test_keys_do_nothing_while_one_types_and_with_a_modifier(page: Page) -> None:
+    press(page, "j")
+    was = name_of(current(page))
+    page.evaluate("document.querySelector('main').append(document.createElement('textarea'))")
+    field = page.locator("textarea")
+    field.focus()
+    page.keyboard.type("jknaxuAo?")
+    expect(field).to_have_value("jknaxuAo?")
+    field.evaluate("(one) => one.blur()")
+    press(page, "Control+a", "Alt+x")
+    assert name_of(page.locator("article.prop.is-cur")) == was
+    is_undecided(page)
+
+
+def is_undecided(page: Page) -> None:
+    page.reload()
+    assert page.locator("article.prop").count() == page.locator("article.prop[data-open]").count()

@@ -1,0 +1,167 @@
+"""Promises of pages that move by themselves: nothing is lost or doubled, whatever happens to the way in between."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, WebSocketRoute, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import LONG_STEPS, end_lease, put_titled, title, worker_of
+from tests.building import assistant, chain, raw, text
+from tests.serving import Server, served
+
+Opener = Callable[..., Watched]
+ABNORMAL = 1006
+"""The code of a socket whose connection broke."""
+OVER = "Review what it proposes"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("live")
+    for name in ("watched", "cut", "killed", "stopped"):
+        put_titled(base / "sessions", name, steps=LONG_STEPS, words=10)
+    for name in ("quiet", "busy"):
+        put_titled(base / "sessions", name)
+    with served(base) as running:
+        running.session(title("busy"))
+        yield running
+
+
+def started(watched: Watched, name: str) -> Page:
+    """The page of a run that was just started on it, marked so that a reload would be seen."""
+    page = watched.open(watched.server.session(title(name)) + "/compact")
+    page.get_by_label("Keep", exact=True).fill("30")
+    page.get_by_role("button", name="Start planning").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    page.evaluate("window.stayed = true")
+    return page
+
+
+def held(server: Server, page: Page) -> int:
+    """The worker of the run that the page shows, held in the middle of it; `SIGCONT` lets it go on."""
+    page.locator("#log [data-seq='2']").wait_for()
+    pid = worker_of(server, path_of(page))
+    assert pid is not None, "the run was over too soon"
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def shown_rows(page: Page) -> list[int]:
+    return [int(row.get_attribute("data-seq") or "") for row in page.locator("#log [data-seq]").all()]
+
+
+def is_whole(page: Page, server: Server) -> None:
+    """Every row is there once, in order: as many as a page that is loaded now has."""
+    rows = shown_rows(page)
+    loaded = re.findall(r'data-seq="(\d+)"', server.get(path_of(page)))
+    assert rows == list(range(1, len(loaded) + 1))
+    assert page.evaluate("window.stayed")
+
+
+def path_of(page: Page) -> str:
+    return "/" + page.url.split("/", 3)[3]
+
+
+def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
+    page = started(browse(server), "watched")
+    counts = {0}
+    while not page.get_by_role("link", name=OVER).is_visible():
+        counts.add(page.locator("#log [data-seq]").count())
+        page.wait_for_timeout(20)
+    assert len(counts) > 3, f"the rows came in {len(counts)} pieces"
+    expect(page.locator("#facts")).to_contain_text("planned")
+    is_whole(page, server)
+
+
+def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, browse: Opener) -> None:
+    watched = browse(server)
+    sockets: list[WebSocketRoute] = []
+    is_down = False
+
+    def connect(socket: WebSocketRoute) -> None:
+        if is_down:
+            socket.close(code=ABNORMAL)
+            return
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
+    page = started(watched, "cut")
+    pid = held(server, page)
+    is_down = True
+    sockets[-1].close(code=ABNORMAL)
+    expect(page.locator("#lost")).to_be_visible()
+    expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
+    had = len(shown_rows(page))
+    os.kill(pid, signal.SIGCONT)
+    server.wait_for(lambda: len(re.findall("data-seq", server.get(path_of(page)))) > had)
+    assert len(shown_rows(page)) == had
+    is_down = False
+    expect(page.locator("#lost")).to_be_hidden()
+    expect(page.get_by_role("link", name=OVER)).to_be_visible()
+    assert len(sockets) == 2
+    is_whole(page, server)
+
+
+def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, browse: Opener) -> None:
+    page = started(browse(server), "killed")
+    os.kill(held(server, page), signal.SIGKILL)
+    server.wait_for(lambda: worker_of(server, path_of(page)) is None)
+    end_lease(server, path_of(page))
+    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
+    expect(page.locator("#note")).to_contain_text("Nothing was written.")
+    is_whole(page, server)
+    page.get_by_role("link", name="Resume…").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#facts")).to_contain_text("planned, the target is met", timeout=60_000)
+    expect(page.get_by_role("link", name=OVER)).to_be_visible()
+    page.evaluate("window.stayed = true")
+    is_whole(page, server)
+
+
+def test_a_run_is_stopped_from_its_page(server: Server, browse: Opener) -> None:
+    page = started(browse(server), "stopped")
+    pid = held(server, page)
+    page.get_by_role("button", name="Stop the run").click()
+    expect(page.locator("#facts")).to_contain_text("stopping")
+    os.kill(pid, signal.SIGCONT)
+    expect(page.locator("#facts")).to_contain_text("stopped")
+    expect(page.locator("#note")).to_contain_text("It was stopped.")
+    expect(page.get_by_role("link", name=OVER)).to_be_visible()
+
+
+def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/")
+    page.locator("#listing[data-asked]").wait_for()
+    field = page.get_by_label("Filter by name or project")
+    field.focus()
+    page.keyboard.type("parser")
+    page.wait_for_url("**/?q=parser*")
+    page.locator("#listing[data-asked='2']").wait_for()
+    page.evaluate("window.stayed = document.querySelector('#q')")
+    append(server.root / "busy.jsonl")
+    first = page.locator("table.sessions tbody tr").first
+    expect(first).to_contain_text(title("busy"))
+    expect(first).to_contain_text("live, just written to")
+    page.keyboard.type("x")
+    expect(field).to_have_value("parserx")
+    expect(field).to_be_focused()
+    assert page.evaluate("window.stayed === document.querySelector('#q')")
+    expect(page.get_by_text("No session matches")).to_be_visible()
+
+
+def append(path: Path) -> None:
+    """One more entry, as an agent writes it."""
+    last = path.read_bytes().splitlines()[-1]
+    entry = raw(chain(assistant(text("One more.")))[1:])
+    parent = re.search(rb'"id": "(e\d+)"', last)
+    assert parent is not None
+    with path.open("ab") as file:
+        file.write(entry.replace(b'"e1"', b'"added"').replace(b"null", b'"' + parent[1] + b'"'))

@@ -1,0 +1,220 @@
+"""Promises of every page at once: it fits, it can be told by who does not see it, and it complains of nothing.
+
+REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      keeps what each page looks like, as PNG files
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import (
+    LONG_STEPS,
+    decide,
+    end_lease,
+    forked_session,
+    planned,
+    put_titled,
+    start,
+    title,
+    titled,
+    undecided,
+    worked_session,
+    worker,
+)
+from tests.building import chain, raw, user
+from tests.running import place
+from tests.serving import Server, served
+
+WIDTHS: Final = (390, 1_440)
+SCHEMES: Final = ("light", "dark")
+REFUSED: Final = r"the server responded with a status of (403|404|409)"
+OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
+
+
+class Stage:
+    """A server with a session for each page, and the addresses of all pages by their names."""
+
+    def __init__(self, server: Server, nobody: Server) -> None:
+        self.server = server
+        self.nobody = nobody
+        self.workers: list[Any] = []
+        self.pages: dict[str, str] = {}
+        self._sessions()
+        self._runs()
+        self._reviews()
+        self._written()
+        self._refused()
+
+    def at(self, name: str) -> str:
+        return self.server.session(title(name))
+
+    def _sessions(self) -> None:
+        real = self.server.session("real.jsonl")
+        forked = self.at("forked")
+        self.real = real
+        self.pages |= {
+            "list": "/",
+            "list-filtered-to-nothing": "/?q=nothing+of+this+name",
+            "session-sees": f"{real}?view=sees",
+            "session-all": f"{real}?view=all",
+            "session-removed-nothing": f"{real}?view=removed",
+            "session-forked": f"{forked}?view=all",
+            "entry": f"{forked}/entries/e3",
+            "text": f"{forked}/entries/e3/text",
+            "text-block": f"{forked}/entries/e2/text?block=1",
+            "compact": f"{real}/compact",
+            "backups-empty": f"{forked}/backups",
+            "import": "/import",
+            "settings": "/settings",
+        }
+
+    def _runs(self) -> None:
+        ended = planned(self.server, self.at("ended"))
+        below = planned(self.server, self.at("below"), keep="1")
+        failed = planned(self.server, self.at("short"))
+        self.pages |= {"run-ended": ended, "run-below": below, "run-failed": failed}
+        self.pages["run-interrupted"] = self._frozen("interrupted", lease="2001-01-01 00:00:00")
+        self.server.wait_for(lambda: "interrupted" in self.server.get(self.pages["run-interrupted"]))
+        self.pages["run-running"] = self._frozen("running", lease="2999-01-01 00:00:00")
+        self.pages["run-queued"] = start(self.server, self.at("queued"))
+        self.pages["compact-in-flight"] = f"{self.at('queued')}/compact"
+        self.pages["runs"] = "/runs/"
+
+    def _frozen(self, name: str, lease: str) -> str:
+        """A run in the middle of it, whose worker stands still with a lease until then."""
+        page = start(self.server, self.at(name))
+        working = worker(self.server, page)
+        self.workers.append(working)
+        self.server.wait_for(lambda: self.server.get(page).count("data-seq") > 2)
+        working.send_signal(signal.SIGSTOP)
+        end_lease(self.server, page, lease)
+        return page
+
+    def _reviews(self) -> None:
+        run = planned(self.server, self.real, keep="60")
+        keys = undecided(self.server, run)
+        for kind, key in zip(("approve", "reject", "approve", "approve"), keys, strict=False):
+            decide(self.server, run, **{kind: key})
+        add = re.search(r'name="add" value="([^"]+)"', self.server.get(f"{run}/stays?from=0&to=999999999"))
+        assert add is not None
+        decide(self.server, run, add=add[1])
+        self.pages |= {
+            "review": f"{run}/review",
+            "review-stays": f"{run}/stays?from=0&to=40",
+            "review-failed": f"{self.pages['run-failed']}/review",
+            "review-at-work": f"{self.pages['run-queued']}/review",
+            "commit-short": f"{run}/commit",
+            "compact-waiting": f"{self.real}/compact",
+        }
+        live = planned(self.server, self.at("live"), keep="10")
+        os.utime(self.server.root / "live.jsonl")
+        decide(self.server, live, approve=undecided(self.server, live)[0])
+        self.pages["commit-yeses"] = f"{live}/commit"
+        changed = planned(self.server, self.at("changed"))
+        decide(self.server, changed, approve_all="1")
+        put_titled(self.server.root, "changed", steps=6)
+        self.pages |= {"commit-conflict": f"{changed}/commit", "review-conflict": f"{changed}/review"}
+
+    def _written(self) -> None:
+        address = self.at("written")
+        run = planned(self.server, address)
+        decide(self.server, run, approve_all="1")
+        result = self.server.post(f"{run}/commit", f"{run}/commit")
+        assert result == f"{run}/result"
+        backups = f"{address}/backups"
+        backup = re.search(rf'href="({re.escape(backups)}/[^"]+)/restore"', self.server.get(backups))
+        assert backup is not None
+        self.server.wait_for(lambda: "Nothing was removed" not in self.server.get(f"{address}?view=removed"))
+        self.pages |= {
+            "session-removed": f"{address}?view=removed",
+            "session-compacted": f"{address}?view=all",
+            "result": result,
+            "run-committed": run,
+            "review-committed": f"{run}/review",
+            "backups": backups,
+            "restore": f"{backup[1]}/restore",
+            "delete": f"{backup[1]}/delete",
+        }
+
+    def _refused(self) -> None:
+        gone = self.at("gone")
+        (self.server.root / "gone.jsonl").unlink()
+        empty = self.server.session("empty.jsonl")
+        self.pages |= {"session-gone": gone, "session-empty": empty, "nothing-here": "/nothing/here"}
+
+    def end(self) -> None:
+        for one in self.workers:
+            one.send_signal(signal.SIGKILL)
+            one.wait()
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    base = tmp_path_factory.mktemp("shots")
+    root = base / "all" / "sessions"
+    place(root / "real.jsonl", worked_session())
+    place(root / "forked.jsonl", forked_session())
+    for name in ("ended", "below", "queued", "live", "changed", "written", "gone"):
+        put_titled(root, name)
+    for name in ("interrupted", "running"):
+        put_titled(root, name, steps=LONG_STEPS, words=10)
+    place(root / "short.jsonl", raw(chain(user(title("short")))))
+    place(root / "empty.jsonl", raw(titled("empty")[:1]))
+    place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
+    with (
+        served(base / "all", REDLINE_WORK_IN="worker") as server,
+        served(base / "none") as nobody,
+    ):
+        staged = Stage(server, nobody)
+        yield staged
+        staged.end()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_and_can_be_told(
+    stage: Stage, browse: Callable[..., Watched], width: int, scheme: str
+) -> None:
+    size = {"width": width, "height": 900}
+    known = browse(stage.server, viewport=size, color_scheme=scheme)
+    known.expect(REFUSED)
+    empty = browse(stage.nobody, viewport=size, color_scheme=scheme)
+    unknown = browse(stage.server, known=False, viewport=size, color_scheme=scheme)
+    unknown.expect(REFUSED)
+    faults: list[str] = []
+    views = [(known, name, path) for name, path in stage.pages.items()]
+    for watched, name, path in [*views, (empty, "list-empty", "/"), (unknown, "launch", "/")]:
+        page = watched.open(path)
+        faults += [f"{name}: {fault}" for fault in faults_of(page)]
+        keep(page, f"{name}-{width}-{scheme}")
+        page.close()
+    assert not faults, "\n".join(faults)
+
+
+def faults_of(page: Page) -> list[str]:
+    """What is wrong with the outline of a page, in words."""
+    found = page.evaluate(OUTLINE)
+    faults = [f"{kind}: {one}" for kind in ("unlabelled", "unnamed", "empty", "twice") for one in found[kind]]
+    if found["width"] > 0:
+        faults.append(f"it is {found['width']} px too wide")
+    if found["titles"] != 1:
+        faults.append(f"it has {found['titles']} titles")
+    if found["ink"] > 1:
+        faults.append(f"it has {found['ink']} ink buttons")
+    return faults
+
+
+def keep(page: Page, name: str) -> None:
+    """A picture of the whole page, where pictures are wanted."""
+    directory = os.environ.get("REDLINE_SHOTS")
+    if directory:
+        page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

@@ -1,0 +1,78 @@
+"""The promise of the whole: in a browser, from the launch address to a commit, back again, and in from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import titled
+from tests.browser.walking import Walk, walk, walked_server
+from tests.building import raw
+from tests.serving import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with walked_server(tmp_path_factory.mktemp("walk")) as running:
+        yield running
+
+
+def test_the_launch_address_lets_one_browser_in_and_its_token_does_not_stay(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    port = server.base.rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "redline", "address", "--port", port, "--json"]
+    told = subprocess.run(command, env=server.environment, cwd=server.root, capture_output=True, check=True)
+    address = json.loads(told.stdout)["address"].removeprefix(server.base)
+    watched = browse(server, known=False)
+    page = watched.open(address)
+    assert page.url == f"{server.base}/"
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
+    assert page.evaluate("document.cookie") == ""
+    assert page.evaluate("history.length") == 2
+    other = browse(server, known=False)
+    other.expect("status of 403")
+    expect(other.open(address).get_by_text("This address was used already")).to_be_visible()
+
+
+def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    walk(browse(server), scripted=True)
+
+
+def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
+    server: Server, browse: Callable[..., Watched], tmp_path: Path
+) -> None:
+    brought = tmp_path / "from elsewhere.jsonl"
+    brought.write_bytes(raw(titled("imported")))
+    watched = browse(server)
+    page = watched.open("/import")
+    page.get_by_label("Drop session files here").set_input_files(brought)
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Mend the imported parser.")
+    walking = Walk(watched, page)
+    walking.plan("from-elsewhere.jsonl")
+    page.get_by_role("link", name="Review what it proposes").click()
+    page.get_by_role("button", name="Approve all").click()
+    page.get_by_role("link", name=re.compile("^Commit")).click()
+    for box in page.locator("input[name=yes]").all():
+        box.check()
+    page.get_by_role("button", name="Back up and append").click()
+    page.wait_for_url(re.compile("/result$"))
+    page.goto(f"{server.base}/import")
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="Download").click()
+    got = Path(downloaded.value.path()).read_bytes()
+    assert got == (server.data / "sessions" / "from-elsewhere.jsonl").read_bytes()
+    assert got.startswith(brought.read_bytes())
+    assert json.loads(got[len(brought.read_bytes()) :])["type"] == "context_compaction"
+    assert downloaded.value.suggested_filename == "from-elsewhere.jsonl"

@@ -1,0 +1,23 @@
+"""The promise that everything works without JavaScript: from the list to the commit and back by links and forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.browser.chromium import Watched
+from tests.browser.walking import walk, walked_server
+from tests.serving import Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with walked_server(tmp_path_factory.mktemp("without-script")) as running:
+        yield running
+
+
+def test_a_session_is_compacted_and_restored_by_links_and_forms_alone(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    walk(browse(server, java_script_enabled=False), scripted=False)

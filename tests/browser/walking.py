@@ -1,0 +1,254 @@
+"""The way of one session, from the list to the commit and back, as a human walks it: by what pages show.
+
+Each step does with script and without it what a page offers: what it clicks is a link or a button of a form, and it
+waits for what comes of it, wherever that appears.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import forked_session, put_titled, title, worked_session
+from tests.running import kept_ids, place, quiet, without
+from tests.serving import Server, served
+
+PAGES_OF_LIST: Final = 70
+"""Sessions of the server that is walked on: more than a page of the list holds."""
+REFUSED: Final = r"the server responded with a status of 409"
+
+
+@contextmanager
+def walked_server(base: Path) -> Iterator[Server]:
+    """A server with the session that is walked, one that forks, and enough others for a second page."""
+    root = base / "sessions"
+    place(root / "walked.jsonl", worked_session())
+    place(root / "forked.jsonl", forked_session())
+    for number in range(PAGES_OF_LIST):
+        quiet(put_titled(root, f"other-{number}", steps=1, words=number), hours=2)
+    with served(base) as server:
+        server.wait_for(lambda: f"{PAGES_OF_LIST + 2} sessions in" in server.get("/"))
+        yield server
+
+
+@dataclass
+class Walk:
+    """Who walks: a page in a window that is watched, and whether its script runs."""
+
+    watched: Watched
+    page: Page
+    scripted: bool = True
+
+    @property
+    def server(self) -> Server:
+        return self.watched.server
+
+    @property
+    def path(self) -> Path:
+        return self.server.root / "walked.jsonl"
+
+    def click(self, name: str | re.Pattern[str], role: Any = "link", within: Locator | None = None) -> None:
+        (within or self.page.locator("body")).get_by_role(role, name=name).first.click()
+
+    def press(self, name: str | re.Pattern[str], within: Locator | None = None) -> None:
+        self.click(name, "button", within)
+
+    # ---- 2: the list ------------------------------------------------------------------------------------
+
+    def browse(self) -> None:
+        """Filter, sort, and turn the page."""
+        page = self.page
+        page.get_by_label("Filter by name or project").fill("forked")
+        if not self.scripted:
+            self.press("Filter")
+        rows = page.locator("table.sessions tbody tr")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text(title("forked"))
+        page.get_by_label("Filter by name or project").fill("")
+        if not self.scripted:
+            self.press("Filter")
+        expect(rows).to_have_count(60)
+        self.click("Entries")
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("Entries")
+        counts = [
+            int(text.split()[0].replace(",", ""))
+            for text in rows.locator("td:nth-child(4)").all_inner_texts()
+        ]
+        assert counts == sorted(counts, reverse=True)
+        self.click("Next")
+        expect(rows).to_have_count(PAGES_OF_LIST + 2 - 60)
+        assert "page=2" in page.url
+
+    # ---- 3: a session -----------------------------------------------------------------------------------
+
+    def see(self) -> None:
+        """The three views, a fork, an output that was clamped, the address of an entry."""
+        page = self.page
+        page.goto(f"{self.server.base}/?q=forked")
+        self.click(title("forked"))
+        expect(page.get_by_role("heading", level=1)).to_contain_text(title("forked"))
+        for view in ("Full history", "Removed", "What the model sees"):
+            self.click(re.compile(view))
+            expect(page.locator(".tabs [aria-current=page]")).to_contain_text(view)
+        output = page.locator("article", has_text="line 0").first
+        assert "line 119" not in output.inner_text()
+        output.locator("a.more").click()
+        expect(page.get_by_text(re.compile(r"line 118\s+line 119"))).to_be_visible()
+        if not self.scripted:
+            page.go_back()
+        self.click("e3")
+        expect(page.locator("article#e3.is-selected")).to_be_visible()
+        assert page.url.endswith("/entries/e3")
+        self.click(re.compile("branch to e4"))
+        expect(page.get_by_text("This is the first way.")).to_be_visible()
+        expect(page.get_by_text("This is the second way.")).to_have_count(0)
+
+    # ---- 4: a run ---------------------------------------------------------------------------------------
+
+    def plan(self, name: str = "walked.jsonl") -> None:
+        """The form, then the run's page until it is over, without a reload by hand."""
+        page = self.page
+        page.goto(self.server.base + self.server.session(name))
+        self.click("Compact…")
+        page.get_by_label("Keep", exact=True).fill("60")
+        page.get_by_label("What matters").fill("the parser")
+        self.press("Start planning")
+        page.wait_for_url(re.compile(r"/runs/\d+$"))
+        expect(page.get_by_role("link", name="Review what it proposes")).to_be_visible(timeout=60_000)
+        numbers = page.locator("#log .ev__no").all_inner_texts()
+        calls = [int(number) for number in numbers if number]
+        assert calls == list(range(1, len(calls) + 1))
+        assert calls
+
+    # ---- 5: the review ----------------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """Approve, reject, undo, delete by hand, narrow, take back, approve the rest."""
+        page = self.page
+        self.click("Review what it proposes")
+        open_ones = page.locator("article.prop[data-open]")
+        first, second = (f"#{open_ones.nth(number).get_attribute('id')}" for number in (0, 1))
+        self.press(re.compile("^Approve"), page.locator(first))
+        expect(page.locator(f"{first}.is-yes")).to_contain_text("approved")
+        self.press(re.compile("^Reject"), page.locator(second))
+        expect(page.locator(f"{second}.is-kept")).to_contain_text("rejected, pinned")
+        self.press(re.compile("Undo"))
+        expect(page.locator(f"{second}[data-open]")).to_be_visible()
+        self.press(re.compile("^Reject"), page.locator(second))
+        expect(page.locator(f"{second}.is-kept")).to_be_visible()
+        self._by_hand("Delete entry")
+        mine = page.locator("article.prop", has_text="added by you").first
+        mine.get_by_text("Only some blocks…").click()
+        mine.get_by_role("checkbox").first.check()
+        self.press("Delete only these", mine)
+        narrowed = page.locator("article.prop", has_text="added by you").first
+        expect(narrowed.locator("a.ref").first).to_contain_text("[0]")
+        self._by_hand("Delete block")
+        added = page.locator("article.prop", has_text="added by you")
+        expect(added).to_have_count(2)
+        self.press("Take back", added.last)
+        expect(added).to_have_count(1)
+        self.press("Approve all")
+        expect(page.get_by_role("link", name=re.compile("^Commit"))).to_be_visible()
+        expect(open_ones).to_have_count(0)
+        expect(page.locator(f"{second}.is-kept")).to_have_count(1)
+
+    def _by_hand(self, words: str) -> None:
+        """Open what stays until something there can be deleted so, and delete it."""
+        page = self.page
+        folds = page.locator("p.fold a.plain:visible")
+        for number in range(folds.count()):
+            # With script a fold that was opened is none any more.
+            folds.nth(0 if self.scripted else number).click()
+            page.locator("details.staying").first.wait_for()
+            found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
+            if found.count():
+                found.first.click()
+                page.locator("article.prop", has_text="added by you").first.wait_for()
+                return
+            if not self.scripted:
+                page.go_back()
+        raise AssertionError(f"nothing stays that has a button {words}")
+
+    # ---- 6: the commit ----------------------------------------------------------------------------------
+
+    def commit(self) -> bytes:
+        """Commit a session that was just written to: only with a yes. Gives the bytes from before."""
+        page, before = self.page, self.path.read_bytes()
+        shutil.copyfile(self.path, self.path.with_suffix(".before"))
+        self.click(re.compile("^Commit"))
+        os.utime(self.path)
+        page.reload()
+        self.watched.expect(REFUSED)
+        self.press("Back up and append")
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert self.path.read_bytes() == before
+        self._say_yes()
+        self.press("Back up and append")
+        page.wait_for_url(re.compile("/result$"))
+        expect(page.get_by_role("heading", level=1)).to_contain_text("one line appended")
+        entry = self._appended(before)
+        expect(page.get_by_text(entry["id"]).first).to_be_visible()
+        return before
+
+    def _say_yes(self) -> None:
+        for box in self.page.locator("input[name=yes]").all():
+            box.check()
+
+    def _appended(self, before: bytes) -> dict[str, Any]:
+        """The one line by which the file grew: a compaction that deletes exactly what it names."""
+        after = self.path.read_bytes()
+        assert after.startswith(before)
+        added = after[len(before) :]
+        assert added.count(b"\n") == 1
+        assert added.endswith(b"\n")
+        entry: dict[str, Any] = json.loads(added)
+        assert entry["type"] == "context_compaction"
+        assert json.loads(before.splitlines()[-1])["id"] == entry["parentId"]
+        old = self.path.with_suffix(".before")
+        assert kept_ids(self.path) == without(kept_ids(old), entry["deletedTargets"])
+        return entry
+
+    # ---- 7: the way back --------------------------------------------------------------------------------
+
+    def restore(self, before: bytes) -> None:
+        """Take the compaction back, and take that back, too."""
+        page, after = self.page, self.path.read_bytes()
+        self.click("Backups…")
+        self._restore("Restore…")
+        assert self.path.read_bytes() == before
+        self._restore("Take the restore back…")
+        assert self.path.read_bytes() == after
+        expect(page.locator("table.backups tbody tr")).to_have_count(3)
+
+    def _restore(self, way: str) -> None:
+        page = self.page
+        self.click(way)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Restore the backup of")
+        self._say_yes()
+        self.press("Restore this backup")
+        page.wait_for_url(re.compile(r"/backups\?restored="))
+        expect(
+            page.get_by_role("status").filter(has_text=re.compile("restored", re.IGNORECASE))
+        ).to_be_visible()
+
+
+def walk(watched: Watched, *, scripted: bool) -> None:
+    """Steps 2 to 7, one after the other."""
+    walking = Walk(watched, watched.open("/"), scripted)
+    walking.browse()
+    walking.see()
+    walking.plan()
+    walking.review()
+    before = walking.commit()
+    walking.restore(before)
