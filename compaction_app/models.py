@@ -58,6 +58,8 @@ class Run(models.Model):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    committing_since = models.DateTimeField(null=True)
+    """Since when its plan is being written: until then nobody decides on it."""
     last_seq = models.PositiveIntegerField(default=0)
     """The number of its last event."""
     calls = models.PositiveIntegerField(default=0)
@@ -78,6 +80,8 @@ class Snapshot(models.Model):
     """What a run was planned on: the prepared transcript without its texts. Never changed, but by a resume."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="snapshot")
+    mark = models.CharField(max_length=16)
+    """Another one for each preparation: by it a review knows what it was made on."""
     packed = models.BinaryField()
     """A `services.snapshots.Prepared`, compressed."""
 

@@ -195,12 +195,12 @@ class SessionReader:
         if (now.device, now.inode) != (previous.device, previous.inode):
             return Growth(GrowthKind.REWRITTEN, "another file took its place")
         if now.size < previous.size:
-            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size} to {now.size} bytes")
+            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {now.size:,} bytes")
         edge = min(EDGE, previous.size)
         if sha256_of(self.read_at(0, edge)) != previous.head:
             return Growth(GrowthKind.REWRITTEN, "its beginning changed")
         if sha256_of(self.read_at(previous.size - edge, edge)) != previous.tail:
-            return Growth(GrowthKind.REWRITTEN, f"the bytes before {previous.size} changed")
+            return Growth(GrowthKind.REWRITTEN, f"the bytes before {previous.size:,} changed")
         return Growth(GrowthKind.GROWN if now.size > previous.size else GrowthKind.UNCHANGED)
 
     def fingerprint(self, end: int, previous: Fingerprint | None) -> Fingerprint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.deletion.review import Kind
+from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
-from compaction_app.services.reviewing import decide
+from compaction_app.services import committing
+from compaction_app.services.reviewing import carried_from, decide
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import start_run
+from compaction_app.services.starting import resume_run, start_run
 from sessions_app.appending import session_lock
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
+from sessions_app.sessionlog.errors import SystemFailure
 from tests.building import raw, user
-from tests.running import configured, kept_ids, quiet, without, working_session
+from tests.running import configured, kept_ids, quiet, refusal, without, working_session
 
 pytest_plugins = ["tests.running", "tests.browsing"]
 
@@ -63,7 +66,13 @@ def append(path: Path, *entries: dict[str, Any]) -> None:
 
 
 def commit(browser: Client, run: Run, *yeses: str) -> Any:
-    return browser.post(f"/runs/{run.pk}/commit", {"yes": yeses})
+    """Open the page, and say yes to what it shows."""
+    return browser.post(f"/runs/{run.pk}/commit", {"yes": yeses, "plan": shown(browser, run)})
+
+
+def shown(browser: Client, run: Run) -> str:
+    found = re.search(r'name="plan" value="([^"]+)"', browser.get(f"/runs/{run.pk}/commit").content.decode())
+    return found[1] if found is not None else ""
 
 
 def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(
@@ -114,9 +123,11 @@ def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Ru
 
 
 def test_a_second_commit_of_the_same_run_writes_nothing(browser: Client, run: Run, path: Path) -> None:
-    commit(browser, run)
+    plan = shown(browser, run)
+    first = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     written = path.read_bytes()
-    assert commit(browser, run).status_code == 409
+    second = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    assert second["Location"] == first["Location"] == f"/runs/{run.pk}/result"
     assert path.read_bytes() == written
     assert Backup.objects.count() == 1
 
@@ -196,6 +207,7 @@ def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps
     answer = browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     assert answer["Location"] == f"/runs/{later.pk}"
+    work(later.pk, worker_name())
     run.refresh_from_db()
     assert run.state == State.SUPERSEDED
 
@@ -229,3 +241,148 @@ def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
     assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
         (raw["entryId"], raw.get("blockIndex")) for raw in first.origins
     ]
+
+
+# ---- what was shown, and nothing else -------------------------------------------------------------------
+
+
+def test_a_yes_to_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
+    run = approve(planned(index_file(path)), first=1)
+    plan, before = shown(browser, run), path.read_bytes()
+    approve(run)
+    answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
+    assert answer.status_code == 409
+    assert "no longer what this page showed" in answer.content.decode()
+    assert path.read_bytes() == before
+    assert browser.post(f"/runs/{run.pk}/commit").status_code == 409
+    assert path.read_bytes() == before
+
+
+def test_nobody_decides_resumes_or_plans_again_while_it_is_written(
+    browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = approve(planned(index_file(path)))
+    Run.objects.filter(pk=run.pk).update(state=State.INTERRUPTED)
+    told: list[str] = []
+    usual = committing.back_up
+
+    def back_up(*arguments: Any) -> Any:
+        target = Target(run.proposals.order_by("order")[0].entry_id)
+        told.append(refusal(lambda: decide(run, Kind.REJECT, [target], timezone.now())))
+        told.append(refusal(lambda: resume_run(run)))
+        return usual(*arguments)
+
+    monkeypatch.setattr(committing, "back_up", back_up)
+    assert commit(browser, run).status_code == 302
+    assert told == ["4 being_committed", "4 wrong_state"]
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (State.COMMITTED, None)
+    assert not run.decisions.filter(kind="reject").exists()
+
+
+def test_after_a_commit_that_failed_decisions_are_free_again(
+    browser: Client, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
+
+    before = path.read_bytes()
+    with monkeypatch.context() as broken:
+        broken.setattr(committing, "back_up", fail)
+        assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (State.TARGET_MET, None)
+    assert commit(browser, run).status_code == 302
+
+
+def test_a_link_that_took_the_place_of_a_session_is_never_followed(
+    browser: Client, run: Run, path: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.jsonl").write_bytes(path.read_bytes())
+    before = (outside / "secret.jsonl").read_bytes()
+    path.unlink()
+    path.symlink_to(outside / "secret.jsonl")
+    for address in ("commit", "review", "transcript.jsonl"):
+        assert browser.get(f"/runs/{run.pk}/{address}").status_code == 409, address
+    assert browser.post(f"/runs/{run.pk}/commit", {"plan": "x"}).status_code == 409
+    session = run.session
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
+    assert page.status_code in (404, 409)
+    assert sorted(outside.iterdir()) == [outside / "secret.jsonl"]
+    assert (outside / "secret.jsonl").read_bytes() == before
+
+
+def test_an_id_that_names_another_line_now_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
+    proposal = run.proposals.filter(block_index=None).order_by("order")[0]
+    recorded = next(
+        json.loads(line)
+        for line in path.read_bytes().splitlines()
+        if f'"{proposal.entry_id}"'.encode() in line[:200]
+    )
+    append(path, recorded, {**user("and the docs"), "id": "later", "parentId": "e27"})
+    before = path.read_bytes()
+    assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+
+
+def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client, path: Path) -> None:
+    recorded = [*working_session(), {**user("another way"), "id": "other", "parentId": "e3"}]
+    path.write_bytes(raw(recorded))
+    quiet(path)
+    run = approve(planned(index_file(path), leaf_id="e27"))
+    append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
+    assert 'value="switch_branch"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert commit(browser, run).status_code == 302
+    assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
+
+
+def test_a_reader_that_was_changed_since_asks_for_its_yes(browser: Client, run: Run, path: Path) -> None:
+    session = run.session
+    session.reader = "pi"
+    session.save()
+    assert 'value="not_honoured"' in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert commit(browser, run, "not_honoured").status_code == 302
+
+
+def test_a_lock_that_is_held_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
+    plan = shown(browser, run)
+    with configured(lock_seconds=0), session_lock(settings.REDLINE_DATA_DIR, path, 1):
+        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    assert answer.status_code == 409
+    assert f"/runs/{run.pk}/again" not in answer.content.decode()
+
+
+def test_an_older_version_is_not_planned_at_all(browser: Client, known_root: Path) -> None:
+    old = known_root / "old.jsonl"
+    recorded = working_session()
+    recorded[0] = {**recorded[0], "version": 2}
+    old.write_bytes(raw(recorded))
+    session = index_file(quiet(old))
+    answer = browser.post(f"/sessions/{session.root_id}/old.jsonl/compact", {"planner": "embedded"})
+    assert answer.status_code == 409
+    assert "version 3 copy" in answer.content.decode()
+
+
+def test_planning_again_that_fails_leaves_the_decisions_where_they_were(
+    browser: Client, run: Run, path: Path
+) -> None:
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    away = path.rename(path.with_suffix(".away"))
+    work(later.pk, worker_name())
+    later.refresh_from_db()
+    run.refresh_from_db()
+    assert (later.state, run.state) == (State.FAILED, State.TARGET_MET)
+    away.rename(path)
+    assert commit(browser, run).status_code == 302
+
+
+def test_what_nobody_approved_is_not_approved_by_planning_again(browser: Client, path: Path) -> None:
+    run = planned(index_file(path))
+    Proposal.objects.create(
+        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+    )
+    assert carried_from(run).targets == []

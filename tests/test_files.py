@@ -393,9 +393,9 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
     ("attack", "reason"),
     [
         (replace_by_a_copy, "another file took its place"),
-        (truncate, "it shrank from 20000 to 19999 bytes"),
+        (truncate, "it shrank from 20,000 to 19,999 bytes"),
         (overwrite_at(4095), "its beginning changed"),
-        (overwrite_at(-4096), "the bytes before 20000 changed"),
+        (overwrite_at(-4096), "the bytes before 20,000 changed"),
     ],
 )
 def test_a_rewritten_session_is_recognised(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from compaction_app.deletion.loop import Report, Turn
@@ -461,3 +462,14 @@ def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client
     assert "<script>alert" not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
+
+
+def test_the_list_of_runs_takes_a_handful_of_queries(browser: Client, session: Session) -> None:
+    for _ in range(30):
+        run = planned(session)
+        Run.objects.filter(pk=run.pk).update(state=State.SUPERSEDED)
+    browser.get("/runs/")
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get("/runs/").content.decode()
+    assert page.count("replaced by a later run") == 30
+    assert len(queries) <= 4

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 
-from sessions_app.agents import agent_of
-from sessions_app.files import SessionReader, file_state
+from sessions_app.files import SessionReader
 from sessions_app.models import Entry as EntryRow
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..deletion.airlock import ValidatedDeletion
@@ -21,12 +19,14 @@ from ..deletion.objects import TranscriptEntry
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Compaction, Run
-from ..services.committing import Yeses, approval, compaction_line
+from ..services.committing import compaction_line, look_at
+from ..services.judging import Approved, Finding, Yeses
 from ..services.planning import brought_back
-from ..services.reviewing import approved_of
-from ..services.snapshots import Prepared, session_path, snapshot_of
+from ..services.snapshots import session_path, snapshot_of
 
 ENTRY_ID_SHOWN: Final = "00000000"
+MOMENT: Final = "TIME"
+"""Stands for the moment of the backup, which its name will say."""
 LINE_SHOWN: Final = 4_000
 """Bytes of the line that a page shows."""
 KINDS: Final = {
@@ -68,22 +68,19 @@ class CommitView:
     backup: str
     yeses: list[Yes]
     brought_back: tuple[Target, ...]
-    agent: str
     reader: str
     reader_reason: str
     appended_after: str
+    digest: str
+    """By what this plan, and no other, is said yes to."""
 
 
 def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
-    """What a commit of this run would do as things stand. Raises what `approval` raises."""
-    approved = approval(run)
-    validated, _, _ = approved_of(run)
-    if validated is None:
-        raise AssertionError("what was approved is gone")
-    prepared = snapshot_of(run).prepared
-    path = approved.loaded.path
-    backup = path.with_name(f"{path.name}.{now.astimezone(UTC):%Y-%m-%dT%H-%M-%S-%fZ}.compact.bak")
-    line = compaction_line(ENTRY_ID_SHOWN, approved.leaf_id, validated, backup, now)
+    """What a commit of this run would do as things stand. Raises what `look_at` raises."""
+    approved, finding = look_at(run, now)
+    validated, path = finding.validated, approved.loaded.path
+    backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
+    line = compaction_line(ENTRY_ID_SHOWN, finding.parent_id, validated, backup, now)
     return CommitView(
         run=run,
         path=str(path),
@@ -94,54 +91,41 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         line=line[:LINE_SHOWN].decode("utf-8", "replace"),
         line_bytes=len(line) + 1,
         backup=backup.name,
-        yeses=list(needed_yeses(run.session, prepared, validated, now)),
-        brought_back=brought_back(approved.loaded.tree.branch(approved.leaf_id), validated.targets),
-        agent=run.session.root.agent or agent_of(path),
-        reader=prepared.reader,
-        reader_reason=prepared.reader_reason,
-        appended_after=approved.leaf_id,
+        yeses=list(_yeses(approved, finding)),
+        brought_back=brought_back(finding.present.tree.branch(finding.parent_id), validated.targets),
+        reader=finding.reading.reader.name,
+        reader_reason=finding.reading.reason,
+        appended_after=finding.parent_id,
+        digest=finding.digest(),
     )
 
 
-def needed_yeses(
-    session: Session, prepared: Prepared, validated: ValidatedDeletion, now: datetime
-) -> Iterable[Yes]:
-    """The explicit yeses that a commit needs as things stand, each for its own case."""
-    if _is_live(session, now):
-        yield Yes(
-            "live",
+def _yeses(approved: Approved, finding: Finding) -> Iterator[Yes]:
+    """The explicit yeses that are needed, each in its own words."""
+    stats, asked = finding.validated.stats, 100 * (1 - approved.parameters.compression_ratio)
+    words = {
+        "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
             f"It was written to in the last {settings.REDLINE.live_minutes:g} minutes. An agent that has it open "
             "goes on from its own copy, past this compaction.",
-        )
-    if prepared.leaf_id != prepared.file_leaf_id:
-        yield Yes(
-            "switch_branch",
+        ),
+        "switch_branch": (
             "Make the reviewed branch the active one.",
-            f"The agent continues from {prepared.file_leaf_id}, on another branch than {prepared.leaf_id}, which was "
-            "reviewed. What is appended there becomes the place from which it continues.",
-        )
-    if not prepared.honoured:
-        yield Yes(
-            "not_honoured",
+            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. What is "
+            "appended there becomes the place from which it continues.",
+        ),
+        "not_honoured": (
             "Write it although the agent that reads this session ignores it.",
-            f"The session is read as {prepared.reader}, because {prepared.reader_reason}. That agent does not honour "
-            "a context_compaction: it would change nothing there.",
-        )
-    if not validated.target_met:
-        yield Yes(
-            "below_target",
+            f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent does "
+            "not honour a context_compaction: it would change nothing there.",
+        ),
+        "below_target": (
             "Commit less than was asked for.",
-            f"The approved deletions make up {validated.stats.percent_reduction}% of the tokens; asked for were "
-            f"{100 * (1 - validated.parameters.compression_ratio):g}%.",
-        )
-
-
-def _is_live(session: Session, now: datetime) -> bool:
-    state = file_state(session_path(session))
-    if state is None or state.mtime_ns == session.own_write_ns:
-        return False
-    return now.timestamp() - state.mtime_ns / 1e9 < settings.REDLINE.live_minutes * 60
+            f"The approved deletions make up {stats.percent_reduction}% of the tokens; asked for were {asked:g}%.",
+        ),
+    }
+    for name in finding.needs:
+        yield Yes(name, *words[name])
 
 
 # ---- what came of it -------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from django.db.models import QuerySet
+
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 
@@ -89,8 +91,13 @@ def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
         leaf_id=given.leaf_id,
         faults=in_force.faults,
         in_flight=Run.objects.filter(session=session, state__in=ACTIVE).first(),
-        waiting=list(Run.objects.filter(session=session, state__in=REVIEWABLE).order_by("-pk")[:5]),
+        waiting=list(_reviewable(session)[:5]),
     )
+
+
+def _reviewable(session: Session) -> QuerySet[Run]:
+    """The runs of a session whose plan waits for a review: those that got as far as being prepared."""
+    return Run.objects.filter(session=session, state__in=REVIEWABLE, snapshot__isnull=False).order_by("-pk")
 
 
 def _percent(ratio: float) -> str:

@@ -94,7 +94,7 @@ class Standing:
 
     @property
     def is_reviewable(self) -> bool:
-        return self.state in REVIEWABLE
+        return self.state in REVIEWABLE and self.run.parameters is not None
 
     @property
     def met(self) -> bool:
@@ -105,7 +105,7 @@ class Standing:
         """How long it took, where it is over."""
         if self.run.started_at is None or self.run.ended_at is None:
             return None
-        return round((self.run.ended_at - self.run.started_at).total_seconds(), 1)
+        return max(0.1, round((self.run.ended_at - self.run.started_at).total_seconds(), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +151,22 @@ def follow_run(run_id: int, after: int, limit: int) -> Followed | None:
     return Followed(standing_of(run), rows, rows[-1].seq if rows else after, len(events) > limit)
 
 
-def standing_of(run: Run) -> Standing:
+def standing_of(run: Run, *, steps: bool = True) -> Standing:
+    """Where a run stands; without its steps where nobody draws them."""
     stats = run.stats or {}
     before, after = stats.get("tokensBefore", 0), stats.get("tokensAfter", 0)
     ratio = _ratio(run)
     goal = int(before * ratio)
     called = run.events.filter(kind="called").order_by("seq")
-    points = list(called.values_list("data__percent", "data__code"))
+    points = list(called.values_list("data__percent", "data__code")) if steps else []
     return Standing(
         run=run,
         state=State(run.state),
         sentence=State(run.state).sentence,
-        percent=stats.get("percentReduction", 0),
+        # By the agent's rule a plan can delete more than the sum before: estimates are rounded up one by one.
+        percent=min(100.0, float(stats.get("percentReduction", 0))),
         target=round(100 * (1 - ratio), 1),
-        deleted=before - after,
+        deleted=min(before, before - after),
         tokens=before,
         to_go=max(0, after - goal),
         stopping=run.stop_asked and run.state == State.RUNNING,
@@ -231,14 +233,15 @@ def _row(event: RunEvent) -> Row:
         more_hits=max(0, len(hits) - HITS_SHOWN),
         snippet=str(details.get("text", ""))[:SNIPPET_CHARACTERS],
         gain=data.get("gain", 0),
-        before=data.get("before", 0),
-        percent=data.get("percent", 0),
+        before=min(100.0, float(data.get("before", 0))),
+        percent=min(100.0, float(data.get("percent", 0))),
         took=data.get("ms"),
     )
 
 
 def _hit(match: Mapping[str, Any]) -> Hit:
-    return Hit(str(match["entryId"]), match.get("blockIndex"), " ".join(match.get("snippet", "").split()))
+    snippet = " ".join(match.get("snippet", "").split())
+    return Hit(str(match["entryId"]), match.get("blockIndex"), snippet if snippet.strip("…") else "")
 
 
 def _said(kind: str, data: Mapping[str, Any]) -> str:

@@ -10,10 +10,10 @@ refusal leaves the session as it was.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,66 +27,25 @@ from sessions_app.backups import back_up, delete_backup
 from sessions_app.loading import LoadedSession, continue_loading
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file, remember_own_write, session_row
-from sessions_app.services.reading import reading_of
-from sessions_app.sessionlog.errors import (
-    BadInput,
-    ConfirmationNeeded,
-    Conflict,
-    RedlineError,
-    SystemFailure,
-    TargetNotMet,
-)
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import parse, stringify
-from sessions_app.sessionlog.session import CURRENT_VERSION
 
-from ..deletion.airlock import ValidatedDeletion, validate
-from ..deletion.errors import Refusal
-from ..deletion.gates import NO_RESTRAINTS, Restraints
+from ..deletion.airlock import ValidatedDeletion
+from ..deletion.gates import Restraints
 from ..deletion.loop import Origin
-from ..deletion.parameters import Parameters
 from ..deletion.states import REVIEWABLE, State
-from ..deletion.targets import Target, request_of
-from ..deletion.transcript import prepare
+from ..deletion.targets import Target
 from ..models import Backup, Compaction, Run
+from .judging import Approved, Finding, Yeses, demand_given, demand_version, find
 from .reviewing import approved_of
-from .runs import change, demand
-from .snapshots import session_as_prepared, snapshot_of
+from .runs import change, demand, wrong_state
+from .snapshots import session_as_prepared, session_path, snapshot_of
 
 PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
 """The failure after which bytes of ours are in the session: then its backup stays."""
 LINE_IS_WRITTEN: Final = "append_not_tidied"
 """The failure after which the line is in the session: then it is recorded as written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Yeses:
-    """The explicit yeses, each for its own case."""
-
-    live: bool = False
-    """The session was written to in the last minutes: an agent may have it open."""
-    switch_branch: bool = False
-    """The reviewed branch is not the active one, and the commit makes it so."""
-    not_honoured: bool = False
-    """The agent that reads this session ignores a context_compaction."""
-    below_target: bool = False
-    """The plan deletes less than was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Approved:
-    """What was reviewed: the session as it was judged, the branch, the parameters, and exactly these targets."""
-
-    loaded: LoadedSession
-    leaf_id: str
-    parameters: Parameters
-    targets: Sequence[Target]
-    planner: str
-    origins: Mapping[Target, Origin]
-    restraints: Restraints = NO_RESTRAINTS
-    reason: str = "manual"
-    run: Run | None = None
-    """The run it was reviewed in; it is committed with the line, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,142 +95,75 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
     """
-    _demand_version(approved.loaded)
     path = approved.loaded.path
+    demand_version(approved.loaded)
     with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked:
-        if approved.run is not None:
-            approved.run.refresh_from_db(fields=["state"])
-            demand(approved.run, REVIEWABLE, "Nothing was written.")
-        present = continue_loading(approved.loaded)
-        _demand_quiet(present, yeses, now)
-        parent_id = _parent_of(approved, present, yeses)
-        _demand_reader(present, yeses)
-        validated = _validate_again(approved, present, parent_id)
-        _demand_target(approved, validated, yeses)
-        written = _write(locked, approved, present, parent_id, validated, now)
+        written = _commit(
+            locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
+        )
+    _follow(path)
+    return written
+
+
+def commit_run(run: Run, yeses: Yeses, shown: str, now: datetime) -> Committed:
+    """Append what is approved in a run, where it is what was shown: `shown` is the digest of that finding.
+
+    From here to the end nobody else can decide on the run. Raises what `commit` raises, Conflict `plan_differs`
+    and `being_committed`, and what `approval` raises.
+    """
+    path = session_path(run.session)
+    with (
+        session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked,
+        _committing(run, now),
+    ):
+        approved = approval(run)
+        finding = find(approved, continue_loading(approved.loaded), now)
+        if finding.digest() != shown:
+            raise Conflict(
+                "plan_differs",
+                f"What would be written for run {run.pk} is no longer what this page showed. Nothing was written. "
+                "Look at it again.",
+            )
+        written = _commit(locked, approved, finding, yeses, now)
+    _follow(path)
+    return written
+
+
+def look_at(run: Run, now: datetime) -> tuple[Approved, Finding]:
+    """What a commit of a run would do as things stand. Raises what `commit_run` raises for it."""
+    approved = approval(run)
+    return approved, find(approved, continue_loading(approved.loaded), now)
+
+
+@contextmanager
+def _committing(run: Run, now: datetime) -> Iterator[None]:
+    """Keep everybody from deciding on a run meanwhile. The session's lock is held, so no other commit is on."""
+    mine = Run.objects.filter(pk=run.pk, state__in=REVIEWABLE)
+    if not mine.update(committing_since=now):
+        run.refresh_from_db(fields=["state"])
+        raise wrong_state(run, "Nothing was written.")
+    try:
+        run.refresh_from_db()
+        yield
+    finally:
+        Run.objects.filter(pk=run.pk).update(committing_since=None)
+
+
+def _commit(
+    locked: LockedSession, approved: Approved, finding: Finding, yeses: Yeses, now: datetime
+) -> Committed:
+    demand_given(finding, yeses)
+    return _write(locked, approved, finding.present, finding.parent_id, finding.validated, now)
+
+
+def _follow(path: Path) -> None:
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(path)
-    return written
 
 
 def demand_yeses(approved: Approved, yeses: Yeses, now: datetime) -> None:
     """Raise what `commit` would raise for want of an explicit yes, before anyone is asked for the last one."""
-    _demand_version(approved.loaded)
-    _demand_quiet(approved.loaded, yeses, now)
-    _parent_of(approved, approved.loaded, yeses)
-    _demand_reader(approved.loaded, yeses)
-
-
-def _demand_version(loaded: LoadedSession) -> None:
-    version = loaded.log.version
-    if version < CURRENT_VERSION:
-        raise BadInput(
-            "needs_migration",
-            f"{loaded.path} is a version {version} session. Nothing was written. "
-            "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
-        )
-    if version > CURRENT_VERSION:
-        raise BadInput(
-            "unknown_version",
-            f"{loaded.path} is a version {version} session, which Redline does not know. Nothing was written.",
-        )
-
-
-def is_live(loaded: LoadedSession, now: datetime) -> bool:
-    """Whether someone else wrote to the session in the last minutes."""
-    written = datetime.fromtimestamp(loaded.state.mtime_ns / 1e9, UTC)
-    if now - written >= timedelta(minutes=settings.REDLINE.live_minutes):
-        return False
-    return session_row(loaded.path).own_write_ns != loaded.state.mtime_ns
-
-
-def _demand_quiet(present: LoadedSession, yeses: Yeses, now: datetime) -> None:
-    if not yeses.live and is_live(present, now):
-        raise ConfirmationNeeded(
-            "session_live",
-            f"{present.path} was written to in the last {settings.REDLINE.live_minutes:g} minutes: an agent may have "
-            "it open, and would go on from its own copy, past this compaction. Nothing was written. Close the "
-            "session in the agent, or reload it afterwards, and say --live.",
-            "--live",
-        )
-
-
-def _parent_of(approved: Approved, present: LoadedSession, yeses: Yeses) -> str:
-    """The entry to append to: the reviewed leaf, or what the same branch has grown to since."""
-    if approved.leaf_id == approved.loaded.leaf_id:
-        if not present.tree.descends(present.leaf_id, approved.leaf_id):
-            raise Conflict(
-                "other_branch",
-                f"{present.path} went on in another branch: its last entry {present.leaf_id} does not follow "
-                f"{approved.leaf_id}, which was reviewed. Nothing was written. Plan again.",
-            )
-        return present.leaf_id
-    if not yeses.switch_branch:
-        raise ConfirmationNeeded(
-            "switches_branch",
-            f"{approved.leaf_id} is not the end of the active branch of {present.path}, which is {present.leaf_id}. "
-            "Compacting there makes it the active one. Nothing was written. If that is meant, say --switch-branch.",
-            "--switch-branch",
-        )
-    return approved.leaf_id
-
-
-def _demand_reader(present: LoadedSession, yeses: Yeses) -> None:
-    reading = reading_of(present.path, present.log.entries, session_row(present.path).reader_choice)
-    if not reading.reader.honours_context_compaction and not yeses.not_honoured:
-        raise ConfirmationNeeded(
-            "not_honoured",
-            f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
-            "context_compaction. Nothing was written. If it is wanted all the same, say --not-honoured.",
-            "--not-honoured",
-        )
-
-
-def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
-    """The airlock's judgement on what was approved; None where too little is left to compact."""
-    # The query is given, so no text is needed to judge the plan.
-    transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
-    if transcript is None:
-        return None
-    return validate(request_of(approved.targets), transcript, approved.restraints)
-
-
-def _demand_target(approved: Approved, validated: ValidatedDeletion, yeses: Yeses) -> None:
-    if yeses.below_target or validated.target_met:
-        return
-    reviewed = _judge(approved, approved.loaded, approved.leaf_id)
-    if isinstance(reviewed, ValidatedDeletion) and reviewed.target_met:
-        return  # it was met when it was approved; the session has only grown since
-    raise target_not_met(validated)
-
-
-def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
-    return TargetNotMet(
-        "target_not_met",
-        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
-        "Nothing was written. To write it all the same, say --allow-below-target.",
-    )
-
-
-def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
-    judged = _judge(approved, present, leaf_id)
-    if not isinstance(judged, ValidatedDeletion):
-        reason = "Too little is left to compact."
-        if isinstance(judged, Refusal):
-            reason = f"{judged.target or 'The whole'} is refused now ({judged.code})."
-        raise Conflict(
-            "plan_refused",
-            f"{present.path} has changed so that the approved plan does not hold any more. {reason} Nothing was "
-            "written. Plan again.",
-        )
-    if set(judged.targets) != set(approved.targets):
-        more = [str(target) for target in judged.targets if target not in set(approved.targets)]
-        raise Conflict(
-            "plan_changed",
-            f"{present.path} has changed: with what was approved, {', '.join(more[:5])} would have to go as well. "
-            "Nothing was written. Plan again.",
-        )
-    return judged
+    demand_given(find(approved, approved.loaded, now), yeses)
 
 
 def _write(
@@ -332,7 +224,7 @@ def _record(
     now: datetime,
 ) -> None:
     if approved.run is not None:
-        change(approved.run.pk, State.COMMITTED)
+        change(approved.run.pk, State.COMMITTED, committing_since=None)
     Compaction.objects.create(
         session=session,
         backup=backup,

@@ -10,25 +10,29 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Q
+from django.utils import timezone
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
 from ..deletion.airlock import ValidatedDeletion
+from ..deletion.deciding import Kind, Step
 from ..deletion.loop import Origin
-from ..deletion.review import BY_PAIR, Kind, Proposed, Review, Reviewer, Standing, Step
+from ..deletion.review import BY_PAIR, Proposed, Review, Reviewer, Standing
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Decision, Proposal, Run
 from .runs import demand
-from .snapshots import snapshot_of
+from .snapshots import CACHED_ENTRIES, mark_of, snapshot_of
 
 CACHED: Final = 4
 """Runs whose review is kept in memory."""
+COMMIT_LASTS: Final = timedelta(minutes=10)
+"""No commit takes longer: one that began before is over, however its process ended."""
 NOT_DECIDED: Final = "Nothing was decided."
 
 
@@ -76,11 +80,28 @@ def carried_from(run: Run) -> Carried:
             raise
         return Carried([], [])
     goes = review.approved.targets if review.approved is not None else ()
-    refused = [item.target for item in review.items.values() if item.standing is Standing.REFUSED]
+    asked = _asked_for(run)
+    refused = [
+        item.target
+        for item in review.items.values()
+        if item.standing is Standing.REFUSED and item.target in asked
+    ]
     return Carried(
         [(target, _origin(review, target)) for target in (*goes, *refused)],
         list(review.pins),
     )
+
+
+def _asked_for(run: Run) -> set[Target]:
+    """What a human's last word wants to go."""
+    asked: set[Target] = set()
+    for row in Decision.objects.filter(run=run, undone=False).order_by("seq"):
+        step = _step(row.kind, row.targets)
+        if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
+            asked.update(step.targets)
+        else:
+            asked.difference_update(step.targets)
+    return asked
 
 
 def review_of(run: Run) -> Review:
@@ -145,15 +166,20 @@ def _elsewhere(run: Run) -> Conflict:
 
 def _demand_reviewable(run: Run) -> None:
     """Look at the row itself: the run may have been committed or planned again meanwhile."""
-    run.state = Run.objects.filter(pk=run.pk).values_list("state", flat=True).first() or State.FAILED
+    row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
+    run.state, since = row if row is not None else (State.FAILED, None)
     demand(run, REVIEWABLE, NOT_DECIDED)
+    if since is not None and timezone.now() - since < COMMIT_LASTS:
+        raise Conflict(
+            "being_committed", f"What is approved of run {run.pk} is being written right now. {NOT_DECIDED}"
+        )
 
 
 # ---- worked out from the rows ----------------------------------------------------------------------------
 
 
 def _review(run: Run) -> tuple[Reviewer, Review]:
-    planned = (run.last_seq, run.started_at, run.thinking_guard)
+    planned = (run.last_seq, mark_of(run), run.thinking_guard)
     row = Decision.objects.filter(run=run).aggregate(
         last=Max("seq"), undone=Count("pk", filter=Q(undone=True))
     )
@@ -169,7 +195,10 @@ def _review(run: Run) -> tuple[Reviewer, Review]:
     with _lock:
         _cache[run.pk] = _Kept(planned, reviewer, decided, review)
         _cache.move_to_end(run.pk)
-        while len(_cache) > CACHED:
+        while len(_cache) > 1 and (
+            len(_cache) > CACHED
+            or sum(len(one.reviewer.transcript) for one in _cache.values()) > CACHED_ENTRIES
+        ):
             _cache.popitem(last=False)
     return reviewer, review
 

@@ -32,7 +32,8 @@ from django.utils import timezone
 from sessions_app.agents import model_windows
 from sessions_app.announcing import announce, run_group
 from sessions_app.services.indexing import index_file
-from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.windows import window_of
 
 from ..deletion.errors import Refusal
@@ -82,13 +83,20 @@ def work(run_id: int, worker: str) -> None:
         recorder.end(State.INTERRUPTED, "The server was stopped. What had been validated is kept.")
         raise
     except BaseException as fault:
-        # A defect of ours: the run says so, and the trace goes to the log.
-        recorder.end(State.FAILED, f"Redline itself failed ({type(fault).__name__}). The log tells where.")
+        # A defect of ours: the run says so, and the trace goes where the server was started.
+        recorder.end(
+            State.FAILED,
+            f"Redline itself failed ({type(fault).__name__}). Its trace is in the output of the server.",
+        )
         raise
 
 
 def _plan(run: Run, recorder: _Recorder) -> None:
     session = index_file(session_path(run.session))
+    if session.pk != run.session_id:
+        raise BadInput(
+            "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
+        )
     in_force = settings_in_force(session.cwd, run.asked, Path.home())
     windows = model_windows(Path.home())
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
@@ -152,6 +160,7 @@ def _carry_over(
 ) -> dict[Target, Origin]:
     """Choose again what was chosen before, where it still holds; the others are dropped and listed."""
     if not carried.targets and not carried.pins:
+        _supersede(run)
         return {}
     wanted = dict(carried.targets)
     dropped: list[dict[str, Any]] = []
@@ -166,6 +175,7 @@ def _carry_over(
     pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with transaction.atomic():
+        _supersede(run)
         if run.replaces is not None and not Decision.objects.filter(run=run).exists():
             _decide_again(run, list(wanted), store, pins)
         recorder.propose(origins)
@@ -181,6 +191,12 @@ def _carry_over(
             stats=store.stats.to_json(),
         )
     return origins
+
+
+def _supersede(run: Run) -> None:
+    """From here on the decisions live in this run; one that was committed stays so."""
+    if run.replaces_id is not None:
+        change(run.replaces_id, State.SUPERSEDED)
 
 
 def _decide_again(run: Run, wanted: list[Target], store: DeletionStore, pins: list[Target]) -> None:
@@ -303,7 +319,7 @@ def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
         source=source,
         call=origin.call,
         tool=origin.tool,
-        reason=origin.reason,
+        reason=well_formed(origin.reason),
     )
 
 

@@ -35,6 +35,9 @@ def change(run_id: int, to: State, *, held_by: str | None = None, **fields: Any)
     runs = Run.objects.filter(pk=run_id, state__in=leading)
     if held_by is not None:
         runs = runs.filter(worker=held_by)
+    if to is not State.COMMITTED:
+        # While it is being written, nobody plans it again or resumes it.
+        runs = runs.filter(committing_since=None)
     changed = runs.update(state=to, **fields) == 1
     if changed:
         transaction.on_commit(lambda: announce(run_group(run_id), state=to.value))

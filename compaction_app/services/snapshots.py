@@ -6,6 +6,7 @@ file that was rewritten meanwhile is a conflict, never another text.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import zlib
 from collections import OrderedDict
@@ -16,13 +17,14 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader
+from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
 from sessions_app.loading import LoadedSession, read_again
 from sessions_app.models import Session
 from sessions_app.services.indexing import read_entries
 from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.entries import Entry, Texts, describe
 from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.session import SessionLog, State
 from sessions_app.sessionlog.tree import SessionTree
 
@@ -68,7 +70,14 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 
 
 def session_path(session: Session) -> Path:
-    return Path(session.root.path) / session.relative_path
+    """Where a session lies. Raises BadInput `outside_root` where a link now leads elsewhere."""
+    path = Path(session.root.path) / session.relative_path
+    if real_path(path) != path:
+        raise BadInput(
+            "outside_root",
+            f"{path} is no longer what was indexed: a link leads from there to another file. Nothing was opened.",
+        )
+    return path
 
 
 def prepare_snapshot(
@@ -82,6 +91,11 @@ def prepare_snapshot(
     with SessionReader(path) as reader:
         fingerprint = known_fingerprint(session, reader)
         entries = list(read_entries(session, path, reader, session.version))
+        if len(entries) != session.entry_count:
+            raise Conflict(
+                "being_indexed",
+                f"{path} is being indexed anew. Nothing was planned. Start again in a moment.",
+            )
         tree = SessionTree(entries)
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
@@ -102,7 +116,10 @@ def prepare_snapshot(
         last_number=entries[-1].number,
         entries=transcript.entries,
         places=tuple(places[entry.entry_id] for entry in transcript.entries),
-        parameters=transcript.parameters,
+        # What was said last may hold half of a character, which no encoder to UTF-8 takes.
+        parameters=msgspec.structs.replace(
+            transcript.parameters, query=well_formed(transcript.parameters.query)
+        ),
         fingerprint=fingerprint,
         file=state,
         parser=msgspec.convert(session.state["parser"], State),
@@ -129,7 +146,8 @@ def _demand_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
             "session_rewritten",
-            f"{reader.path}: {growth.reason}. What was planned on it is void; nothing was written. Plan again.",
+            f"{reader.path}: {growth.reason}. Nothing was written. Plan again: what was decided goes along where "
+            "it still holds.",
         )
 
 
@@ -170,8 +188,8 @@ def read_snapshot_texts(
             if not _is_same(entry, again):
                 raise Conflict(
                     "session_rewritten",
-                    f"{path}: line {number} is no longer what it was. What was planned on it is void; nothing was "
-                    "written. Plan again.",
+                    f"{path}: line {number} is no longer what it was. Nothing was written. Plan again: what was "
+                    "decided goes along where it still holds.",
                 )
             texts[entry.entry_id] = found
     return texts
@@ -189,7 +207,8 @@ def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
 
 def keep_snapshot(run: Run, prepared: Prepared) -> None:
     """Keep what a run was prepared on, in place of what an interrupted attempt was prepared on."""
-    Snapshot.objects.update_or_create(run=run, defaults={"packed": zlib.compress(_encode(prepared), FAST)})
+    packed = zlib.compress(_encode(prepared), FAST)
+    Snapshot.objects.update_or_create(run=run, defaults={"packed": packed, "mark": secrets.token_hex(8)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +223,22 @@ _cache: OrderedDict[tuple[object, ...], Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
+def mark_of(run: Run) -> str:
+    """By what the preparation of a run is known. Raises BadInput `not_prepared`."""
+    mark = Snapshot.objects.filter(run=run).values_list("mark", flat=True).first()
+    if mark is None:
+        raise BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+    return mark
+
+
 def snapshot_of(run: Run) -> Kept:
     """The snapshot of a run; the last few are kept in memory. Raises BadInput `not_prepared`."""
-    key = (run.pk, run.started_at)
+    key = (run.pk, mark_of(run))
     with _lock:
         if key in _cache:
             _cache.move_to_end(key)
             return _cache[key]
-    packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).first()
-    if packed is None:
-        raise BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+    packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).get()
     prepared = _decode(zlib.decompress(packed))
     kept = Kept(prepared, prepared.transcript())
     with _lock:

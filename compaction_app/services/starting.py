@@ -13,6 +13,7 @@ from django.utils import timezone
 from sessions_app.announcing import announce, run_group
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, REVIEWABLE, State
 from ..models import Run
@@ -20,6 +21,16 @@ from .planning import PLANNERS, settings_in_force
 from .runs import change, demand, wrong_state
 from .snapshots import session_path, snapshot_of
 from .tasks import plan
+
+
+def demand_writable(session: Session) -> None:
+    """Raise BadInput where what is planned on a session could never be written to it."""
+    if session.version != CURRENT_VERSION:
+        raise BadInput(
+            "needs_migration",
+            f"{session_path(session)} is a version {session.version} session, and only version {CURRENT_VERSION} can "
+            "be written to. Nothing was planned. Make a version 3 copy on its page, and compact that.",
+        )
 
 
 def start_run(
@@ -37,6 +48,7 @@ def start_run(
     """
     if planner not in PLANNERS:
         raise BadInput("unknown_planner", f"There is no planner {planner}. Known are {', '.join(PLANNERS)}.")
+    demand_writable(session)
     given = {name: value for name, value in asked.items() if value is not None}
     sources = settings_in_force(session.cwd, given, Path.home()).sources
     with transaction.atomic():
@@ -88,17 +100,16 @@ def resume_run(run: Run) -> None:
 def plan_again(run: Run) -> Run:
     """A new run from where the file stands now, which goes on from a reviewed run's decisions.
 
-    One that was committed stays so: its plan is wanted once more, where an agent went on past it. Raises Conflict.
+    It is superseded once those are carried over. One that was committed stays so: its plan is wanted once more,
+    where an agent went on past it. Raises Conflict.
     """
     demand(run, REVIEWABLE | {State.COMMITTED}, "It was not planned again.")
     prepared = snapshot_of(run).prepared
-    with transaction.atomic():
-        change(run.pk, State.SUPERSEDED)
-        return start_run(
-            run.session,
-            planner=run.planner,
-            asked=run.asked,
-            leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
-            reason=run.reason,
-            replaces=run,
-        )
+    return start_run(
+        run.session,
+        planner=run.planner,
+        asked=run.asked,
+        leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
+        reason=run.reason,
+        replaces=run,
+    )

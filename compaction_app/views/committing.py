@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 
-from ..models import Run
+from ..models import Compaction, Run
 from ..pages.commit import view_commit, view_result, yeses_of
-from ..services.committing import approval
-from ..services.committing import commit as write
+from ..services.committing import LINE_IS_WRITTEN, commit_run
 from ..services.reviewing import review_of
 from .finding import compaction_of, known_run
+
+PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
+"""What a new plan from here mends; anything else it does not."""
+WRITTEN: Final = frozenset({LINE_IS_WRITTEN, "not_recorded"})
+"""Failures after which the line is in the session."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def commit(request: HttpRequest, run: int) -> HttpResponse:
     """What will be written, and the explicit yeses it needs; with them, it is written."""
     found = known_run(run)
+    if Compaction.objects.filter(run=found).exists():
+        # A second click, or a second window: what was written is what there is to see.
+        return redirect("compaction:result", found.pk)
     if request.method != "POST":
         return _show(request, found)
     ticked = request.POST.getlist("yes")
     try:
-        write(approval(found), yeses_of(ticked), timezone.now())
+        commit_run(found, yeses_of(ticked), request.POST.get("plan", ""), timezone.now())
+    except (ConfirmationNeeded, TargetNotMet):
+        missing = ConfirmationNeeded("yes_missing", "This needs your explicit yes. Nothing was written.", "")
+        return _show(request, found, missing, ticked)
     except RedlineError as fault:
-        return _show(request, found, fault, ticked)
+        return _show(request, found, fault)
     return redirect("compaction:result", found.pk)
 
 
@@ -43,7 +55,8 @@ def _show(
         "run": run,
         "view": view,
         "fault": fault,
-        "is_conflict": isinstance(fault, Conflict),
+        "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
+        "was_written": fault is not None and fault.code in WRITTEN,
         "ticked": ticked or [],
         "here": "runs",
     }

@@ -32,7 +32,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     """All runs, the latest first."""
     found = Run.objects.filter(session__root__configured=True).select_related("session__root").order_by("-pk")
     page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [standing_of(run) for run in page.object_list]
+    rows = [standing_of(run, steps=False) for run in page.object_list]
     return render(request, "runs/list.html", {"rows": rows, "page": page, "here": "runs"})
 
 

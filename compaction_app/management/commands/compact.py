@@ -13,14 +13,8 @@ from compaction_app.deletion.airlock import ValidatedDeletion
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.targets import Target
-from compaction_app.services.committing import (
-    Approved,
-    Committed,
-    Yeses,
-    commit,
-    demand_yeses,
-    target_not_met,
-)
+from compaction_app.services.committing import Committed, commit, demand_yeses
+from compaction_app.services.judging import Approved, Yeses, target_not_met
 from compaction_app.services.planning import (
     PLANNERS,
     Plan,
