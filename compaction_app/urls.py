@@ -13,6 +13,8 @@ _ENTRY = r"/entries/(?P<entry>[\s\S]+)"
 _BACKUP = r"/backups/(?P<name>[^/]+)"
 urlpatterns = [
     re_path(_SESSION + "$", session_pages.session, name="session"),
+    # Before those with an entry in the path: an entry that is named like a session's file is asked for.
+    re_path(_SESSION + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),

@@ -18,6 +18,7 @@ from sessions_app.services import progress
 from sessions_app.services.demo import offer_demo
 from sessions_app.services.indexing import configured_roots, index_roots
 from sessions_app.services.roots import managed_root
+from sessions_app.templatetags.shown import size
 from tests.building import chain, raw, user
 from tests.running import place
 
@@ -142,3 +143,10 @@ def test_the_list_holds_its_bars_with_5000_sessions(browser: Client, known_root:
             answer = browser.get(address)
         assert len(queries) <= 8
         assert len(answer.content) < 150_000
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 B"), (412, "412 B"), (999, "999 B"), (1_000, "1 kB"), (2_400_000, "2.4 MB")]
+)
+def test_few_bytes_are_said_as_they_are(number: int, words: str) -> None:
+    assert size(number) == words

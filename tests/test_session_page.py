@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
+import posixpath
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from django.db import connection
@@ -14,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.models import Backup, Compaction
+from compaction_app.pages.addresses import entry_address, text_address
 from compaction_app.pages.branches import branch_state, forget_branches
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
@@ -428,11 +433,70 @@ def test_a_rewritten_file_is_no_other_text(browser: Client, roots: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "asked", ["?leaf=nope", "?at=nope", "/entries/nope", "/entries/nope/text", "/entries/e1/text?block=9"]
+    "asked",
+    [
+        "?leaf=nope",
+        "?at=nope",
+        "/entries/nope",
+        "/entries/nope/text",
+        "/entries/e1/text?block=9",
+        "?entry=nope",
+        "/text",
+        "/text?entry=nope",
+    ],
 )
 def test_what_the_session_does_not_have_is_not_found(browser: Client, roots: Path, asked: str) -> None:
     address = put(roots, "a.jsonl", conversation("one"))
     assert browser.get(address + asked).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "entry_id",
+    [
+        "..",
+        ".",
+        "a/../b",
+        "a//b",
+        "/",
+        "a/text",
+        "e9.jsonl",
+        "%2e%2e",
+        "a b?c&d#e",
+        "text?entry=e1",
+        "é",
+        "x" * 300,
+    ],
+)
+def test_whatever_an_id_is_its_links_lead_to_its_entry_and_its_text(
+    browser: Client, roots: Path, entry_id: str
+) -> None:
+    recorded = chain(user("one"), assistant(text("a line\n" * 40)), user("three"))
+    renamed = [json.loads(json.dumps(one).replace('"e2"', json.dumps(entry_id))) for one in recorded]
+    address = put(roots, "a.jsonl", renamed)
+    article = page_of(browser, address).split("<article")[2]
+    links = [unescape(one) for one in re.findall(r'<a class="(?:ref|more)" href="([^"]+)"', article)]
+    assert len(links) == 2
+    for link in links:
+        path = unquote(urlsplit(link).path)
+        assert posixpath.normpath(path) == path, "a browser would resolve it"
+    entry, whole_text = links
+    selected = page_of(browser, entry).split("is-selected")
+    assert len(selected) == 2
+    assert "a line" in selected[1].split("<article")[0]
+    assert "a line\n" * 40 in page_of(browser, whole_text)
+
+
+def test_a_plain_id_stands_in_its_address() -> None:
+    assert entry_address("/s.jsonl", "0a1B-c.d_~") == "/s.jsonl/entries/0a1B-c.d_~"
+    assert text_address("/s.jsonl", "e1", 2) == "/s.jsonl/entries/e1/text?block=2"
+    assert text_address("/s.jsonl", "a/b", 2) == "/s.jsonl/text?entry=a%2Fb&block=2"
+
+
+def test_the_page_of_a_whole_text_says_what_it_is(browser: Client, roots: Path) -> None:
+    address = put(roots, "a.jsonl", conversation("one"))
+    page = page_of(browser, f"{address}/entries/e2/text?block=0")
+    assert re.findall(r"<h1[^>]*>(.*?)</h1>", page) == ["The whole text of block 0"]
+    assert "<title>Text of e2 " in page
 
 
 # ---- phones ----------------------------------------------------------------------------------------------

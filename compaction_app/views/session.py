@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from sessions_app.models import Session
@@ -19,6 +18,7 @@ from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.views.answering import see_other
 
+from ..pages.addresses import session_address
 from ..pages.branches import VIEWS, leaf_below
 from ..pages.viewing import is_live, view_session, whole_text
 from ..services.choosing import choose_reader, read_anew
@@ -37,6 +37,7 @@ UNREADABLE: Final = {
 def session(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
     """A branch, one window of entries at a time; with an entry in the address, the window that begins there."""
     found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
     view = request.GET.get("view", "all" if entry else "sees")
     view = view if view in VIEWS else "sees"
     leaf = request.GET.get("leaf", "")
@@ -82,13 +83,14 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
     asked = {"view": view, "leaf": leaf, "at": at}
     query = urlencode({name: value for name, value in asked.items() if value})
-    return f"{reverse('compaction:session', args=(found.root_id, found.relative_path))}?{query}"
+    return f"{session_address(found)}?{query}"
 
 
 @require_safe
-def text(request: HttpRequest, root: int, path: str, entry: str) -> HttpResponse:
+def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
     """The whole text of an entry, or of one block of it."""
     found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
     block = request.GET.get("block", "")
     try:
         whole = whole_text(found, entry, int(block) if block.isascii() and block.isdigit() else None)
@@ -127,7 +129,7 @@ def _act(
         made = act(found) or found
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    return see_other(reverse("compaction:session", args=(made.root_id, made.relative_path)))
+    return see_other(session_address(made))
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:

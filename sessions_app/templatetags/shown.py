@@ -27,7 +27,9 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def size(number: int) -> str:
-    """Bytes in kB, MB or GB of a thousand: 947 kB, 2.4 MB, 1.2 GB."""
+    """Bytes in kB, MB or GB of a thousand, and few of them as they are: 412 B, 947 kB, 2.4 MB, 1.2 GB."""
+    if number < 1_000:
+        return f"{number} B"
     if number < 1_000_000:
         return f"{number / 1000:,.0f} kB"
     if number < 1_000_000_000:

@@ -156,13 +156,14 @@ def test_an_entry_with_a_hostile_id_has_an_address_and_is_inert(
         "[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)"
     )
     assert len(links) > 10
-    hostile = [link for link in links if "svg" in link.rsplit("/entries/", 1)[1]]
+    hostile = [link for link in links if "svg" in link.rsplit(".jsonl", 1)[1]]
     assert hostile
     for link in {hostile[0], links[0], links[-1]}:
         page.goto(link)
         is_shown(page)
         assert page.locator(".is-selected").count() == 1
-        page.goto(f"{link}/text")
+        by_name = "?entry=" in link
+        page.goto(link.replace("?entry=", "/text?entry=") if by_name else f"{link}/text")
         is_shown(page)
 
 

@@ -1,0 +1,42 @@
+"""Addresses of entries and of their texts, below the address of their session.
+
+A plain id stands in the path. Any other is asked for by name: in a path `..` would climb, `a/text` would be the
+text of `a`, and an id that ends like a session's file would be taken for one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote
+
+from django.urls import reverse
+
+from sessions_app.models import Session
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
+
+
+def session_address(session: Session) -> str:
+    """The address of a session's page. To resolve it is slow: make it once where many lie below it."""
+    return reverse("compaction:session", args=(session.root_id, session.relative_path))
+
+
+def entry_address(session: str, entry_id: str) -> str:
+    """The address of an entry below the address of its session."""
+    if _is_plain(entry_id):
+        return f"{session}/entries/{entry_id}"
+    return f"{session}?entry={quote(entry_id, safe='')}"
+
+
+def text_address(session: str, entry_id: str, block: int | None = None) -> str:
+    """The address of the whole text of an entry, or of one block of it, below the address of its session."""
+    if _is_plain(entry_id):
+        asked = "" if block is None else f"?block={block}"
+        return f"{session}/entries/{entry_id}/text{asked}"
+    asked = "" if block is None else f"&block={block}"
+    return f"{session}/text?entry={quote(entry_id, safe='')}{asked}"
+
+
+def _is_plain(entry_id: str) -> bool:
+    return _PLAIN.fullmatch(entry_id) is not None and not entry_id.endswith(".jsonl")

@@ -1,0 +1,23 @@
+"""Addresses of entries and of their texts, for links on a page."""
+
+from __future__ import annotations
+
+from django import template
+
+from sessions_app.models import Session
+
+from ..pages import addresses
+
+register = template.Library()
+
+
+@register.simple_tag
+def entry_address(session: Session, entry_id: str) -> str:
+    """The address of an entry of a session."""
+    return addresses.entry_address(addresses.session_address(session), entry_id)
+
+
+@register.simple_tag
+def text_address(session: Session, entry_id: str, block: int | None = None) -> str:
+    """The address of the whole text of an entry, or of one block of it."""
+    return addresses.text_address(addresses.session_address(session), entry_id, block)
