@@ -24,6 +24,7 @@ from websockets.typing import Origin
 from tests.building import PROJECT
 
 WAIT_SECONDS = 60
+HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
@@ -51,10 +52,13 @@ class Server:
         return text
 
     def post(self, page: str, path: str, **values: str) -> str:
-        """Post a form of a page; gives the address of the page it leads to."""
-        token = CSRF.search(self.get(page))
+        """Post a form of a page, with what it carries unseen; gives the address of the page it leads to."""
+        shown = self.get(page)
+        token = CSRF.search(shown)
         assert token is not None, f"{page} has no form"
-        body = urllib.parse.urlencode({"csrfmiddlewaretoken": token[1], **values}).encode()
+        form = re.search(rf'<form[^>]*action="{re.escape(path)}"[^>]*>.*?</form>', shown, re.DOTALL)
+        unseen = dict(HIDDEN.findall(form[0])) if form is not None else {}
+        body = urllib.parse.urlencode({**unseen, "csrfmiddlewaretoken": token[1], **values}).encode()
         request = urllib.request.Request(self.base + path, body, {"Origin": self.base})
         with self._opener.open(request) as answer:
             return str(answer.geturl()).removeprefix(self.base)

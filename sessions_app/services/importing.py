@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils import timezone
 
 from ..appending import session_lock
@@ -92,7 +93,7 @@ def import_session(upload: Path, name: str) -> Imported:
     path = _keep(upload, root, safe_name(name))
     try:
         session = index_file(path)
-    except RedlineError:
+    except (RedlineError, DatabaseError):
         path.unlink()
         raise
     remember_own_write(path, upload.stat().st_size)
