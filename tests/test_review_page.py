@@ -13,13 +13,15 @@ from django.db import IntegrityError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app.deletion.review import Kind, Standing
+from compaction_app.deletion.deciding import Kind
+from compaction_app.deletion.review import Standing
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Decision, Run
+from compaction_app.pages import review as review_pages
 from compaction_app.pages import review_outline
 from compaction_app.pages.calls import call_words
-from compaction_app.pages.review_articles import key, target_of
+from compaction_app.pages.review_keys import key, target_of
 from compaction_app.pages.review_words import fold_words
 from compaction_app.services.reviewing import approved_of, carried_from, decide, review_of, undo
 from compaction_app.services.running import work
@@ -52,6 +54,19 @@ def planned_again(session: Session, **asked: object) -> Run:
     return run
 
 
+def many_turns() -> list[Any]:
+    """Eight turns of three calls each."""
+    turns: list[Any] = []
+    for turn in range(8):
+        turns += [user(f"turn {turn}")]
+        for step in range(3):
+            turns += [
+                assistant(call(f"c{turn}{step}", path=f"{turn}/{step}")),
+                result(f"c{turn}{step}", f"line {turn} {step} " * 60),
+            ]
+    return chain(*turns, assistant(text("end")))
+
+
 @pytest.fixture
 def run(known_root: Path) -> Run:
     return planned(known_root, working_session())
@@ -63,6 +78,18 @@ def leads(run: Run) -> list[Target]:
 
 def post(browser: Client, run: Run, in_place: bool = False, **values: object) -> Any:
     return browser.post(f"/runs/{run.pk}/decide", values, headers=HTMX if in_place else {})
+
+
+def hidden(shown: str) -> dict[str, list[str]]:
+    """What the fields of a page say that it shows."""
+    return {name: re.findall(rf'name="{name}" value="([^"]+)"', shown) for name in ("shown", "rail")}
+
+
+def folded(shown: str) -> tuple[int, int]:
+    """Entries and tokens that the folds of a page say to stay."""
+    words = re.findall(r"([\d,]+) entr(?:y|ies) stays?\b.*?([\d,]+) tokens?<", shown)
+    counts = [[int(number.replace(",", "")) for number in fold] for fold in words]
+    return sum(entries for entries, _ in counts), sum(tokens for _, tokens in counts)
 
 
 def page(browser: Client, run: Run, asked: str = "") -> str:
@@ -133,6 +160,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
     whole = browser.get(f"/runs/{run.pk}/stays?from=0&to=999")
     assert whole.status_code == 200
     assert b"<html" in whole.content
+    assert whole.content.count(b"<h1") == rows.count("<h1") + 1 == 1
     post(browser, run, add=offered[0])
     added = target_of(offered[0])
     assert added is not None
@@ -140,6 +168,32 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
     assert "added by you" in page(browser, run)
     post(browser, run, withdraw=offered[0])
     assert added not in review_of(run).items
+
+
+@pytest.mark.parametrize("side", ["call", "result"])
+def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_root: Path, side: str) -> None:
+    run = planned(known_root, working_session(), compression_ratio=0.9)
+    proposed = {target.entry_id for target in review_of(run).items}
+    step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
+    shown = page(browser, run)
+    entries, tokens = folded(shown)
+    added, pair = Target(f"e{step}", 1), Target(f"e{step + 1}")
+    if side == "result":
+        added, pair = pair, added
+    told = post(browser, run, in_place=True, add=key(added), **hidden(shown)).content.decode()
+    assert "goes with it, −" in told
+    after = review_of(run)
+    assert pair in after.goes
+    assert pair not in after.items
+    shown = page(browser, run)
+    # The result goes whole; of the call's entry its text stays.
+    caller, answer = review_pages.ReviewDesk(run).transcript.entries[step - 1 : step + 1]
+    assert folded(shown) == (entries - 1, tokens - answer.tokens - caller.tokens + caller.blocks[0].tokens)
+    assert folded(told) == folded(shown)
+    rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99").content.decode()
+    assert f'name="add" value="e{step}:0"' in rows
+    assert f'name="add" value="{key(pair)}"' not in rows
+    assert ("goes with its pair" in rows) is (side == "result")
 
 
 def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client, run: Run) -> None:
@@ -189,8 +243,7 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: 
 
 def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> None:
     first, second = leads(run)[:2]
-    everything = re.findall(r'name="shown" value="([^"]+)"', page(browser, run))
-    answer = post(browser, run, in_place=True, approve=key(first), shown=everything)
+    answer = post(browser, run, in_place=True, approve=key(first), **hidden(page(browser, run)))
     told = answer.content.decode()
     assert answer.status_code == 200
     assert re.findall(r'data-id="([^"]+)"', told) == [first.entry_id]
@@ -202,24 +255,45 @@ def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> No
 
 
 def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None:
-    everything = re.findall(r'name="shown" value="([^"]+)"', page(browser, run))
+    shown = hidden(page(browser, run))
     free = next(
         entry_id
         for entry_id in (f"e{number}" for number in range(2, 26))
         if not any(target.entry_id == entry_id for target in review_of(run).items)
     )
-    told = post(browser, run, in_place=True, add=free, shown=everything).content.decode()
+    told = post(browser, run, in_place=True, add=free, **shown).content.decode()
     assert 'id="turn-1"' in told
     assert f'data-id="{free}"' in told
 
 
 def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
-    told = post(browser, run, in_place=True, approve=key(leads(run)[0]), shown="0-1").content.decode()
+    told = post(browser, run, in_place=True, approve=key(leads(run)[0]), shown="5-6").content.decode()
     assert "<article" not in told
+    assert 'id="h-1"' not in told
+    assert 'id="r-1"' not in told
     assert 'id="bar"' in told
 
 
+def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review_outline, "WINDOW", 4)
+    monkeypatch.setattr(review_pages, "RAIL", 3)
+    run = planned(known_root, many_turns(), compression_ratio=0.05)
+    shown = page(browser, run)
+    told = post(browser, run, in_place=True, approve_all="1", **hidden(shown)).content.decode()
+    swapped = re.findall(r'<[^>]* id="([^"]+)"[^>]* hx-swap-oob', told)
+    assert {"bar", "h-1", "r-1", "r-2", "turns-done", "said"} <= set(swapped)
+    assert [one for one in swapped if f'id="{one}"' not in shown] == []
+    assert len(review_pages.ReviewDesk(run).outline.turns) > 3
+
+
 # ---- the page --------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_one_title_that_says_of_what(browser: Client, run: Run) -> None:
+    titles = re.findall(r"<h1[^>]*>(.*?)</h1>", page(browser, run))
+    assert titles == [f"Review of run {run.pk}"]
 
 
 def test_the_page_says_by_whom_why_and_with_what(browser: Client, run: Run) -> None:
@@ -250,15 +324,7 @@ def test_windows_hold_whole_turns_and_lead_on(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(review_outline, "WINDOW", 4)
-    turns: list[Any] = []
-    for turn in range(8):
-        turns += [user(f"turn {turn}")]
-        for step in range(3):
-            turns += [
-                assistant(call(f"c{turn}{step}", path=f"{turn}/{step}")),
-                result(f"c{turn}{step}", f"line {turn} {step} " * 60),
-            ]
-    run = planned(known_root, chain(*turns, assistant(text("end"))), compression_ratio=0.05)
+    run = planned(known_root, many_turns(), compression_ratio=0.05)
     expected = [target.entry_id for target in leads(run)]
     found: list[str] = []
     asked = ""
@@ -324,7 +390,9 @@ def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
 ) -> None:
     first = key(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=state)
-    assert words in page(browser, run)
+    shown = page(browser, run)
+    assert words in shown
+    assert re.findall(r"<h1[^>]*>", shown) == ['<h1 class="title title--s">']
     assert post(browser, run, approve=first).status_code == 409
     assert post(browser, run, undo="1").status_code == 409
     assert not Decision.objects.exists()

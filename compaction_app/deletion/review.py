@@ -2,21 +2,9 @@
 
     proposals (never changed) + steps, in order ──fold──▶ where each object stands ──airlock──▶ two plans
 
-| step       | does                                                                                    |
-|------------|-----------------------------------------------------------------------------------------|
-| `approve`  | the object goes; what nobody proposed is added                                          |
-| `reject`   | the object is pinned: pair repair may not take it either                                |
-| `narrow`   | of an entry only these blocks go; they take the place of the entry, the others are pinned |
-| `add`      | a human's own deletion, approved at once                                                |
-| `withdraw` | an addition is taken back, or an approval                                               |
-| `reopen`   | nothing is decided about the object any more                                            |
-
-The later word on the same content wins: to pin a block takes back the approval of its entry, and to approve an
-entry unpins its blocks. Undo is to leave the last step out.
-
-The `approved` plan is what was approved, closed by pair repair: what a commit would write, in the order of the
-proposals. The `planned` one is that and what is undecided. What the airlock refuses is left out of them, with
-its refusal, and hides nothing else.
+What the steps decide is said in `deciding`. The `approved` plan is what was approved, closed by pair repair: what
+a commit would write, in the order of the proposals. The `planned` one is that and what is undecided. What the
+airlock refuses is left out of them, with its refusal, and hides nothing else.
 
 The sides of a tool call that were proposed together are one proposal to a human: the first result *leads*, the
 call and further results follow it. A step names leaders; followers come along by pair repair.
@@ -25,11 +13,12 @@ call and further results follow it. A step names leaders; followers come along b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from .airlock import Airlock, ValidatedDeletion
+from .deciding import Decided, Step
 from .errors import Code, Refusal
 from .fitting import Fitting
 from .gates import Restraints
@@ -44,24 +33,6 @@ BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
 """Of what goes because something that a human added needs it."""
 _KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
-
-
-class Kind(StrEnum):
-    """What a step does."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-    REOPEN = "reopen"
-    NARROW = "narrow"
-    ADD = "add"
-    WITHDRAW = "withdraw"
-
-
-class Step(NamedTuple):
-    """One decision; a bulk decision is one step with many targets."""
-
-    kind: Kind
-    targets: tuple[Target, ...]
 
 
 class Proposed(NamedTuple):
@@ -135,16 +106,6 @@ class Review:
         return (item for item in self.items.values() if item.leader is None)
 
 
-@dataclass(slots=True)
-class _Word:
-    """What was decided last about each object."""
-
-    approved: dict[Target, None] = field(default_factory=dict)
-    pinned: dict[Target, None] = field(default_factory=dict)
-    added: dict[Target, None] = field(default_factory=dict)
-    narrowed: dict[str, tuple[Target, ...]] = field(default_factory=dict)
-
-
 class Reviewer:
     """One plan on one transcript, which steps can be taken on."""
 
@@ -169,9 +130,9 @@ class Reviewer:
 
     def review(self, steps: Iterable[Step]) -> Review:
         """The review after these steps. Nothing in a step raises: what cannot be is refused."""
-        word = _Word()
+        word = Decided(self.transcript, self.proposed, self._followers)
         for step in steps:
-            self._take(word, step)
+            word.take(step)
         order = self._order(word)
         pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
@@ -189,7 +150,7 @@ class Reviewer:
         planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
         would_go = frozenset(airlock.targets(planned))
         validated = self._validated(airlock, approved, order)
-        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in self._inside(word)}}
+        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in word.inside()}}
         items = {
             target: self._item(target, word, fit.refusals, goes, would_go, leaders.get(target))
             for target in order
@@ -212,85 +173,9 @@ class Reviewer:
             refused=sum(item.standing is Standing.REFUSED for item in items.values()),
         )
 
-    # ---- the fold ---------------------------------------------------------------------------------------
-
-    def _take(self, word: _Word, step: Step) -> None:
-        if step.kind is Kind.NARROW:
-            chosen: dict[str, dict[Target, None]] = {}
-            for target in step.targets:
-                if target.block_index is not None:
-                    chosen.setdefault(target.entry_id, {})[target] = None
-            for entry_id, blocks in chosen.items():
-                self._narrow(word, entry_id, tuple(sorted(blocks)))
-            return
-        for target in step.targets:
-            self._decide(word, step.kind, target)
-
-    def _decide(self, word: _Word, kind: Kind, target: Target) -> None:
-        if kind is Kind.WITHDRAW and target in self.proposed:
-            word.approved.pop(target, None)
-            return
-        for follower in self._followers.get(target, ()):
-            word.approved.pop(follower, None)
-            word.pinned.pop(follower, None)
-        word.approved.pop(target, None)
-        word.pinned.pop(target, None)
-        if target.block_index is None:
-            self._widen(word, target.entry_id)
-        if kind is Kind.WITHDRAW:
-            word.added.pop(target, None)
-        elif kind is Kind.REJECT:
-            for one in self._overlapping(target):
-                word.approved.pop(one, None)
-                if one != target:
-                    word.added.pop(one, None)
-            word.pinned[target] = None
-        elif kind in (Kind.APPROVE, Kind.ADD):
-            for one in self._overlapping(target):
-                word.pinned.pop(one, None)
-            if target not in self.proposed:
-                word.added[target] = None
-            word.approved[target] = None
-
-    def _narrow(self, word: _Word, entry_id: str, blocks: tuple[Target, ...]) -> None:
-        entry = self.transcript.entry(entry_id)
-        whole = Target(entry_id)
-        own = {Target(entry_id, block.index) for block in entry.blocks} if entry is not None else set()
-        if own and own <= set(blocks):
-            self._decide(word, Kind.APPROVE, whole)
-            return
-        self._decide(word, Kind.REOPEN, whole)
-        for one in self._overlapping(whole):
-            word.approved.pop(one, None)
-            word.pinned.pop(one, None)
-            word.added.pop(one, None)
-        word.narrowed[entry_id] = blocks
-        for block in blocks:
-            word.approved[block] = None
-            if block not in self.proposed:
-                word.added[block] = None
-        word.pinned.update(dict.fromkeys(sorted(own - set(blocks))))
-
-    def _widen(self, word: _Word, entry_id: str) -> None:
-        """Take a narrowing back: nothing is decided about the blocks of the entry any more."""
-        if word.narrowed.pop(entry_id, None) is None:
-            return
-        for one in self._overlapping(Target(entry_id)):
-            word.approved.pop(one, None)
-            word.pinned.pop(one, None)
-            word.added.pop(one, None)
-
-    def _overlapping(self, target: Target) -> list[Target]:
-        """The target, and what shares content with it: the blocks of an entry, the entry of a block."""
-        if target.block_index is not None:
-            return [target, Target(target.entry_id)]
-        entry = self.transcript.entry(target.entry_id)
-        blocks = entry.blocks if entry is not None else ()
-        return [target, *(Target(target.entry_id, block.index) for block in blocks)]
-
     # ---- what is reviewed -------------------------------------------------------------------------------
 
-    def _order(self, word: _Word) -> list[Target]:
+    def _order(self, word: Decided) -> list[Target]:
         """Every object of the review: as planned, then as added, then what was pinned beside that."""
         order: dict[Target, None] = {}
         for target in self.proposed:
@@ -298,17 +183,11 @@ class Reviewer:
             if target.block_index is None:
                 order.update(dict.fromkeys(word.narrowed.get(target.entry_id, ())))
         order.update(word.added)
-        inside = {block.entry_id for block in self._inside(word)}
+        inside = {block.entry_id for block in word.inside()}
         order.update(
             (pin, None) for pin in word.pinned if pin.block_index is None or pin.entry_id not in inside
         )
         return list(order)
-
-    def _inside(self, word: _Word) -> Iterable[Target]:
-        """The blocks of narrowed proposals: they are decided with the entry that they were narrowed from."""
-        for entry_id, blocks in word.narrowed.items():
-            if Target(entry_id) in self.proposed:
-                yield from blocks
 
     def _leaders(self) -> dict[Target, Target]:
         """For what is decided with another side of its tool call: the first result of that call."""
@@ -334,7 +213,7 @@ class Reviewer:
     def _item(
         self,
         target: Target,
-        word: _Word,
+        word: Decided,
         refusals: Mapping[Target, Refusal],
         goes: frozenset[Target],
         would_go: frozenset[Target],
@@ -389,7 +268,7 @@ _ACCEPTED: Final = frozenset({Standing.APPROVED, Standing.GOES_WITH_PAIR, Standi
 
 def _standing(
     target: Target,
-    word: _Word,
+    word: Decided,
     refusal: Refusal | None,
     goes: frozenset[Target],
     would_go: frozenset[Target],

@@ -7,10 +7,10 @@ Nothing is decided here. Texts are read for the window alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from sessions_app.sessionlog.entries import Texts
@@ -98,6 +98,8 @@ class Page:
     hunks: list[ShownHunk]
     unknown: list[Article]
     rail: list[Head]
+    rail_start: int
+    rail_end: int
     rail_earlier: int | None
     rail_later: int | None
     current: int
@@ -109,15 +111,23 @@ class Page:
     last_at: datetime | None
 
 
+class Shown(NamedTuple):
+    """What a browser shows: stretches of the transcript, by position, and of the rail, by turn; ends excluded."""
+
+    stretches: Sequence[tuple[int, int]]
+    rail: Sequence[tuple[int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a decision changed of what a browser shows."""
+    """What a decision changed of what a browser shows. `heads` are of hunks, `rail` of the rail."""
 
     run: Run
     summary: Summary
     articles: list[Article]
     hunks: list[ShownHunk]
     heads: list[Head]
+    rail: list[Head]
     said: str
     last_at: datetime | None
 
@@ -162,6 +172,8 @@ class ReviewDesk:
             hunks=[self._hunk(hunk, maker, texts) for hunk in window],
             unknown=[maker.article(item) for item in outline.unknown] if number == 0 else [],
             rail=[self._head(turn, texts) for turn in rail],
+            rail_start=rail[0].number if rail else 0,
+            rail_end=rail[-1].number + 1 if rail else 0,
             rail_earlier=earlier,
             rail_later=later,
             current=outline.turn_number(max(position, window[0].start)) if window else 0,
@@ -173,50 +185,52 @@ class ReviewDesk:
             last_at=step[1] if step is not None else None,
         )
 
-    def changes(self, before: ReviewDesk, shown: Sequence[tuple[int, int]], step: str) -> Changes | None:
+    def changes(self, before: ReviewDesk, shown: Shown, step: str) -> Changes | None:
         """What is other than it was, of what a browser shows; None where that is most of it."""
         was, now = before.review, self.review
-        if was.items.keys() != now.items.keys():
+        if was.items.keys() != now.items.keys() or before.outline.unasked != self.outline.unasked:
             return self._changed_hunks(before, shown, step)
         changed = [
             item
             for item in now.leads()
-            if _is_shown(item, shown) and _signature(item, was) != _signature(item, now)
+            if _holds(shown.stretches, item.position) and _signature(item, was) != _signature(item, now)
         ]
         if len(changed) > 2 * RAIL:
             return None
-        turns = self._changed_turns(before)
+        turns = self._changed_turns(before, shown)
         texts = self._texts(changed, turns)
         maker = self._maker(texts)
-        return self._changes([maker.article(item) for item in changed], [], turns, texts, step)
+        articles = [maker.article(item) for item in changed]
+        return self._changes(shown, articles, [], [(turn, self._head(turn, texts)) for turn in turns], step)
 
-    def _changed_hunks(
-        self, before: ReviewDesk, shown: Sequence[tuple[int, int]], step: str
-    ) -> Changes | None:
-        """The hunks in which a proposal came or went."""
+    def _changed_hunks(self, before: ReviewDesk, shown: Shown, step: str) -> Changes | None:
+        """The hunks in which a proposal came or went, or what goes with one."""
         was, now = before.review.items, self.review.items
         positions = [
             item.position for one, other in ((was, now), (now, was)) for item in _only_in(one, other)
         ]
+        unasked = before.outline.unasked ^ self.outline.unasked
+        positions += [entry.position for entry in self._entries(unasked)]
         numbers = {self.outline.turn_number(position) for position in positions}
         turns = [self.outline.turns[number] for number in numbers & self.outline.turns.keys()]
         known = [turn for turn in turns if turn.number in before.outline.turns]
         hunks = [hunk for window in self.outline.windows for hunk in window if hunk.turn in known]
         if min(positions) < 0 or len(known) != len(numbers) or not all(hunk.is_whole for hunk in hunks):
             return None
-        if any(not _is_shown(hunk.leads[0], shown) for hunk in hunks):
+        if any(not _holds(shown.stretches, hunk.leads[0].position) for hunk in hunks):
             return None
-        touched = self._changed_turns(before)
-        texts = self._texts([item for hunk in hunks for item in hunk.leads], touched, hunks)
+        turned = self._changed_turns(before, shown)
+        texts = self._texts([item for hunk in hunks for item in hunk.leads], turned, hunks)
         maker = self._maker(texts)
-        return self._changes([], [self._hunk(hunk, maker, texts) for hunk in hunks], touched, texts, step)
+        drawn = [self._hunk(hunk, maker, texts) for hunk in hunks]
+        return self._changes(shown, [], drawn, [(turn, self._head(turn, texts)) for turn in turned], step)
 
     def _changes(
         self,
+        shown: Shown,
         articles: list[Article],
         hunks: list[ShownHunk],
-        turns: Iterable[Turn],
-        texts: Mapping[str, Texts],
+        heads: Sequence[tuple[Turn, Head]],
         step: str,
     ) -> Changes:
         summary = self.summary()
@@ -226,19 +240,20 @@ class ReviewDesk:
             summary=summary,
             articles=articles,
             hunks=hunks,
-            heads=[self._head(turn, texts) for turn in turns],
+            heads=[head for turn, head in heads if _holds(shown.stretches, turn.start)],
+            rail=[head for turn, head in heads if _holds(shown.rail, turn.number)],
             said=f"{step}. {summary.approved}% approved.",
             last_at=last[1] if last is not None else None,
         )
 
-    def _changed_turns(self, before: ReviewDesk) -> list[Turn]:
+    def _changed_turns(self, before: ReviewDesk, shown: Shown) -> list[Turn]:
+        """The turns that a browser shows and whose line is another one now."""
         was = before.outline.turns
         return [
             turn
             for number, turn in self.outline.turns.items()
-            if number not in was
-            or (turn.cut, turn.undecided, turn.kept, len(turn.leads))
-            != (was[number].cut, was[number].undecided, was[number].kept, len(was[number].leads))
+            if (_holds(shown.stretches, turn.start) or _holds(shown.rail, number))
+            and (number not in was or _line(turn) != _line(was[number]))
         ]
 
     def summary(self) -> Summary:
@@ -297,13 +312,8 @@ class ReviewDesk:
         )
 
     def _fold(self, stay: Stay) -> Fold:
-        items = self.review.items
-        tokens = sum(
-            entry.tokens
-            - sum(block.tokens for block in entry.blocks if Target(entry.entry_id, block.index) in items)
-            for entry in stay.entries
-        )
-        return Fold(fold_words(stay.entries), max(0, tokens), stay.start, stay.end)
+        tokens = sum(map(self.outline.tokens_staying, stay.entries))
+        return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
 
     def _rail(self, current: int) -> tuple[list[Turn], int | None, int | None]:
         turns = list(self.outline.turns.values())
@@ -315,6 +325,10 @@ class ReviewDesk:
             turns[first - 1].number if first else None,
             turns[last].number if last < len(turns) else None,
         )
+
+    def _entries(self, targets: Iterable[Target]) -> Iterator[TranscriptEntry]:
+        found = (self.transcript.entry(target.entry_id) for target in targets)
+        return (entry for entry in found if entry is not None)
 
     def _address(self, hunk: Hunk) -> str:
         return quote(hunk.leads[0].target.entry_id, safe="")
@@ -348,8 +362,13 @@ def _only_in(one: Mapping[Target, Item], other: Mapping[Target, Item]) -> list[I
     return [item for target, item in one.items() if target not in other]
 
 
-def _is_shown(item: Item, shown: Sequence[tuple[int, int]]) -> bool:
-    return any(start <= item.position < end for start, end in shown)
+def _holds(stretches: Sequence[tuple[int, int]], at: int) -> bool:
+    return any(start <= at < end for start, end in stretches)
+
+
+def _line(turn: Turn) -> tuple[int, ...]:
+    """All that the line of a turn says, but for its title."""
+    return turn.cut, turn.undecided, turn.kept, len(turn.leads)
 
 
 def _signature(item: Item, review: Review) -> tuple[object, ...]:

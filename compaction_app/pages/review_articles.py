@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote
-from zlib import crc32
-
-from django.urls import reverse
+from urllib.parse import quote
 
 from sessions_app.sessionlog.entries import Block, Texts
 
@@ -17,8 +14,10 @@ from ..deletion.objects import Protection, TranscriptEntry
 from ..deletion.review import Item, Review, Reviewer, Standing
 from ..deletion.targets import Target
 from ..models import Proposal, Run
+from .addresses import entry_address, session_address, text_address
 from .calls import call_words
 from .items import clamp
+from .review_keys import anchor, key
 from .review_outline import tokens_of
 
 PAIRS_SHOWN: Final = 3
@@ -124,28 +123,6 @@ class Article:
     protection: Protection | None = None
 
 
-def key(target: Target) -> str:
-    """A target in an address or a form: the entry's id, quoted, and the block after a colon."""
-    name = quote(target.entry_id, safe="")
-    return name if target.block_index is None else f"{name}:{target.block_index}"
-
-
-def target_of(text: str) -> Target | None:
-    """The target that a key names; None where it is none."""
-    name, colon, index = text.partition(":")
-    if not name or (colon and not (index.isascii() and index.isdigit() and len(index) < 10)):
-        return None
-    return Target(unquote(name), int(index) if colon else None)
-
-
-def anchor(position: int, target: Target) -> str:
-    """The id of an article on its page: by position, because an entry's id may hold anything."""
-    if position < 0:
-        checksum = crc32(str(target).encode("utf-8", "surrogatepass"))
-        return f"p-x{checksum:08x}"
-    return f"p-{position}" if target.block_index is None else f"p-{position}-{target.block_index}"
-
-
 def title_of(entry: TranscriptEntry, texts: Mapping[str, Texts]) -> str:
     """The beginning of what a user said, on one line."""
     found = texts.get(entry.entry_id)
@@ -162,9 +139,7 @@ class ArticleMaker:
         self._texts = texts
         session = run.session
         # Made once: an address is resolved far more slowly than a text is put together.
-        self._entries = (
-            reverse("compaction:session", args=[session.root_id, session.relative_path]) + "/entries/"
-        )
+        self._session = session_address(session)
         self._planner = run.planner
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
@@ -212,10 +187,12 @@ class ArticleMaker:
     def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
         """What stays of an entry, block by block, each with what adds a deletion of it where that may be."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
-        touched = {target.block_index for target in self._review.items if target.entry_id == entry.entry_id}
+        items, would_go = self._review.items, self._review.would_go
+        touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
         for number, block in enumerate(blocks):
             whole = block is None or len(blocks) == 1
             target = Target(entry.entry_id, None if block is None or whole else block.index)
+            own = Target(entry.entry_id, None if block is None else block.index)
             goes = block is not None and block.index in touched
             actions: list[tuple[str, str]] = []
             if not entry.is_protected and not goes:
@@ -228,10 +205,10 @@ class ArticleMaker:
                 entry_id=entry.entry_id,
                 block=None if block is None else block.index,
                 address=self._address(entry.entry_id),
-                who=self._who(entry, target if block is None else Target(entry.entry_id, block.index)),
+                who=self._who(entry, own),
                 style="open" if goes else "stays",
                 icon="",
-                label="proposed" if goes else "",
+                label=("proposed" if own in items else "goes with its pair") if goes else "",
                 open=False,
                 decided=False,
                 parts=[self._part(entry, block, "open" if goes else "stays")],
@@ -286,9 +263,7 @@ class ArticleMaker:
             text = texts.joined(entry.blocks) if texts is not None else ""
         else:
             text = texts.block(block.index) if texts is not None else ""
-        address = (
-            self._address(entry.entry_id) + "/text" + (f"?block={block.index}" if block is not None else "")
-        )
+        address = text_address(self._session, entry.entry_id, None if block is None else block.index)
         if block is not None and block.type == "toolCall":
             name, words = call_words(text, block.call_id or "")
             return Part("call", name, [Line("", self._short(words))], "", address, fate)
@@ -396,7 +371,7 @@ class ArticleMaker:
         return words.replace(self._project, "") if self._project else words
 
     def _address(self, entry_id: str) -> str:
-        return self._entries + quote(entry_id, safe="")
+        return entry_address(self._session, entry_id)
 
 
 def _block_name(block: Block) -> str:

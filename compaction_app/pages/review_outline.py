@@ -72,6 +72,8 @@ class Outline:
         self.turns: dict[int, Turn] = {}
         self.unknown: list[Item] = []
         """Items that the transcript does not have."""
+        self.unasked = review.would_go - review.items.keys()
+        """What goes although nobody decides on it: it belongs to a tool call of something that was added."""
         self._covered: set[int] = set()
         before = [0, *accumulate(entry.tokens for entry in transcript.entries)]
         for item in review.leads():
@@ -83,7 +85,7 @@ class Outline:
             turn.leads.sort(key=place)
         self.turns = dict(sorted(self.turns.items()))
         self._measure()
-        self._cover(review.items)
+        self._cover({*review.items, *review.would_go})
         self.windows = [list(window) for window in self._windows()]
 
     def turn_number(self, position: int) -> int:
@@ -102,6 +104,13 @@ class Outline:
         entries = self.transcript.entries[start:end]
         return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
 
+    def tokens_staying(self, entry: TranscriptEntry) -> int:
+        """The tokens of an entry, or of those of its blocks that are neither proposed nor go."""
+        blocks = [
+            block for block in entry.blocks if not self._is_touched(Target(entry.entry_id, block.index))
+        ]
+        return entry.tokens if len(blocks) == len(entry.blocks) else sum(block.tokens for block in blocks)
+
     def parts(self, hunk: Hunk) -> Iterator[Stay | Item]:
         """A hunk from top to bottom: what stays, and what is proposed."""
         at = hunk.start
@@ -114,6 +123,9 @@ class Outline:
         stay = self.stays(at, hunk.end)
         if stay.entries:
             yield stay
+
+    def _is_touched(self, target: Target) -> bool:
+        return target in self.review.items or target in self.review.would_go
 
     def _turn(self, number: int, before: Sequence[int]) -> Turn:
         turn = self.turns.get(number)
@@ -131,16 +143,18 @@ class Outline:
                 turn.cut += tokens_of(entry, target)
 
     def _cover(self, targets: Iterable[Target]) -> None:
-        """The entries of which nothing stays untouched: each block of them is proposed, or they are."""
+        """The entries of which nothing stays untouched: each block of them is proposed or goes, or they do."""
         blocks: dict[str, int] = {}
         for target in targets:
             entry = self.transcript.entry(target.entry_id)
             if entry is None:
                 continue
-            if target.block_index is not None:
-                blocks[target.entry_id] = blocks.get(target.entry_id, 0) + 1
-            if target.block_index is None or blocks[target.entry_id] == len(entry.blocks):
+            if target.block_index is None:
                 self._covered.add(entry.position)
+            elif entry.slot(target.block_index) is not None:
+                blocks[target.entry_id] = blocks.get(target.entry_id, 0) + 1
+                if blocks[target.entry_id] == len(entry.blocks):
+                    self._covered.add(entry.position)
 
     def _windows(self) -> Iterator[list[Hunk]]:
         window: list[Hunk] = []

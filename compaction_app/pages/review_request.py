@@ -1,6 +1,6 @@
 """What a button of the review page asks for: a decision of which kind, about which objects.
 
-approve | reject | reopen | withdraw | add = KEY        one object, as `review_articles.key` writes it
+approve | reject | reopen | withdraw | add = KEY        one object, as `review_keys.key` writes it
 narrow = KEY, block = KEY …                             the blocks of an entry that go
 approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
 undo                                                    the last decision
@@ -15,10 +15,11 @@ from django.http import QueryDict
 
 from sessions_app.sessionlog.errors import BadInput
 
-from ..deletion.review import Kind, Standing
+from ..deletion.deciding import Kind
+from ..deletion.review import Standing
 from ..deletion.targets import Target
-from .review import ReviewDesk
-from .review_articles import target_of
+from .review import ReviewDesk, Shown
+from .review_keys import target_of
 
 _ONE: Final = {kind.value: kind for kind in Kind if kind is not Kind.NARROW}
 _BULK: Final = {"approve": Kind.APPROVE, "reject": Kind.REJECT}
@@ -50,10 +51,14 @@ def asked_of(post: QueryDict, desk: ReviewDesk) -> Asked:
     raise _unknown("no decision")
 
 
-def shown_of(post: QueryDict) -> list[tuple[int, int]]:
-    """The stretches of the transcript that a browser shows: positions, each end excluded."""
+def shown_of(post: QueryDict) -> Shown:
+    """What a browser shows, as the hidden fields of its form say it. What is none is left out."""
+    return Shown(_stretches(post.getlist("shown")), _stretches(post.getlist("rail")))
+
+
+def _stretches(texts: Iterable[str]) -> list[tuple[int, int]]:
     stretches = []
-    for text in post.getlist("shown"):
+    for text in texts:
         start, dash, end = text.partition("-")
         if dash and all(part.isascii() and part.isdigit() and len(part) < 10 for part in (start, end)):
             stretches.append((int(start), int(end)))

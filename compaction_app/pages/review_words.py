@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..deletion.deciding import Step
 from ..deletion.objects import TranscriptEntry
-from ..deletion.review import Step
 
 
 def fold_words(entries: Sequence[TranscriptEntry]) -> str:

@@ -25,7 +25,8 @@ from .tasks import plan
 
 def demand_writable(session: Session) -> None:
     """Raise BadInput where what is planned on a session could never be written to it."""
-    if session.version != CURRENT_VERSION:
+    # 0: it is being indexed right now, and the worker will see.
+    if session.version not in (0, CURRENT_VERSION):
         raise BadInput(
             "needs_migration",
             f"{session_path(session)} is a version {session.version} session, and only version {CURRENT_VERSION} can "
@@ -80,7 +81,7 @@ def stop_run(run: Run) -> None:
     """
     with transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=State.RUNNING).update(stop_asked=True):
-            announce(run_group(run.pk), state=State.RUNNING.value)
+            transaction.on_commit(partial(announce, run_group(run.pk), state=State.RUNNING.value))
         elif not change(run.pk, State.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
             raise wrong_state(run, "There was nothing to stop.")

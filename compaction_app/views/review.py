@@ -12,12 +12,12 @@ from django.views.decorators.http import require_POST, require_safe
 
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 
-from ..deletion.review import Step
+from ..deletion.deciding import Step
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Run
 from ..pages.review import ReviewDesk
-from ..pages.review_articles import anchor, key
+from ..pages.review_keys import anchor, key
 from ..pages.review_map import struck_map
 from ..pages.review_request import Asked, asked_of, shown_of
 from ..pages.review_words import said

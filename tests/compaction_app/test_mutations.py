@@ -23,16 +23,19 @@ from compaction_app.deletion import (
     pairing,
     parameters,
     patterns,
+    review,
     stats,
     store,
     tools,
     transcript,
 )
 from compaction_app.deletion.airlock import Airlock, validate
+from compaction_app.deletion.deciding import Decided, Kind, Step
 from compaction_app.deletion.errors import Refusal
 from compaction_app.deletion.gates import NO_RESTRAINTS, Judgement, Restraints
 from compaction_app.deletion.objects import Object
 from compaction_app.deletion.pairing import Call, Pairs, Plan
+from compaction_app.deletion.review import BY_HAND, Proposed, Reviewer
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import ToolCall, Workbench
@@ -73,6 +76,7 @@ TALK = [
     result("c3"),
     assistant(text("done")),
 ]
+E3, E5, CALL = Target("e3"), Target("e5"), Target("e2", 2)
 TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 FAILED = [user("go"), assistant(thinking("hm"), text("so"), stopReason="error"), assistant(text("done"))]
 UNANSWERED = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
@@ -110,6 +114,13 @@ def sought(words: str, **arguments: Any) -> Any:
     return [(match["matchIndex"], match["snippet"]) for match in details["matches"]]
 
 
+def reviewed(proposed: list[Target], *steps: tuple[Kind, Target]) -> Any:
+    """What a commit would write, in its order, and what is pinned."""
+    reviewer = Reviewer(transcript_of(*TALK), [Proposed(one, "planner", BY_HAND) for one in proposed])
+    found = reviewer.review([Step(kind, (target,)) for kind, target in steps])
+    return found.approved.targets if found.approved is not None else (), found.pins
+
+
 FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged([whole("e5")], TALK), [whole("e5")]),
     (lambda: judged([], TASKLESS), []),
@@ -131,6 +142,14 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: grep(TALK, guard="all"), ([("e5", 0)], ["protected_block", "protected_entry"])),
     (lambda: grep(UNANSWERED, Target("e2", 1), pattern="toolcall"), ([("e2", 2)], ["protected_block"])),
     (lambda: grep(TALK, maxMatches=1, expectedMatchCount=0)[1], ["expected_match_count_mismatch"]),
+    (lambda: reviewed([E5, E3], (Kind.APPROVE, E3), (Kind.APPROVE, E5)), ((E5, E3, CALL), ())),
+    (lambda: reviewed([E3], (Kind.REJECT, E3), (Kind.ADD, CALL)), ((), (E3,))),
+    (lambda: reviewed([E3], (Kind.REJECT, E3), (Kind.APPROVE, E3)), ((E3, CALL), ())),
+    (
+        lambda: reviewed([E3], (Kind.NARROW, Target("e2", 1)), (Kind.APPROVE, E3)),
+        ((Target("e2", 1),), (Target("e2", 0), CALL, Target("e2", 3))),
+    ),
+    (lambda: reviewed([E5], (Kind.REJECT, Target("e5", 0)), (Kind.APPROVE, E5)), ((E5,), ())),
     (lambda: sought("🙂 " * 9 + "needle"), [(27, "🙂 " * 9 + "needle")]),
     (lambda: sought("a" * 600 + "needle", contextChars=999), [(600, "…" + "a" * 500 + "needle")]),
 ]
@@ -497,6 +516,37 @@ def a_refused_step_is_kept_all_the_same(patch: pytest.MonkeyPatch) -> None:
         return None
 
     patch.setattr(store.DeletionStore, "delete_objects", delete_objects)
+
+
+@mutation
+def a_rejection_pins_nothing(patch: pytest.MonkeyPatch) -> None:
+    decide = Decided._decide
+
+    def decided(word: Decided, kind: Kind, target: Target) -> None:
+        decide(word, Kind.REOPEN if kind is Kind.REJECT else kind, target)
+
+    patch.setattr(Decided, "_decide", decided)
+
+
+@mutation
+def a_pin_of_the_review_does_not_reach_the_airlock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(review, "Restraints", lambda *_, **guard: Restraints(**guard))
+
+
+@mutation
+def a_narrowing_forgets_to_pin_the_rest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decided, "_pin", always(None))
+
+
+@mutation
+def the_later_word_leaves_the_blocks_of_its_entry_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decided, "_overlapping", lambda _, target: [target])
+
+
+@mutation
+def targets_are_written_in_the_order_of_the_transcript(patch: pytest.MonkeyPatch) -> None:
+    ordered = Reviewer._order
+    patch.setattr(Reviewer, "_order", lambda reviewer, word: sorted(ordered(reviewer, word)))
 
 
 def test_there_are_enough_mutations() -> None:

@@ -13,11 +13,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compaction_app.deletion.airlock import ValidatedDeletion, validate
+from compaction_app.deletion.deciding import Kind, Step
 from compaction_app.deletion.embedded import EmbeddedPlanner
 from compaction_app.deletion.errors import Code
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Origin, drive
-from compaction_app.deletion.review import Kind, Proposed, Review, Reviewer, Standing, Step
+from compaction_app.deletion.review import Proposed, Review, Reviewer, Standing
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.tools import Workbench

@@ -1,0 +1,139 @@
+"""PURE: what a human's steps, taken in their order, decide about each object.
+
+| step       | does                                                                                    |
+|------------|-----------------------------------------------------------------------------------------|
+| `approve`  | the object goes; what nobody proposed is added                                          |
+| `reject`   | the object is pinned: pair repair may not take it either                                |
+| `narrow`   | of an entry only these blocks go; they take the place of the entry, the others are pinned |
+| `add`      | a human's own deletion, approved at once                                                |
+| `withdraw` | an addition is taken back, or an approval                                               |
+| `reopen`   | nothing is decided about the object any more                                            |
+
+The later word on the same content wins: to pin a block takes back the approval of its entry, and to approve an
+entry unpins its blocks. Undo is to leave the last step out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from .targets import Target
+from .transcript import Transcript
+
+
+class Kind(StrEnum):
+    """What a step does."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    REOPEN = "reopen"
+    NARROW = "narrow"
+    ADD = "add"
+    WITHDRAW = "withdraw"
+
+
+class Step(NamedTuple):
+    """One decision; a bulk decision is one step with many targets."""
+
+    kind: Kind
+    targets: tuple[Target, ...]
+
+
+@dataclass(slots=True)
+class Decided:
+    """What was decided last about each object. A step changes it; what cannot be is left to the airlock."""
+
+    transcript: Transcript
+    proposed: Container[Target]
+    followers: Mapping[Target, Sequence[Target]]
+    """What is decided under a leader."""
+    approved: dict[Target, None] = field(default_factory=dict)
+    pinned: dict[Target, None] = field(default_factory=dict)
+    added: dict[Target, None] = field(default_factory=dict)
+    narrowed: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+
+    def take(self, step: Step) -> None:
+        if step.kind is not Kind.NARROW:
+            for target in step.targets:
+                self._decide(step.kind, target)
+            return
+        chosen: dict[str, dict[Target, None]] = {}
+        for target in step.targets:
+            if target.block_index is not None:
+                chosen.setdefault(target.entry_id, {})[target] = None
+        for entry_id, blocks in chosen.items():
+            self._narrow(entry_id, tuple(sorted(blocks)))
+
+    def inside(self) -> Iterable[Target]:
+        """The blocks of narrowed proposals: they are decided with the entry that they were narrowed from."""
+        for entry_id, blocks in self.narrowed.items():
+            if Target(entry_id) in self.proposed:
+                yield from blocks
+
+    def _decide(self, kind: Kind, target: Target) -> None:
+        if kind is Kind.WITHDRAW and target in self.proposed:
+            self.approved.pop(target, None)
+            return
+        for follower in self.followers.get(target, ()):
+            self.approved.pop(follower, None)
+            self.pinned.pop(follower, None)
+        self.approved.pop(target, None)
+        self.pinned.pop(target, None)
+        if target.block_index is None:
+            self._widen(target.entry_id)
+        if kind is Kind.WITHDRAW:
+            self.added.pop(target, None)
+        elif kind is Kind.REJECT:
+            for one in self._overlapping(target):
+                self.approved.pop(one, None)
+                if one != target:
+                    self.added.pop(one, None)
+            self.pinned[target] = None
+        elif kind in (Kind.APPROVE, Kind.ADD):
+            for one in self._overlapping(target):
+                self.pinned.pop(one, None)
+            if target not in self.proposed:
+                self.added[target] = None
+            self.approved[target] = None
+
+    def _narrow(self, entry_id: str, blocks: tuple[Target, ...]) -> None:
+        entry = self.transcript.entry(entry_id)
+        whole = Target(entry_id)
+        own = {Target(entry_id, block.index) for block in entry.blocks} if entry is not None else set()
+        if own and own <= set(blocks):
+            self._decide(Kind.APPROVE, whole)
+            return
+        self._decide(Kind.REOPEN, whole)
+        self._forget(whole)
+        self.narrowed[entry_id] = blocks
+        for block in blocks:
+            self.approved[block] = None
+            if block not in self.proposed:
+                self.added[block] = None
+        self._pin(sorted(own - set(blocks)))
+
+    def _pin(self, targets: Iterable[Target]) -> None:
+        self.pinned.update(dict.fromkeys(targets))
+
+    def _widen(self, entry_id: str) -> None:
+        """Take a narrowing back: nothing is decided about the blocks of the entry any more."""
+        if self.narrowed.pop(entry_id, None) is not None:
+            self._forget(Target(entry_id))
+
+    def _forget(self, whole: Target) -> None:
+        """Nothing is decided about an entry and its blocks."""
+        for one in self._overlapping(whole):
+            self.approved.pop(one, None)
+            self.pinned.pop(one, None)
+            self.added.pop(one, None)
+
+    def _overlapping(self, target: Target) -> list[Target]:
+        """The target, and what shares content with it: the blocks of an entry, the entry of a block."""
+        if target.block_index is not None:
+            return [target, Target(target.entry_id)]
+        entry = self.transcript.entry(target.entry_id)
+        blocks = entry.blocks if entry is not None else ()
+        return [target, *(Target(target.entry_id, block.index) for block in blocks)]
