@@ -84,6 +84,8 @@ CONTENT_SECURITY_POLICY = {
 # A session is imported as it comes, however long: into files, never into memory.
 FILE_UPLOAD_HANDLERS = ["sessions_app.uploads.SpaciousUpload"]
 FILE_UPLOAD_PERMISSIONS = 0o600
+# A review posts what is ticked of the blocks on its page.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"

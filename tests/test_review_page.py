@@ -17,7 +17,7 @@ from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.review import Standing
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
-from compaction_app.models import Decision, Run
+from compaction_app.models import Decision, Run, Snapshot
 from compaction_app.pages import review as review_pages
 from compaction_app.pages import review_outline
 from compaction_app.pages.calls import call_words
@@ -608,3 +608,26 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
         expect(page_of.locator(".prop[data-open]")).to_have_count(0)
         assert not faults
         chromium.close()
+
+
+def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, run: Run) -> None:
+    found = re.search(r'name="mark" value="(\w+)"', page(browser, run))
+    assert found is not None
+    mark = found[1]
+    Snapshot.objects.filter(run=run).update(mark="another")
+    answer = post(browser, run, approve_all="1", mark=mark)
+    assert answer.status_code == 409
+    assert "planned anew" in answer.content.decode()
+    assert not run.decisions.exists()
+    assert post(browser, run, approve_all="1", mark="another").status_code == 303
+
+
+def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, known_root: Path) -> None:
+    blocks = [text(f"part {number} of a long answer that nobody needs any more") for number in range(3_000)]
+    run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
+    shown = page(browser, run)
+    assert len(shown) < 1_000_000
+    assert "more blocks are not shown here" in shown or "more lie here" in shown
+    assert post(browser, run, approve_all="1").status_code == 303
+    stays = browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content.decode()
+    assert len(stays) < 1_000_000

@@ -28,6 +28,8 @@ from .review_words import fold_words, said
 
 RAIL: Final = 120
 """Turns that the rail lists."""
+PARTS_SHOWN: Final = 400
+"""Proposals and folds of one hunk that are shown: a hunk holds all blocks of an entry."""
 STAYS_SHOWN: Final = 60
 """Entries that are opened in place at once."""
 
@@ -50,6 +52,8 @@ class ShownHunk:
     head: Head
     whole: bool
     parts: list[Article | Fold]
+    left: int
+    """Proposals and folds of it that are not shown: one entry can hold more blocks than anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +291,10 @@ class ReviewDesk:
     # ---- pieces -----------------------------------------------------------------------------------------
 
     def _hunk(self, hunk: Hunk, maker: ArticleMaker, texts: Mapping[str, Texts]) -> ShownHunk:
+        found = list(self.outline.parts(hunk))
         parts = [
             self._fold(part) if isinstance(part, Stay) else maker.article(part)
-            for part in self.outline.parts(hunk)
+            for part in found[:PARTS_SHOWN]
         ]
         suffix = "" if hunk.start == hunk.turn.start else f"-{hunk.start}"
         return ShownHunk(
@@ -297,6 +302,7 @@ class ReviewDesk:
             self._head(hunk.turn, texts),
             hunk.start == hunk.turn.start,
             parts,
+            max(0, len(found) - PARTS_SHOWN),
         )
 
     def _head(self, turn: Turn, texts: Mapping[str, Texts]) -> Head:

@@ -16,7 +16,7 @@ from ..deletion.targets import Target
 from ..models import Proposal, Run
 from .addresses import entry_address, session_address, text_address
 from .calls import call_words
-from .items import clamp
+from .items import BLOCKS, clamp
 from .review_keys import anchor, key
 from .review_outline import tokens_of
 
@@ -185,11 +185,11 @@ class ArticleMaker:
         )
 
     def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
-        """What stays of an entry, block by block, each with what adds a deletion of it where that may be."""
+        """What stays of an entry, its first BLOCKS blocks, each with what adds a deletion of it where that may be."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
         touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
-        for number, block in enumerate(blocks):
+        for number, block in enumerate(blocks[:BLOCKS]):
             whole = block is None or len(blocks) == 1
             target = Target(entry.entry_id, None if block is None or whole else block.index)
             own = Target(entry.entry_id, None if block is None else block.index)
@@ -241,11 +241,16 @@ class ArticleMaker:
             if item.standing is not Standing.NARROWED:
                 yield self._part(entry, None, self._fate(item.target, item))
                 return
-            for block in entry.blocks:
-                yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
+            yield from self._block_parts(item, entry)
         else:
-            for block in entry.blocks:
-                yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
+            yield from self._block_parts(item, entry)
+
+    def _block_parts(self, item: Item, entry: TranscriptEntry) -> Iterator[Part]:
+        for block in entry.blocks[:BLOCKS]:
+            yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
+        if len(entry.blocks) > BLOCKS:
+            left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
+            yield Part("text", "", [Line("", left)], "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: Item) -> str:
         """What becomes of one text of a proposal: yes it goes, it is open, it is kept by a decision, it stays."""
@@ -363,7 +368,7 @@ class ArticleMaker:
                 block.tokens,
                 Target(entry.entry_id, block.index) in chosen,
             )
-            for block in entry.blocks
+            for block in entry.blocks[:BLOCKS]
         ]
 
     def _short(self, words: str) -> str:

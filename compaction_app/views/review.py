@@ -23,6 +23,7 @@ from ..pages.review_request import Asked, asked_of, shown_of
 from ..pages.review_words import said
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
+from ..services.snapshots import mark_of
 from .finding import known_run
 
 KEYS: Final = (
@@ -51,7 +52,13 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
         page = desk.page(_position(request, desk))
     except RedlineError as fault:
         return _closed(request, found, fault)
-    context = {"run": found, "page": page, "summary": page.summary, "here": "runs"}
+    context = {
+        "run": found,
+        "page": page,
+        "summary": page.summary,
+        "mark": mark_of(found),
+        "here": "runs",
+    }
     if request.GET.get("part") == "more":
         return render(request, "runs/review.html#window", context)
     context |= {"map": struck_map(desk.transcript, desk.review), "help": KEYS}
@@ -64,6 +71,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     in_place = "HX-Request" in request.headers
     try:
+        _demand_same_plan(request, found)
         before = ReviewDesk(found)
         asked = asked_of(request.POST, before)
         step = _keep(found, asked)
@@ -98,9 +106,25 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         rows, more = ReviewDesk(found).stays(start, end)
     except RedlineError as fault:
         return _closed(request, found, fault)
-    context = {"run": found, "rows": rows, "more": more, "start": start, "here": "runs"}
+    context = {
+        "run": found,
+        "rows": rows,
+        "more": more,
+        "start": start,
+        "mark": mark_of(found),
+        "here": "runs",
+    }
     part = "runs/stays.html#rows" if "HX-Request" in request.headers else "runs/stays.html"
     return render(request, part, context)
+
+
+def _demand_same_plan(request: HttpRequest, run: Run) -> None:
+    """Raise Conflict `planned_anew` where the page that asks was made on another preparation of the run."""
+    if request.POST.get("mark", "") not in ("", mark_of(run)):
+        raise Conflict(
+            "planned_anew",
+            f"Run {run.pk} was resumed and planned anew since this page was made. Nothing was decided. Load it again.",
+        )
 
 
 def _keep(run: Run, asked: Asked) -> Step | None:
