@@ -25,8 +25,8 @@ from ..services.planning import brought_back
 from ..services.snapshots import session_path, snapshot_of
 
 ENTRY_ID_SHOWN: Final = "00000000"
-MOMENT: Final = "TIME"
-"""Stands for the moment of the backup, which its name will say."""
+MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
+"""Stands for the moment of the backup, which its name will say; of the same length."""
 LINE_SHOWN: Final = 4_000
 """Bytes of the line that a page shows."""
 KINDS: Final = {
