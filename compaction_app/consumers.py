@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError
 from django.template.loader import render_to_string
 
 from sessions_app.announcing import run_group
@@ -22,6 +24,10 @@ DRAWN_AT_ONCE: Final = 200
 """Rows in one message at most."""
 OVER: Final = 1000
 """The code of a socket that is closed because nothing more can come."""
+FAILED: Final = 1011
+"""The code after a defect of ours: a page that hears it connects again."""
+
+_log = logging.getLogger("redline")
 
 
 class RunConsumer(AsyncWebsocketConsumer):
@@ -64,22 +70,37 @@ class RunConsumer(AsyncWebsocketConsumer):
         self.news.set()
 
     async def _follow(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
-            self.news.clear()
+        """Look at the rows until nothing more can come."""
+        code = OVER
+        try:
+            while await self._look():
+                pass
+        except Exception:  # noqa: BLE001  # it is logged
+            _log.exception("The socket of run %d failed and is closed", self.run_id)
+            code = FAILED
+        await self.close(code)
+
+    async def _look(self) -> bool:
+        """Wait for news or a moment, and send what is new; whether more can come."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
+        self.news.clear()
+        try:
             found = await database_sync_to_async(follow_run)(self.run_id, self.after, DRAWN_AT_ONCE)
             if found is None:
-                await self.close(OVER)
-                return
-            if found.rows or found.state != self.state:
-                self.after, self.state = found.seq, found.state
-                await self.send(await database_sync_to_async(_draw)(found))
-            if not found.standing.is_active and not found.more:
-                await self.close(OVER)
-                return
-            if found.more:
-                self.news.set()
+                return False
+            is_new = found.rows or found.state != self.state
+            drawn = await database_sync_to_async(_draw)(found) if is_new else None
+        except DatabaseError as fault:
+            # Another writer held the database for too long: what is new is there at the next look.
+            _log.warning("Run %d could not be looked at: %s", self.run_id, type(fault).__name__)
+            return True
+        if drawn is not None:
+            self.after, self.state = found.seq, found.state
+            await self.send(drawn)
+        if found.more:
+            self.news.set()
+        return bool(found.more or found.standing.is_active)
 
 
 def _draw(found: Followed) -> str:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sessions_app.children import Children
 
 AT_ONCE: Final = max(2, os.cpu_count() or 2)
 """Runs that are worked on at the same time; the others wait in their rows."""
+STARTS: Final = 3
+"""How often in a row a worker may fail before its run is looked at: one that still waits would wait for ever."""
+
+Unstarted = Callable[[int, str], Awaitable[object]]
+"""Told the number of a run whose workers failed, and how the last one did."""
+
+_log = logging.getLogger("redline")
 
 
 class Workers:
     """The workers of one server. All of it happens on the server's loop."""
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: Children, unstarted: Unstarted) -> None:
         self._children = children
+        self._unstarted = unstarted
+        self._failures: dict[int, int] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -35,7 +46,23 @@ class Workers:
 
     async def _work(self, run_id: int) -> None:
         async with self._places:
-            await self._children.run("worker", "--run", str(run_id))
+            why = await self._worker(run_id)
+        if not why or self._children.stopping:
+            self._failures.pop(run_id, None)
+            return
+        self._failures[run_id] = self._failures.get(run_id, 0) + 1
+        if self._failures[run_id] >= STARTS:
+            del self._failures[run_id]
+            await self._unstarted(run_id, why)
+
+    async def _worker(self, run_id: int) -> str:
+        """Have one process work on a run; how it failed, empty where it did not."""
+        try:
+            code = await self._children.run("worker", "--run", str(run_id))
+        except OSError as fault:
+            _log.error("A worker for run %d could not be started: %s", run_id, fault.strerror)
+            return str(fault.strerror)
+        return f"exit code {code}" if code else ""
 
 
 _workers: Workers | None = None

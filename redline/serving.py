@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any, Final
 
@@ -12,12 +11,12 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from compaction_app import working
-from compaction_app.services.runs import give_up_dead_runs, waiting_runs
+from compaction_app.services.runs import fail_unstarted, give_up_dead_runs, waiting_runs
 from sessions_app import announcing
 from sessions_app.children import Children
 from sessions_app.services import progress
 
-SWEEP_SECONDS: Final = 5
+SWEEP_SECONDS: Final = 2
 FOLLOW_AGAIN_SECONDS: Final = 5
 
 _log = logging.getLogger("redline")
@@ -28,7 +27,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     del scope
     await receive()
     children = Children(_relay)
-    workers = working.Workers(children)
+    workers = working.Workers(children, _fail_unstarted)
     announcing.serve_on(asyncio.get_running_loop())
     working.serve_with(workers)
     tasks = [asyncio.create_task(_follow(children)), asyncio.create_task(_sweep())]
@@ -38,9 +37,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
         task.cancel()
     await children.stop()
     await workers.stop()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    await asyncio.gather(*tasks, return_exceptions=True)
     working.serve_with(None)
     announcing.serve_on(None)
     await send({"type": "lifespan.shutdown.complete"})
@@ -62,6 +59,9 @@ async def _follow(children: Children) -> None:
             await children.run("index", "--follow")
         except OSError as fault:
             _log.error("The follower of session files could not be started: %s", fault)
+        except Exception:  # noqa: BLE001  # it is logged
+            # Whatever it was: without a follower the list would stand still until the server ends.
+            _log.exception("The follower of session files is lost")
         progress.end()
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
 
@@ -77,4 +77,17 @@ async def _sweep() -> None:
         except DatabaseError as fault:
             # Another writer held the database for too long: the next look comes soon.
             _log.error("Runs could not be looked after: %s", type(fault).__name__)
+        except Exception:  # noqa: BLE001  # it is logged
+            # Whatever it was: without this look, runs would wait until the server ends.
+            _log.exception("Runs could not be looked after")
         await asyncio.sleep(SWEEP_SECONDS)
+
+
+async def _fail_unstarted(run_id: int, why: str) -> None:
+    """A run for which no worker can be started does not wait for ever."""
+    try:
+        if await sync_to_async(fail_unstarted)(run_id, why):
+            _log.error("Run %d was given up: its worker could not be started (%s)", run_id, why)
+    except DatabaseError as fault:
+        # It still waits, so workers are started for it again.
+        _log.error("Run %d could not be given up: %s", run_id, type(fault).__name__)

@@ -47,8 +47,12 @@ def relay_through(parent: TextIO | None) -> None:
 def announce(group: str, **fact: Any) -> None:
     """Tell a group a fact. From any thread; never waits, and never fails for want of a listener."""
     if _parent is not None:
-        _parent.write(json.dumps({"group": group, **fact}) + "\n")
-        _parent.flush()
+        try:
+            _parent.write(json.dumps({"group": group, **fact}) + "\n")
+            _parent.flush()
+        except OSError:
+            # The server is gone. What is worked on goes on: its rows say what there was to tell.
+            relay_through(None)
         return
     layer = get_channel_layer()
     if layer is None:

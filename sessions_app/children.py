@@ -1,7 +1,9 @@
 """EDGE: processes that the server starts for work that needs the processor, so that pages stay quick.
 
-A child runs one of Redline's commands. What it prints are announcements, one JSON object a line, which are
-handed on; its standard input ends when the server does, however that happens.
+A child runs one of Redline's commands. What it prints are announcements, one JSON object a line, which are handed on;
+what it writes to its standard error goes line by line into the server's log. Its standard input ends when the server
+does, however that happens: a child that follows files ends then as well (`end_when_told`), and a worker does not,
+because a run outlives the server and is kept in its rows.
 """
 
 from __future__ import annotations
@@ -9,17 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 STOP_SECONDS: Final = 10
+CHUNK: Final = 1 << 16
 LINE_LIMIT: Final = 1 << 20
+"""Bytes of an announcement; a longer line is none."""
+COMPLAINT_LIMIT: Final = 2_000
+"""Bytes that are kept of a line for the log."""
 
 Told = Callable[[dict[str, Any]], object]
+
+_log = logging.getLogger("redline")
 
 
 class Children:
@@ -28,11 +37,11 @@ class Children:
     def __init__(self, told: Told) -> None:
         self._told = told
         self._running: set[asyncio.subprocess.Process] = set()
-        self._stopping = False
+        self.stopping = False
 
     async def run(self, *arguments: str) -> int:
-        """Run a command to its end and give its exit code; what it announces is told meanwhile."""
-        if self._stopping:
+        """Run a command to its end and give its exit code; what it announces is told meanwhile. Raises OSError."""
+        if self.stopping:
             return -1
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -41,23 +50,37 @@ class Children:
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=LINE_LIMIT,
+            stderr=asyncio.subprocess.PIPE,
             # An interrupt from the terminal is the server's: it ends its children itself.
             start_new_session=True,
         )
         self._running.add(child)
         try:
-            assert child.stdout is not None  # noqa: S101  # it was asked for
-            async for line in child.stdout:
-                with contextlib.suppress(ValueError):
-                    self._told(json.loads(line))
+            if self.stopping:
+                child.terminate()
+            assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018  # they were asked for
+            await asyncio.gather(self._tell(child.stdout), _complain(child.stderr, " ".join(arguments)))
             return await child.wait()
         finally:
             self._running.discard(child)
 
+    async def _tell(self, stream: asyncio.StreamReader) -> None:
+        async for line in _lines(stream, LINE_LIMIT):
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(told, dict):
+                continue
+            try:
+                self._told(told)
+            except Exception:  # noqa: BLE001  # it is logged
+                # A defect on our side of the pipe: the child knows nothing of it and goes on.
+                _log.exception("What a child announced could not be told")
+
     async def stop(self) -> None:
         """End all children, and wait until they have."""
-        self._stopping = True
+        self.stopping = True
         running = list(self._running)
         for child in running:
             with contextlib.suppress(ProcessLookupError):
@@ -68,6 +91,26 @@ class Children:
             except TimeoutError:
                 with contextlib.suppress(ProcessLookupError):
                     child.kill()
+
+
+async def _complain(stream: asyncio.StreamReader, command: str) -> None:
+    """Log what a child complains of. The log escapes it, and keeps one line a line."""
+    async for line in _lines(stream, COMPLAINT_LIMIT):
+        if line.strip():
+            _log.error("%s: %s", command, line.decode("utf-8", "backslashreplace"))
+
+
+async def _lines(stream: asyncio.StreamReader, limit: int) -> AsyncIterator[bytes]:
+    """The lines of a stream; one that is longer than the limit is cut there."""
+    line = b""
+    while chunk := await stream.read(CHUNK):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield (line + end)[:limit]
+            line = b""
+        line = (line + rest)[:limit]
+    if line:
+        yield line
 
 
 def end_with_parent(ended: Callable[[], object]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.core.exceptions import TooManyFieldsSent
+from django.db import DatabaseError
 from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.utils import timezone
@@ -24,10 +26,14 @@ from .services.browsing import Choice, browse
 MESSAGE_LIMIT: Final = 4_096
 """Characters of a message; an address is shorter."""
 TOO_BIG: Final = 1009
+FAILED: Final = 1011
+"""The code after a defect of ours: a page that hears it connects again."""
 DRAW_SECONDS: Final = 1
 """Between two drawings: an agent that writes all the time moves the list once a second."""
 IDLE_SECONDS: Final = 30
 """Without any news: a session stops being live because time passes."""
+
+_log = logging.getLogger("redline")
 
 
 class Hello(msgspec.Struct):
@@ -83,16 +89,30 @@ class SessionsConsumer(AsyncWebsocketConsumer):
     async def _draw(self) -> None:
         """Draw the list at the first news, and not again for a while; a drawing that changes nothing stays here."""
         sent = ""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), IDLE_SECONDS)
-            self._news.clear()
-            assert self._asked is not None  # noqa: S101  # nothing is drawn before
-            drawn = await database_sync_to_async(draw)(self._asked)
-            if drawn != sent:
-                await self.send(text_data=drawn)
-                sent = drawn
-            await asyncio.sleep(DRAW_SECONDS)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), IDLE_SECONDS)
+                self._news.clear()
+                drawn = await self._drawn()
+                if drawn is not None and drawn != sent:
+                    await self.send(text_data=drawn)
+                    sent = drawn
+                await asyncio.sleep(DRAW_SECONDS)
+        except Exception:  # noqa: BLE001  # it is logged
+            _log.exception("The socket of the list failed and is closed")
+            await self.close(FAILED)
+
+    async def _drawn(self) -> str | None:
+        """The list; None where the database could not be read, and then it is drawn again soon."""
+        assert self._asked is not None  # noqa: S101  # nothing is drawn before
+        try:
+            drawn: str = await database_sync_to_async(draw)(self._asked)
+        except DatabaseError as fault:
+            _log.warning("The list could not be drawn: %s", type(fault).__name__)
+            self._news.set()
+            return None
+        return drawn
 
 
 def asked_in(message: str) -> Asked | None:

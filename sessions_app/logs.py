@@ -2,7 +2,8 @@
 
 A record is one line: what it quotes (a path, a host, a header) may come from anyone, so every control and direction
 character is escaped. Of an exception its type and where it was raised are kept, and not its message: that may quote
-what was being read. Only the server writes the file; its children and other commands write to standard error.
+what was being read. Only the server writes the file; other commands write to standard error, and the server logs what
+its children write there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ OLD_FILES: Final = 4
 LONGEST: Final = 2_000
 """Characters that are kept of a message."""
 
+UNEXPECTED: Final = 1
+"""The exit code after a defect of ours."""
+
+_log = logging.getLogger("redline")
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -77,6 +82,18 @@ class ServerLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if ServerLog.file is not None:
             ServerLog.file.handle(record)
+
+
+@contextmanager
+def defects_logged(command: str) -> Iterator[None]:
+    """What nobody expected ends the process with UNEXPECTED, and is logged: not printed with its message."""
+    try:
+        yield
+    except RedlineError:
+        raise
+    except Exception:  # noqa: BLE001  # it is logged
+        _log.exception("%s failed", command)
+        raise SystemExit(UNEXPECTED) from None
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.utils.crypto import salted_hmac
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from .launching import use_token
 
-COOKIE: Final = "redline_launch"
 SALT: Final = "redline.launch"
+# To a browser all ports of a machine are one site, so each installation has a name of its own for its cookie.
+COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
 COOKIE_SECONDS: Final = 30 * 24 * 3600
 LAUNCH_PATH: Final = "/launch"
 

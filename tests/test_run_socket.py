@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.routing import URLRouter
+from django.db import OperationalError
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
+import compaction_app.consumers
+import sessions_app.consumers
+from compaction_app.routing import websocket_urlpatterns as of_runs
+from compaction_app.services.running import work
+from compaction_app.services.starting import start_run
+from sessions_app.routing import websocket_urlpatterns as of_sessions
+from sessions_app.services.indexing import index_file
+from tests.browser.staging import worker_of
 from tests.building import raw
-from tests.running import working_session
+from tests.running import place, working_session
 from tests.serving import Server, served
 
+pytest_plugins = ["tests.running", "tests.browsing"]
 SEQ = re.compile(r'data-seq="(\d+)"')
 
 
@@ -102,11 +117,13 @@ def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Cookie": ""},
-        {"Cookie": "redline_launch=forged"},
+        {"Cookie": "{name}=forged"},
     ],
     ids=str,
 )
 def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, headers: dict[str, str]) -> None:
+    (known,) = [cookie.name for cookie in server.cookies if cookie.name.startswith("redline_launch")]
+    headers = {name: value.replace("{name}", known) for name, value in headers.items()}
     with pytest.raises(InvalidStatus):
         server.socket("/ws/runs/1", **headers)
 
@@ -120,26 +137,13 @@ def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
 
 def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
     page = start(server, "long")
-    worker = int(server.wait_for(lambda: _worker(page)))
+    worker = server.wait_for(lambda: worker_of(server, page))
     os.kill(worker, signal.SIGKILL)
     # The lease ends by itself; no page has to be looked at for that.
     server.wait_for(lambda: "interrupted" in server.get(page) or "the target is met" in server.get(page))
     if "interrupted" in server.get(page):
         server.post(page, f"{page}/resume")
         server.wait_for(lambda: "the target is met" in server.get(page))
-
-
-def _worker(page: str) -> str | None:
-    """The process that works on a run, by its command line."""
-    wanted = ["worker", "--run", page.rsplit("/", 1)[1]]
-    for found in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = found.read_bytes().decode().rstrip("\0").split("\0")
-        except OSError:
-            continue
-        if words[-3:] == wanted:
-            return found.parent.name
-    return None
 
 
 def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
@@ -163,6 +167,29 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
         assert seen == list(range(1, len(seen) + 1))
 
 
+def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "long.jsonl"
+    path.write_bytes(raw(working_session(steps=3_000, words=40)))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with served(tmp_path) as first:
+        address = first.session("Mend the parser.")
+        page = first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded")
+        worker = first.wait_for(lambda: SEQ.search(first.get(page)) and worker_of(first, page))
+        os.kill(worker, signal.SIGSTOP)
+        had = list(map(int, SEQ.findall(first.get(page))))
+        assert "Stop the run" in first.get(page), "it was over before the kill came"
+        first.child.kill()
+        first.child.wait()
+        os.kill(worker, signal.SIGCONT)
+    with served(tmp_path) as second:
+        second.wait_for(lambda: "the target is met" in second.get(page))
+        seen = list(map(int, SEQ.findall(second.get(page))))
+    assert len(seen) > len(had)
+    assert seen == list(range(1, len(seen) + 1))
+
+
 def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     root.mkdir()
@@ -183,3 +210,108 @@ def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_pat
                 assert worker.wait(timeout=20) == 0
         assert seen == list(range(1, len(seen) + 1))
         assert "the target is met" in server.get(page)
+
+
+# ---- when it cannot be looked ------------------------------------------------------------------------------
+
+Talk = Callable[[ApplicationCommunicator], Awaitable[None]]
+
+
+def talk(path: str, talked: Talk) -> None:
+    """Open a socket of this process, and talk over it."""
+
+    async def whole() -> None:
+        scope = {"type": "websocket", "path": path, "headers": [], "query_string": b"", "subprotocols": []}
+        socket = ApplicationCommunicator(URLRouter([*of_sessions, *of_runs]), scope)
+        await socket.send_input({"type": "websocket.connect"})
+        assert (await socket.receive_output(10))["type"] == "websocket.accept"
+        await talked(socket)
+        await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await socket.wait(10)
+
+    asyncio.run(whole())
+
+
+def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Callable[..., Any]:
+    """The look, that fails at one of its times."""
+    looks = iter(range(1, 1_000))
+
+    def once(*given: Any) -> Any:
+        if next(looks) == number:
+            raise fault
+        return look(*given)
+
+    return once
+
+
+@pytest.fixture
+def run(known_root: Path) -> int:
+    session = index_file(place(known_root / "work.jsonl", raw(working_session())))
+    return start_run(session, planner="embedded", asked={}).pk
+
+
+BUSY = OperationalError("database is locked")
+
+
+def test_a_socket_outlives_a_busy_database_and_misses_no_row(
+    run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = compaction_app.consumers
+    monkeypatch.setattr(consumers, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 2, BUSY))
+    monkeypatch.setattr(consumers, "_draw", failing_at(consumers._draw, 2, BUSY))
+    seen: list[int] = []
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        assert "waiting for a worker" in (await socket.receive_output(10))["text"]
+        await asyncio.to_thread(work, run, "one")
+        while (told := await socket.receive_output(10))["type"] == "websocket.send":
+            seen.extend(map(int, SEQ.findall(told["text"])))
+        assert told["code"] == consumers.OVER
+
+    talk(f"/ws/runs/{run}", watch)
+    assert seen
+    assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_defect_closes_the_socket_of_a_run_so_that_its_page_connects_again(
+    run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = compaction_app.consumers
+    monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 1, ZeroDivisionError()))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
+
+    talk(f"/ws/runs/{run}", watch)
+
+
+@pytest.mark.usefixtures("known_root")
+def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = sessions_app.consumers
+    monkeypatch.setattr(consumers, "DRAW_SECONDS", 0.02)
+    monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 2, BUSY))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        for asked in (1, 2):
+            hello = json.dumps({"query": "", "asked": asked})
+            await socket.send_input({"type": "websocket.receive", "text": hello})
+            assert f'data-asked="{asked}"' in (await socket.receive_output(10))["text"]
+
+    talk("/ws/sessions", watch)
+
+
+@pytest.mark.usefixtures("known_root")
+def test_a_defect_closes_the_socket_of_the_list_so_that_its_page_connects_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumers = sessions_app.consumers
+    monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 1, ZeroDivisionError()))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"query": ""}'})
+        assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
+
+    talk("/ws/sessions", watch)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -21,19 +26,22 @@ from compaction_app.deletion.loop import Report, Turn
 from compaction_app.deletion.states import REVIEWABLE, State, may_become
 from compaction_app.deletion.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.services import planning
-from compaction_app.services.running import Terminated, work
+from compaction_app.services import planning, running, runs, starting
+from compaction_app.services.running import STOPPED, Terminated, work
 from compaction_app.services.runs import (
     LEASE_SECONDS,
     beat,
     change,
     claim,
+    fail_unstarted,
     give_up_dead_runs,
     waiting_runs,
     worker_name,
 )
 from compaction_app.services.snapshots import read_snapshot_texts, session_path, snapshot_of
 from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from sessions_app import announcing
+from sessions_app.logs import kept_log
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import RedlineError
@@ -59,6 +67,18 @@ def planned(session: Session, **more: Any) -> Run:
     work(run.pk, worker_name())
     run.refresh_from_db()
     return run
+
+
+def swept() -> list[int]:
+    """The runs that a sweeper gives up whose leases have ended: it looks twice."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "APART_SECONDS", 0)
+        end_leases()
+        return [*give_up_dead_runs(), *give_up_dead_runs()]
+
+
+def end_leases() -> None:
+    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
 
 
 class Stubborn:
@@ -173,7 +193,7 @@ def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) ->
     with pytest.raises(ZeroDivisionError):
         work(run.pk, worker_name())
     run.refresh_from_db()
-    assert run.state == State.FAILED
+    assert run.state == State.INTERRUPTED
     assert "ZeroDivisionError" in run.failure
 
 
@@ -214,8 +234,7 @@ def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
 
 def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, stubborn: Any) -> None:
     def fall_silent() -> None:
-        Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-        assert give_up_dead_runs() == [run.pk]
+        assert swept() == [run.pk]
 
     stubborn(fall_silent)
     run = started(session, planner="stubborn")
@@ -304,8 +323,7 @@ def test_a_killed_worker_loses_nothing_and_its_run_resumes(
     events = list(run.events.order_by("seq").values_list("seq", "kind"))
     kept = list(run.proposals.order_by("order").values_list("entry_id", "block_index"))
     assert kept
-    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert give_up_dead_runs() == [run.pk]
+    assert swept() == [run.pk]
     run.refresh_from_db()
     assert run.state == State.INTERRUPTED
     resume_run(run)
@@ -473,3 +491,261 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser: Client, session: S
         page = browser.get("/runs/").content.decode()
     assert page.count("replaced by a later run") == 30
     assert len(queries) <= 4
+
+
+# ---- when something else goes wrong ----------------------------------------------------------------------
+
+
+class Gone(io.StringIO):
+    """The pipe to a server that was killed."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_run_goes_on_where_nobody_hears_of_it_any_more(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "_parent", Gone())
+    assert planned(session).state == State.TARGET_MET
+
+
+def test_an_interrupt_from_the_terminal_ends_a_worker_like_a_signal(session: Session, stubborn: Any) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    stubborn(interrupt)
+    run = started(session, planner="stubborn")
+    with pytest.raises(KeyboardInterrupt):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert (run.state, run.failure) == (State.INTERRUPTED, STOPPED)
+
+
+def test_a_run_whose_database_failed_is_resumed_to_its_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = running._Recorder.step
+
+    def fail(self: Any, *arguments: Any, **named: Any) -> None:
+        if self.run.proposals.exists():
+            raise OperationalError("database is locked")
+        step(self, *arguments, **named)
+
+    run = started(session, asked={"compression_ratio": 0.1})
+    with monkeypatch.context() as patched:
+        patched.setattr(running._Recorder, "step", fail)
+        with pytest.raises(OperationalError):
+            work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+    assert run.failure.startswith(
+        "Redline itself failed (OperationalError). What had been validated is kept."
+    )
+    kept = run.proposals.count()
+    assert kept
+    resume_run(run)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state in REVIEWABLE - {State.INTERRUPTED}
+    assert run.events.get(kind="carried").data["kept"] == kept
+
+
+def test_a_run_that_was_not_even_prepared_fails(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(running, "prepare_snapshot", fail)
+    run = started(session)
+    with pytest.raises(ZeroDivisionError):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.FAILED
+    assert "Nothing was planned" in run.failure
+
+
+@pytest.fixture
+def as_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that calls `worker` in this process leaves no trace of it."""
+    monkeypatch.setattr(announcing, "_parent", None)
+    usual = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, usual)
+
+
+@pytest.mark.usefixtures("as_command")
+def test_the_log_tells_where_a_worker_failed_and_nothing_of_what_it_read(
+    session: Session, redline: Installation, stubborn: Any
+) -> None:
+    def fail() -> None:
+        raise ValueError("a secret of the session")
+
+    stubborn(fail)
+    run = started(session, planner="stubborn")
+    with kept_log(redline.data) as path:
+        ended = redline.call("worker", "--run", run.pk)
+    told = path.read_text(encoding="utf-8")
+    assert ended.code == 1
+    assert f"run {run.pk} failed" in told
+    assert "test_runs.py" in told
+    assert "  ValueError\n" in told
+    assert "secret" not in told + ended.err + ended.out
+
+
+@contextmanager
+def held_database(seconds: float) -> Iterator[None]:
+    """Another writer holds the database for a while, from now on."""
+    name, begun = str(connection.settings_dict["NAME"]), threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(name, timeout=30, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun.set()
+            time.sleep(seconds)
+            other.execute("COMMIT")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        holder.join()
+
+
+@pytest.fixture
+def impatient(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements wait for the database for a moment only."""
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
+    run = started(session)
+    claimed = claim(run.pk, "one", timezone.now())
+    assert claimed is not None
+    with held_database(0.4):
+        running._Recorder(claimed, "one").end(State.INTERRUPTED, STOPPED)
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_heart_beats_on_after_a_busy_database(
+    session: Session, stubborn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def think() -> None:
+        with held_database(0.8):
+            pass
+        known = Run.objects.get().heartbeat
+        deadline = time.monotonic() + 20
+        while Run.objects.get().heartbeat == known:
+            assert time.monotonic() < deadline, "no beat came"
+            time.sleep(0.05)
+
+    monkeypatch.setattr(running, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(running, "BEAT_AGAIN_SECONDS", 0.05)
+    stubborn(think)
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    assert run.events.filter(kind="ended").exists()
+
+
+def test_a_lease_outlasts_the_longest_wait_for_the_database() -> None:
+    assert connection.settings_dict["OPTIONS"]["timeout"] < LEASE_SECONDS
+    assert runs.APART_SECONDS > runs.BEAT_SECONDS
+
+
+class Clock:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(runs, "time", clock)
+    return clock
+
+
+def test_a_worker_that_was_suspended_with_its_machine_is_not_given_up(session: Session, clock: Clock) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    assert give_up_dead_runs() == []
+    clock.now += 3_600
+    end_leases()
+    assert give_up_dead_runs() == []
+    # It goes on, and is suspended again before the next look.
+    beat(run.pk, "one", timezone.now())
+    end_leases()
+    clock.now += 3_600
+    assert give_up_dead_runs() == []
+    clock.now += runs.APART_SECONDS - 0.1
+    assert give_up_dead_runs() == []
+    clock.now += 0.1
+    assert give_up_dead_runs() == [run.pk]
+
+
+def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waited, no worker could beat."""
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    end_leases()
+    monkeypatch.setattr(runs, "APART_SECONDS", 0)
+    monkeypatch.setattr(runs, "AT_ONCE_SECONDS", 0.2)
+    assert give_up_dead_runs() == []
+    with held_database(0.5):
+        assert give_up_dead_runs() == []
+    assert give_up_dead_runs() == []
+    assert give_up_dead_runs() == [run.pk]
+
+
+def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> None:
+    run = started(session)
+    assert fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == State.FAILED
+    assert run.failure == (
+        "Its worker could not be started (exit code 2); the log tells why. Nothing was planned."
+    )
+
+
+def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=State.INTERRUPTED)
+    resume_run(run)
+    assert fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+    assert "exit code 2" in run.failure
+
+
+def test_a_run_that_somebody_works_on_is_none_that_did_not_start(session: Session) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    assert not fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == State.RUNNING
+
+
+def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def hear(group: str, **fact: object) -> None:
+        told.append(connection.in_atomic_block)
+
+    monkeypatch.setattr(starting, "announce", hear)
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    stop_run(run)
+    assert told == [False]

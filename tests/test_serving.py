@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,7 +19,10 @@ from pathlib import Path
 
 import pytest
 
+import redline.serving
+from sessions_app import children
 from tests.building import PROJECT, chain, raw, user
+from tests.running import place, working_session
 from tests.serving import Server, served
 
 linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look at")
@@ -199,3 +203,102 @@ def test_a_second_start_waits_for_no_session_to_be_read(tmp_path: Path) -> None:
         page = running.get("/")
         assert "known before" in page
         assert page.count("<tr>") < 20
+
+
+def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
+    place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
+    with (tmp_path / "stderr").open("wb") as stderr, served(tmp_path, stderr=stderr) as running:
+        address = running.session("Mend the parser.")
+        (running.data / "redline.toml").write_text("live_minute = 3\n", encoding="utf-8")
+        page = running.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+        running.wait_for(lambda: "could not be started" in running.get(page))
+        shown = running.get(page)
+        assert "Its worker could not be started (exit code 2)" in shown
+        told = (running.data / "logs" / "redline.log").read_text(encoding="utf-8")
+    assert "worker --run 1: redline: live_minute" in told
+    assert "Run 1 was given up" in told
+
+
+def test_two_servers_on_one_machine_both_know_the_browser(tmp_path: Path) -> None:
+    with served(tmp_path / "one") as one, served(tmp_path / "two") as two:
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(one.cookies))
+        opener.open(one.base)
+        for cookie in two.cookies:
+            one.cookies.set_cookie(cookie)
+        assert opener.open(one.base).status == opener.open(two.base).status == 200
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Children of this process run a script instead of Redline."""
+
+    def put(script: str) -> None:
+        path = tmp_path / "child"
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o700)
+        monkeypatch.setattr(children.sys, "executable", str(path))
+
+    return put
+
+
+def test_what_is_no_announcement_is_passed_over(child: Callable[[str], None]) -> None:
+    child(
+        "echo '[1]'; echo 3; echo nonsense; head -c 100000 /dev/zero | tr '\\0' '['; echo; "
+        """head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '{"group": "defect"}'; echo '{"group": "last"}'; """
+        "exit 7"
+    )
+    told: list[object] = []
+
+    def hear(fact: object) -> None:
+        if fact == {"group": "defect"}:
+            raise ZeroDivisionError
+        told.append(fact)
+
+    assert asyncio.run(children.Children(hear).run("index")) == 7
+    assert told == [{"group": "last"}]
+
+
+def test_what_a_child_complains_of_is_in_the_log_line_by_line(
+    child: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    child("echo one >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; printf 'a\\377b' >&2")
+    assert asyncio.run(children.Children(print).run("worker", "--run", "1")) == 0
+    one, long, last = [record.getMessage() for record in caplog.records]
+    assert (one, last) == ("worker --run 1: one", "worker --run 1: a\\xffb")
+    assert len(long) < 2 * children.COMPLAINT_LIMIT
+
+
+def test_the_follower_is_started_again_whatever_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        runs = 0
+
+        async def run(self, *arguments: str) -> int:
+            assert arguments == ("index", "--follow")
+            self.runs += 1
+            if self.runs == 1:
+                raise ValueError("not foreseen")
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(redline.serving, "FOLLOW_AGAIN_SECONDS", 0)
+    failing = Failing()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(redline.serving._follow(failing))  # type: ignore[arg-type]
+    assert failing.runs == 2
+
+
+def test_a_server_shuts_down_whatever_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*given: object) -> None:
+        raise ValueError("not foreseen")
+
+    for task in ("_follow", "_sweep"):
+        monkeypatch.setattr(redline.serving, task, fail)
+    sent: list[str] = []
+
+    async def receive() -> None:
+        await asyncio.sleep(0)
+
+    async def send(message: dict[str, str]) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(redline.serving.lifespan({}, receive, send))
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

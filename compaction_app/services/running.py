@@ -16,17 +16,19 @@ announced. A worker that has lost its lease writes nothing more.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from sessions_app.agents import model_windows
@@ -46,16 +48,22 @@ from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run, RunEvent
 from .planning import PLANNERS, settings_in_force
 from .reviewing import Carried, carried_from, review_of
-from .runs import LEASE_SECONDS, beat, change, claim
+from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, claim
 from .snapshots import keep_snapshot, prepare_snapshot, read_snapshot_texts, session_path
 
-BEAT_SECONDS: Final = LEASE_SECONDS / 4
+BEAT_AGAIN_SECONDS: Final = 0.5
+"""After a beat that another writer kept from the database."""
+END_TRIES: Final = 3
+"""The statement that ends a run waits for the database so often, each time as long as any statement."""
 STATES: Final = {
     Outcome.TARGET_MET: State.TARGET_MET,
     Outcome.BELOW_TARGET: State.BELOW_TARGET,
     Outcome.FAILED: State.FAILED,
 }
 NOTHING: Final = "The planner found nothing that may be deleted."
+STOPPED: Final = "Its worker was stopped. What had been validated is kept."
+
+_log = logging.getLogger("redline")
 
 
 class LostLease(Exception):
@@ -67,7 +75,11 @@ class Terminated(BaseException):
 
 
 def work(run_id: int, worker: str) -> None:
-    """Work on a waiting run to its end. Whatever happens, the run's row says so."""
+    """Work on a waiting run to its end. Whatever happens, the run's row says so.
+
+    What is no failure in words is a defect, or a database that is out of order: it is raised, and the run can be
+    resumed and reviewed where it was prepared.
+    """
     run = claim(run_id, worker, timezone.now())
     if run is None:
         return
@@ -79,15 +91,17 @@ def work(run_id: int, worker: str) -> None:
         return
     except RedlineError as fault:
         recorder.end(State.FAILED, fault.message)
-    except Terminated:
-        recorder.end(State.INTERRUPTED, "The server was stopped. What had been validated is kept.")
+    except (Terminated, KeyboardInterrupt):
+        recorder.end(State.INTERRUPTED, STOPPED)
         raise
     except BaseException as fault:
-        # A defect of ours: the run says so, and the trace goes where the server was started.
-        recorder.end(
-            State.FAILED,
-            f"Redline itself failed ({type(fault).__name__}). Its trace is in the output of the server.",
-        )
+        failed = f"Redline itself failed ({type(fault).__name__})."
+        if recorder.seq:
+            recorder.end(
+                State.INTERRUPTED, f"{failed} What had been validated is kept. The log tells where it failed."
+            )
+        else:
+            recorder.end(State.FAILED, f"{failed} Nothing was planned. The log tells where it failed.")
         raise
 
 
@@ -272,7 +286,8 @@ class _Recorder:
         seq, now = self.seq + 1, timezone.now()
         with transaction.atomic():
             mine = Run.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
-            if not mine.update(last_seq=seq, heartbeat=now, **fields):
+            lease = now + timedelta(seconds=LEASE_SECONDS)
+            if not mine.update(last_seq=seq, heartbeat=now, lease_until=lease, **fields):
                 raise LostLease
             RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
             self.stop_asked = self.stop_asked or bool(mine.values_list("stop_asked", flat=True).first())
@@ -297,14 +312,16 @@ class _Recorder:
 
     def end(self, state: State, failure: str) -> None:
         """The run's last state under this worker; nothing where it has lost its lease."""
-        change(
-            self.run.pk,
-            state,
-            held_by=self.worker,
-            failure=failure,
-            ended_at=timezone.now(),
-            lease_until=None,
-        )
+        ended = {"failure": failure, "ended_at": timezone.now(), "lease_until": None}
+        for tries_left in reversed(range(END_TRIES)):
+            try:
+                change(self.run.pk, state, held_by=self.worker, **ended)
+            except OperationalError:
+                # Busy. To end a run twice is to end it once; but a transaction that failed is over.
+                if connection.in_atomic_block or not tries_left:
+                    raise
+            else:
+                return
 
 
 def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
@@ -347,12 +364,19 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
 
 @contextmanager
 def _beating(recorder: _Recorder) -> Iterator[None]:
-    """Renew the lease from another thread, also while the planner thinks."""
+    """Renew the lease from another thread, also while the planner thinks, and whoever else holds the database."""
     over = threading.Event()
 
     def renew() -> None:
-        while not over.wait(BEAT_SECONDS):
-            asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+        pause: float = BEAT_SECONDS
+        while not over.wait(pause):
+            try:
+                asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+            except DatabaseError as fault:
+                _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)
+                pause = BEAT_AGAIN_SECONDS
+                continue
+            pause = BEAT_SECONDS
             recorder.lost = recorder.lost or asked is None
             recorder.stop_asked = recorder.stop_asked or bool(asked)
         connection.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -21,8 +22,16 @@ from sessions_app.sessionlog.errors import Conflict
 from ..deletion.states import TRANSITIONS, State
 from ..models import Run
 
-LEASE_SECONDS: Final = 12
-"""How long a worker may be silent before its run is given up."""
+# A beat may wait for the database as long as any statement, 20 seconds (settings.DATABASES): a lease outlasts that.
+# And a run whose worker was killed is interrupted within 30 seconds: the lease, a look of the sweeper, which comes
+# every 2 seconds, and APART_SECONDS until the look that gives it up.
+LEASE_SECONDS: Final = 21
+"""How long a worker may be silent before its run may be given up."""
+BEAT_SECONDS: Final = 3
+"""How often a worker renews its lease."""
+APART_SECONDS: Final = 4
+"""Between the two looks that find the same heartbeat: more than a beat, which a worker that lives uses."""
+AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
@@ -77,15 +86,53 @@ def beat(run_id: int, worker: str, now: datetime) -> bool | None:
         return bool(mine.values_list("stop_asked", flat=True).first())
 
 
+_silent: dict[tuple[int, str, datetime | None], float] = {}
+"""The runs whose lease had ended at this process's last look, with worker and heartbeat: since when (monotonic)."""
+
+
 def give_up_dead_runs() -> list[int]:
-    """Say of running runs whose lease has ended that they were interrupted; gives their numbers."""
-    now = timezone.now()
-    dead = Run.objects.filter(state=State.RUNNING, lease_until__lt=now).values_list("pk", "worker")
-    return [
-        run_id
-        for run_id, worker in list(dead)
-        if change(run_id, State.INTERRUPTED, held_by=worker, failure=WORKER_IS_GONE, ended_at=now)
-    ]
+    """Say of running runs whose worker is gone that they were interrupted; gives their numbers.
+
+    To be called again and again. A lease that has ended is not enough: after a machine was suspended all have, and
+    their workers go on in a moment. So a run is given up at a second look that finds the same heartbeat. A look
+    counts only where the database could be written to at once: else no worker could write to it either.
+    """
+    known = dict(_silent)
+    _silent.clear()
+    began = time.monotonic()
+    ended = Run.objects.filter(state=State.RUNNING, lease_until__lt=timezone.now())
+    if not ended.exists():
+        return []
+    with transaction.atomic():
+        looked = time.monotonic()
+        if looked - began > AT_ONCE_SECONDS:
+            return []
+        for held in ended.values_list("pk", "worker", "heartbeat"):
+            _silent[held] = known.get(held, looked)
+        dead = [held for held, since in _silent.items() if held in known and looked - since >= APART_SECONDS]
+        gone = {"failure": WORKER_IS_GONE, "ended_at": timezone.now()}
+        return [
+            run_id for run_id, worker, _ in dead if change(run_id, State.INTERRUPTED, held_by=worker, **gone)
+        ]
+
+
+def fail_unstarted(run_id: int, why: str) -> bool:
+    """Say of a run that still waits that no worker can be started for it; whether it waited.
+
+    What an earlier worker had validated is kept: then it is interrupted, and can be reviewed as it is.
+    """
+    with transaction.atomic():
+        run = Run.objects.filter(pk=run_id, state=State.QUEUED).first()
+        if run is None:
+            return False
+        now = timezone.now()
+        failure = f"Its worker could not be started ({why}); the log tells why."
+        if not run.last_seq:
+            return change(run_id, State.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now)
+        # As if one had taken it and gone: the table knows no other way.
+        change(run_id, State.RUNNING)
+        kept = f"{failure} What had been validated is kept."
+        return change(run_id, State.INTERRUPTED, failure=kept, ended_at=now)
 
 
 def waiting_runs() -> list[int]:

@@ -115,7 +115,8 @@ def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, 
     os.kill(held(server, page), signal.SIGKILL)
     server.wait_for(lambda: worker_of(server, path_of(page)) is None)
     end_lease(server, path_of(page))
-    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
+    # The server looks twice before it gives a run up.
+    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone", timeout=20_000)
     expect(page.locator("#note")).to_contain_text("Nothing was written.")
     is_whole(page, server)
     page.get_by_role("link", name="Resume…").click()

@@ -13,9 +13,10 @@ from compaction_app.services.running import Terminated, work
 from compaction_app.services.runs import give_up_dead_runs, waiting_runs, worker_name
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
+from sessions_app.logs import defects_logged
 
 LOOK_SECONDS = 0.5
-GIVE_UP_EVERY = 10
+GIVE_UP_EVERY = 4
 """Looks for waiting runs between two looks for dead ones."""
 
 
@@ -35,7 +36,7 @@ class Command(RedlineCommand):
             if options["run"] is not None:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
-                work(options["run"], worker_name())
+                _work(options["run"])
                 return None
             self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
             self.stdout.flush()
@@ -51,10 +52,15 @@ class Command(RedlineCommand):
                 give_up_dead_runs()
             waiting = waiting_runs()
             for run_id in waiting[:1]:
-                work(run_id, worker_name())
+                _work(run_id)
             if not waiting:
                 time.sleep(LOOK_SECONDS)
             looks += 1
+
+
+def _work(run_id: int) -> None:
+    with defects_logged(f"run {run_id}"):
+        work(run_id, worker_name())
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
