@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.core.exceptions import TooManyFieldsSent
 from django.db import DatabaseError
 from django.http import QueryDict
 from django.template.loader import render_to_string
@@ -120,7 +119,7 @@ def asked_in(message: str) -> Asked | None:
     try:
         hello = msgspec.json.decode(message, type=Hello)
         return Asked(Choice.of(QueryDict(hello.query.removeprefix("?"))), hello.asked)
-    except (ValueError, RecursionError, TooManyFieldsSent):
+    except (ValueError, RecursionError):
         return None
 
 

@@ -134,7 +134,6 @@ HOSTILE = [
     '{"query": "?q=a", "asked": -1}',
     '{"query": "?q=a", "asked": "1"}',
     '{"query": "?q=\\ud800"}',
-    json.dumps({"query": "?" + "&a" * 1_900}),
 ]
 
 

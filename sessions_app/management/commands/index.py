@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from pathlib import Path
@@ -76,7 +75,5 @@ class Command(RedlineCommand):
         # What the server reads are announcements, and nothing else gets among them.
         relay_through(sys.stdout)
         sys.stdout = sys.stderr
-        with contextlib.suppress(BrokenPipeError):
-            # Who was told is gone, and so is this process in a moment.
-            Follower().run()
+        Follower().run()
         return None
