@@ -12,16 +12,17 @@ from socket import create_connection
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from sessions_app.consumers import asked_in
+from tests.browser.chromium import MISSING, find_chromium
 from tests.building import assistant, chain, raw, text, user
 from tests.running import place
 from tests.serving import Server, served
 
-CHROMIUM = Path("/usr/bin/chromium")
 SECONDS = 30
 
 
@@ -194,12 +195,11 @@ def test_where_there_is_nothing_the_demo_comes_by_itself(tmp_path: Path) -> None
 @contextmanager
 def chromium(server: Server) -> Iterator[Any]:
     """The list in a browser that is known, moving already."""
-    sync = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("there is no chromium")
-    with sync.sync_playwright() as playwright:
+    executable = find_chromium()
+    assert executable is not None, MISSING
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
         )
         context = browser.new_context()
         context.add_cookies(

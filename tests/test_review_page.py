@@ -12,6 +12,7 @@ import pytest
 from django.db import IntegrityError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from playwright.sync_api import expect, sync_playwright
 
 from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.review import Standing
@@ -29,6 +30,7 @@ from compaction_app.services.starting import plan_again, start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import Conflict
+from tests.browser.chromium import MISSING, find_chromium
 from tests.building import assistant, call, chain, raw, result, text, thinking, transcript_of, user
 from tests.running import place, quiet, refusal, working_session
 from tests.serving import served
@@ -37,7 +39,6 @@ pytest_plugins = ["tests.running", "tests.browsing"]
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HTMX = {"hx-request": "true"}
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 def planned(root: Path, recorded: list[Any], **asked: object) -> Run:
@@ -551,16 +552,15 @@ def test_a_call_is_told_as_one_writes_it(text_: str, words: tuple[str, str]) -> 
 
 
 def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Path) -> None:
-    sync = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("there is no chromium")
+    executable = find_chromium()
+    assert executable is not None, MISSING
     place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
-    with served(tmp_path) as server, sync.sync_playwright() as playwright:
+    with served(tmp_path) as server, sync_playwright() as playwright:
         session_of = server.session("Mend the parser.")
         run_of = server.post(f"{session_of}/compact", f"{session_of}/compact", planner="embedded")
         server.wait_for(lambda: "Review what it proposes" in server.get(run_of))
         chromium = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
         )
         page_of = chromium.new_page(viewport={"width": 1280, "height": 800})
         faults: list[str] = []
@@ -570,7 +570,6 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
             [{"name": one.name, "value": one.value or "", "url": server.base} for one in server.cookies]
         )
         page_of.goto(f"{server.base}{run_of}/review")
-        expect = sync.expect
         current = page_of.locator(".prop.is-cur")
 
         page_of.keyboard.press("j")
