@@ -34,7 +34,13 @@ class Run(models.Model):
     leaf_id = models.TextField(blank=True, default="")
     """The branch: its leaf. Empty until it is prepared, where the file's last entry was meant."""
     planner = models.TextField()
+    """`embedded`, or a model as `provider/name`."""
+    thinking = models.CharField(max_length=10, blank=True, default="")
+    """The thinking level that a model is asked for; empty: none."""
     reason = models.CharField(max_length=10, default="manual")
+    """What made it start: `manual`, `threshold` or `overflow`, as in the agent."""
+    by_itself = models.BooleanField(default=False)
+    """Whether Redline started it without being asked to."""
     asked: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The parameters that were given for this run alone."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)
@@ -65,6 +71,8 @@ class Run(models.Model):
     calls = models.PositiveIntegerField(default=0)
     stats: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What is planned so far, as `stats.Stats.to_json`."""
+    usage: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """What went to a model and came back, as `services.spending.Spent.to_json`; null where nothing left the machine."""
 
     class Meta:
         indexes = [
@@ -96,7 +104,7 @@ class RunEvent(models.Model):
     seq = models.PositiveIntegerField()
     """From 1, without gaps."""
     kind = models.CharField(max_length=10)
-    """`prepared`, `carried`, `called`, `nudged` or `ended`: see `services.running`."""
+    """`prepared`, `called`, `ended` and others: see `services.running`."""
     at = models.DateTimeField()
     data: models.JSONField[Any, Any] = models.JSONField()
 
@@ -180,3 +188,59 @@ class Compaction(models.Model):
 
     def __str__(self) -> str:
         return self.entry_id
+
+
+class Provider(models.Model):
+    """A provider that the user added. Those of the environment have no row; its key lies in no table at all."""
+
+    ANTHROPIC, OPENAI = "anthropic", "openai"
+    DIALECTS = ((ANTHROPIC, "Anthropic Messages"), (OPENAI, "OpenAI Chat Completions"))
+
+    name = models.SlugField(max_length=40, unique=True)
+    dialect = models.CharField(max_length=10, choices=DIALECTS)
+    base_url = models.TextField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PlannerModel(models.Model):
+    """A model that can plan. Tokens; prices in US dollars for a million of them."""
+
+    BUDGET, ADAPTIVE = "budget", "adaptive"
+    THINKING = ((BUDGET, "a budget of tokens"), (ADAPTIVE, "an effort; the model chooses"))
+
+    provider = models.TextField()
+    """The name of a provider, of the environment or of a row."""
+    name = models.TextField()
+    """As the provider calls it."""
+    base_url = models.TextField(blank=True, default="")
+    """Where it is asked for, if not at its provider's own."""
+    window = models.PositiveIntegerField()
+    output_limit = models.PositiveIntegerField()
+    thinking_levels: models.JSONField[Any, Any] = models.JSONField(default=list)
+    """Which of `services.catalogue.LEVELS` it takes; none: it is never asked to think."""
+    thinking_style = models.CharField(max_length=10, choices=THINKING, default=BUDGET)
+    """How an Anthropic model is told a level."""
+    price_in = models.FloatField(null=True)
+    price_out = models.FloatField(null=True)
+    price_cache_read = models.FloatField(null=True)
+    """Where it is not known, cached input counts as input."""
+    price_cache_write = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["provider", "name"], name="model_by_name")]
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+
+class Agreement(models.Model):
+    """That a provider's models may plan without being asked for. It is for one host, and ends with that."""
+
+    provider = models.TextField(unique=True)
+    origin = models.TextField()
+    agreed_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.provider

@@ -1,0 +1,1 @@
+"""EDGE to models over HTTP, and the only importer of httpx. No Django."""

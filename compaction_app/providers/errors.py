@@ -1,0 +1,51 @@
+"""What a provider can do wrong, as the user meets it.
+
+    ProviderError          a run ends, keeps its targets, and can be resumed
+    ├── Overflow           the conversation is longer than the model's window
+    ├── QuotaUsed          the account has nothing left: asking again changes nothing
+    ├── Rejected           the request was refused: the key, the model's name, an option
+    ├── Unavailable        overloaded, limited or broken over there, also after asking again
+    ├── Unreachable        nobody answers at the address, or the connection breaks before the first byte
+    ├── Broken             the answer broke off, or is none that this dialect knows
+    └── TimedOut           too long without a connection, a first byte, or a next event
+
+A message quotes the provider's words, cut and on one line, and never holds a key.
+"""
+
+from __future__ import annotations
+
+from sessions_app.sessionlog.errors import RedlineError
+
+
+class ProviderError(RedlineError):
+    """Base of what goes wrong at a provider. Exit code 6, as for a system that fails."""
+
+    exit_code = 6
+
+
+class Overflow(ProviderError):
+    """The conversation with the model is longer than its window."""
+
+
+class QuotaUsed(ProviderError):
+    """The account's quota or credit is used up."""
+
+
+class Rejected(ProviderError):
+    """The provider refuses the request as it is."""
+
+
+class Unavailable(ProviderError):
+    """The provider is there and cannot answer now."""
+
+
+class Unreachable(ProviderError):
+    """No connection, or one that breaks before the first byte."""
+
+
+class Broken(ProviderError):
+    """The answer broke off in the middle, or cannot be read."""
+
+
+class TimedOut(ProviderError):
+    """The provider was silent for too long."""
