@@ -6,7 +6,18 @@ from django.contrib import admin
 
 from sessions_app.admin import ReadOnlyAdmin, site
 
-from .models import Backup, Compaction, Decision, Proposal, Run, RunEvent, Snapshot
+from .models import (
+    Agreement,
+    Backup,
+    Compaction,
+    Decision,
+    PlannerModel,
+    Proposal,
+    Provider,
+    Run,
+    RunEvent,
+    Snapshot,
+)
 
 
 @admin.register(Run, site=site)
@@ -45,3 +56,18 @@ class CompactionAdmin(ReadOnlyAdmin):
 @admin.register(Backup, site=site)
 class BackupAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
+
+
+@admin.register(Provider, site=site)
+class ProviderAdmin(ReadOnlyAdmin):
+    ordering = ("name",)
+
+
+@admin.register(PlannerModel, site=site)
+class PlannerModelAdmin(ReadOnlyAdmin):
+    ordering = ("provider", "name")
+
+
+@admin.register(Agreement, site=site)
+class AgreementAdmin(ReadOnlyAdmin):
+    ordering = ("provider",)

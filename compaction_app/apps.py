@@ -8,3 +8,15 @@ class CompactionConfig(AppConfig):
 
     name = "compaction_app"
     verbose_name = "Compaction"
+
+    def ready(self) -> None:
+        from django.conf import settings
+
+        from sessions_app.services.marks import add_source
+
+        from . import checks  # noqa: F401  # registers them
+        from .hooks import load_hooks
+        from .pages.waiting import marks
+
+        load_hooks(settings.REDLINE.hooks)
+        add_source(marks)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils import timezone
+from django_tasks import DEFAULT_TASK_QUEUE_NAME
 from django_tasks.backends.base import BaseTaskBackend
 from django_tasks.base import Task, TaskResult, TaskResultStatus
 from django_tasks.utils import get_random_id
 
 from sessions_app.announcing import serving_loop
 
-from .working import start_worker
+from .working import start_model_worker, start_worker
 
 
 class RowBackend(BaseTaskBackend):
@@ -40,11 +41,16 @@ class RowBackend(BaseTaskBackend):
 
 
 class ServingBackend(RowBackend):
-    """Starts a child process of the serving process for each run; elsewhere the row waits for a server."""
+    """Starts child processes of the serving process; elsewhere the row waits for a server.
+
+    A run that needs the processor has a child to itself, those that wait for models share one.
+    """
 
     def enqueue(self, task: Task[Any, Any], args: Any, kwargs: Any) -> TaskResult[Any]:
         result = super().enqueue(task, args, kwargs)
         loop = serving_loop()
-        if loop is not None:
+        if loop is not None and task.queue_name == DEFAULT_TASK_QUEUE_NAME:
             loop.call_soon_threadsafe(start_worker, int(args[0]))
+        elif loop is not None:
+            loop.call_soon_threadsafe(start_model_worker)
         return result

@@ -1,4 +1,4 @@
-"""The socket of a run's page: the rows after the last one the page shows, drawn as the page draws them."""
+"""The socket of a run's page: what is new after the last event that the page shows, drawn as the page draws it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
@@ -15,13 +16,16 @@ from django.template.loader import render_to_string
 
 from sessions_app.announcing import run_group
 
-from .pages.run import Followed, follow_run
+from .deletion.states import ACTIVE
+from .pages.run import Followed, Shown, Standing, follow_run
 
 LOOK_SECONDS: Final = 1.0
 """The rows are looked at so often without any announcement: one that was lost changes nothing but the wait."""
 MESSAGE_LIMIT: Final = 1_000
 DRAWN_AT_ONCE: Final = 200
-"""Rows in one message at most."""
+"""Events in one message at most."""
+PARTS: Final = ("facts", "acts", "note", "meter", "steps", "traffic")
+"""What stands beside the log, and is drawn anew where it is another."""
 OVER: Final = 1000
 """The code of a socket that is closed because nothing more can come."""
 FAILED: Final = 1011
@@ -36,7 +40,8 @@ class RunConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         self.run_id = int(self.scope["url_route"]["kwargs"]["run"])
         self.after = -1
-        self.state: tuple[str, bool] | None = None
+        self.shown: Shown | None = None
+        self.parts: dict[str, str] = {}
         self.news = asyncio.Event()
         self.follower: asyncio.Task[None] | None = None
         await self.channel_layer.group_add(run_group(self.run_id), self.channel_name)
@@ -85,26 +90,37 @@ class RunConsumer(AsyncWebsocketConsumer):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
         self.news.clear()
+        shown, self.shown = self.shown, None
         try:
-            found = await database_sync_to_async(follow_run)(self.run_id, self.after, DRAWN_AT_ONCE)
+            found = await database_sync_to_async(follow_run)(self.run_id, self.after, shown, DRAWN_AT_ONCE)
             if found is None:
                 return False
-            is_new = found.rows or found.state != self.state
-            drawn = await database_sync_to_async(_draw)(found) if is_new else None
+            drawn = await database_sync_to_async(_draw)(found, self.parts) if found.is_new else None
         except DatabaseError as fault:
             # Another writer held the database for too long: what is new is there at the next look.
             _log.warning("Run %d could not be looked at: %s", self.run_id, type(fault).__name__)
             return True
+        self.after, self.shown = found.shown.seq, found.shown
         if drawn is not None:
-            self.after, self.state = found.seq, found.state
-            await self.send(drawn)
+            message, self.parts = drawn
+            await self.send(message)
         if found.more:
             self.news.set()
-        return bool(found.more or found.standing.is_active)
+        return bool(found.more or found.run.state in ACTIVE)
 
 
-def _draw(found: Followed) -> str:
-    """What is new, as the page's own fragments, each to be put in its place."""
-    return render_to_string(
-        "runs/run.html#news", {"rows": found.rows, "standing": found.standing, "run": found.standing.run}
-    )
+def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """What is new as the page's own fragments, each to be put in its place; and the parts as the page then has them."""
+    context: dict[str, Any] = {"run": found.run, "standing": found.standing, "seq": found.shown.seq}
+    now = dict(parts)
+    if found.standing is not None:
+        now |= {part: render_to_string(f"runs/run.html#{part}", context) for part in _parts(found.standing)}
+    fresh = [(part, drawn) for part, drawn in now.items() if parts.get(part) != drawn]
+    message = render_to_string("runs/run.html#news", {**context, "changes": found.changes, "fresh": fresh})
+    return message, now
+
+
+def _parts(standing: Standing) -> Sequence[str]:
+    """While a run can be stopped, the button stays as the page drew it: only that has the page's token."""
+    is_stoppable = standing.is_active and not standing.stopping
+    return [part for part in PARTS if part != "acts" or not is_stoppable]

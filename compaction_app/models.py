@@ -41,6 +41,10 @@ class Run(models.Model):
     """What made it start: `manual`, `threshold` or `overflow`, as in the agent."""
     by_itself = models.BooleanField(default=False)
     """Whether Redline started it without being asked to."""
+    note = models.TextField(blank=True, default="")
+    """Why Redline chose another planner for it than is set up, in words; empty where it did not."""
+    looked_at = models.DateTimeField(null=True)
+    """When somebody last looked at what it proposes, where Redline started it; null where nobody has."""
     asked: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The parameters that were given for this run alone."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from .views import backups, committing, runs
+from .views import api, backups, committing, models, runs
 from .views import review as review_pages
 from .views import session as session_pages
 
@@ -27,15 +27,28 @@ urlpatterns = [
     re_path(_SESSION + _BACKUP + "/delete$", backups.delete, name="delete_backup"),
     re_path(_SESSION + _BACKUP + "/download$", backups.download_backup, name="download_backup"),
     re_path(_SESSION + "/download$", backups.download_session, name="download"),
+    re_path(_SESSION.replace("^", "^api/") + "/compact$", api.compact, name="api_compact"),
+    path("api/runs/<int:run>", api.run, name="api_run"),
+    path("api/runs/<int:run>/stop", api.stop, name="api_stop"),
     path("runs/", runs.runs, name="runs"),
     path("runs/<int:run>", runs.run, name="run"),
     path("runs/<int:run>/stop", runs.stop, name="stop"),
     path("runs/<int:run>/resume", runs.resume, name="resume"),
     path("runs/<int:run>/again", runs.again, name="again"),
     path("runs/<int:run>/transcript.jsonl", runs.transcript, name="transcript"),
+    path("runs/<int:run>/requests/<int:seq>", runs.words, name="words"),
     path("runs/<int:run>/review", review_pages.review, name="review"),
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", committing.commit, name="commit"),
     path("runs/<int:run>/result", committing.result, name="result"),
+    path("models", models.models, name="models"),
+    path("models/add", models.new_model, name="add_model"),
+    path("models/<int:model>", models.model, name="model"),
+    path("models/<int:model>/remove", models.remove, name="remove_model"),
+    path("models/<int:model>/test", models.test, name="test_model"),
+    path("providers/add", models.new_provider, name="add_provider"),
+    path("providers/<slug:provider>", models.provider, name="provider"),
+    path("providers/<slug:provider>/remove", models.remove_one_provider, name="remove_provider"),
+    path("providers/<slug:provider>/agreement", models.agreement, name="agreement"),
 ]

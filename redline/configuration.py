@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import secrets
 import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import platformdirs
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sessions_app.sessionlog.errors import SystemFailure
 
@@ -69,6 +70,22 @@ class Configuration(BaseSettings):
 
     work_in: Literal["server", "worker"] = "server"
     """Where runs are worked on: beside the server, or in processes that `redline worker` starts."""
+    plan_by_itself: bool = False
+    """Plan sessions that are due by itself, so that a proposal waits; never commit."""
+    plan_by_itself_with: str = "embedded"
+    """The planner for that: `embedded`, a model as `provider/name`, or `session` for each session's own model. A model
+    plans only where you agreed to that for its provider; else the embedded planner does."""
+    hooks: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    """Modules that are asked before a compaction is planned. In the environment: JSON, or names with commas between."""
+
+    @pydantic.field_validator("hooks", mode="before")
+    @classmethod
+    def _named(cls, hooks: object) -> object:
+        if not isinstance(hooks, str):
+            return hooks
+        if hooks.lstrip().startswith("["):
+            return json.loads(hooks)
+        return [name.strip() for name in hooks.split(",") if name.strip()]
 
     @classmethod
     def settings_customise_sources(
@@ -188,4 +205,7 @@ def _defaults() -> Configuration:
         live_minutes=5,
         lock_seconds=10,
         work_in="server",
+        plan_by_itself=False,
+        plan_by_itself_with="embedded",
+        hooks=[],
     )

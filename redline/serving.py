@@ -1,22 +1,35 @@
-"""What runs beside the pages while the server lives: the follower of session files, and workers of runs."""
+"""What runs beside the pages while the server lives: the follower of session files, workers of runs, and the look at
+what is due.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError
+from django.utils import timezone
 
 from compaction_app import working
-from compaction_app.services.runs import fail_unstarted, give_up_dead_runs, waiting_runs
+from compaction_app.pages.waiting import told_anew
+from compaction_app.services.runs import fail_unstarted, give_up_dead_runs, waiting_model_runs, waiting_runs
+from compaction_app.services.triggers import plan_due
 from sessions_app import announcing
 from sessions_app.children import Children
 from sessions_app.services import progress
 
 SWEEP_SECONDS: Final = 2
+DUE_SECONDS: Final = 3
+"""Between two looks at sessions that are due, where the follower tells of changes."""
+ANYHOW_SECONDS: Final = 60
+"""The same where it tells of none: the agents' settings may have changed, or a time of rest is over."""
 FOLLOW_AGAIN_SECONDS: Final = 5
 
 _log = logging.getLogger("redline")
@@ -26,11 +39,15 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     """The ASGI lifespan: children start with the server and end with it."""
     del scope
     await receive()
-    children = Children(_relay)
+    news = asyncio.Event()
+    children = Children(partial(_relay, news))
     workers = working.Workers(children, _fail_unstarted)
     announcing.serve_on(asyncio.get_running_loop())
     working.serve_with(workers)
-    tasks = [asyncio.create_task(_follow(children)), asyncio.create_task(_sweep())]
+    tasks = [
+        asyncio.create_task(one)
+        for one in (_follow(children), _sweep(), _look_at_due(news), _tell_of_proposals())
+    ]
     await send({"type": "lifespan.startup.complete"})
     await receive()
     for task in tasks:
@@ -43,10 +60,12 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "lifespan.shutdown.complete"})
 
 
-def _relay(told: dict[str, Any]) -> None:
+def _relay(news: asyncio.Event, told: dict[str, Any]) -> None:
     group = told.pop("group", None)
     if group == announcing.SESSIONS:
         progress.remember(told)
+        if told.get("sessions"):
+            news.set()
     if isinstance(group, str):
         announcing.announce(group, **told)
 
@@ -74,6 +93,8 @@ async def _sweep() -> None:
             if settings.REDLINE.work_in == "server":
                 for run_id in await sync_to_async(waiting_runs)():
                     working.start_worker(run_id)
+                if await sync_to_async(waiting_model_runs)():
+                    working.start_model_worker()
         except DatabaseError as fault:
             # Another writer held the database for too long: the next look comes soon.
             _log.error("Runs could not be looked after: %s", type(fault).__name__)
@@ -83,11 +104,52 @@ async def _sweep() -> None:
         await asyncio.sleep(SWEEP_SECONDS)
 
 
-async def _fail_unstarted(run_id: int, why: str) -> None:
-    """A run for which no worker can be started does not wait for ever."""
+async def _look_at_due(news: asyncio.Event) -> None:
+    """Plan what is due, where that is set up: soon after something changed, and now and then."""
+    if not settings.REDLINE.plan_by_itself:
+        return
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), ANYHOW_SECONDS)
+        news.clear()
+        try:
+            # In a thread of its own: an agent's settings may lie where reading takes long.
+            look = database_sync_to_async(plan_due, thread_sensitive=False)
+            looked = await look(timezone.now(), Path.home())
+            if looked.postponed:
+                news.set()
+        except DatabaseError as fault:
+            # Another writer held the database for too long: the next look comes soon.
+            _log.error("Sessions that are due could not be looked at: %s", type(fault).__name__)
+            news.set()
+        except Exception:  # noqa: BLE001  # it is logged
+            # Whatever it was: without this look nothing would be planned until the server ends.
+            _log.exception("Sessions that are due could not be looked at")
+        await asyncio.sleep(DUE_SECONDS)
+
+
+async def _tell_of_proposals() -> None:
+    """Tell the pages that are open of each proposal that begins to wait; of those from before they tell themselves."""
+    known: set[int] | None = None
+    while True:
+        try:
+            known, facts = await sync_to_async(told_anew)(known)
+            for fact in facts:
+                announcing.announce(announcing.SESSIONS, **fact)
+        except DatabaseError as fault:
+            _log.error("Proposals that wait could not be looked at: %s", type(fault).__name__)
+        except Exception:  # noqa: BLE001  # it is logged
+            _log.exception("Proposals that wait could not be looked at")
+        await asyncio.sleep(SWEEP_SECONDS)
+
+
+async def _fail_unstarted(run_id: int | None, why: str) -> None:
+    """A run for which no worker can be started does not wait for ever; without a number, all that wait for a model."""
     try:
-        if await sync_to_async(fail_unstarted)(run_id, why):
-            _log.error("Run %d was given up: its worker could not be started (%s)", run_id, why)
+        waiting = [run_id] if run_id is not None else await sync_to_async(waiting_model_runs)()
+        for one in waiting:
+            if await sync_to_async(fail_unstarted)(one, why):
+                _log.error("Run %d was given up: its worker could not be started (%s)", one, why)
     except DatabaseError as fault:
         # It still waits, so workers are started for it again.
-        _log.error("Run %d could not be given up: %s", run_id, type(fault).__name__)
+        _log.error("Runs could not be given up: %s", type(fault).__name__)

@@ -60,7 +60,12 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [PAGES_DIR / "templates"],
         "APP_DIRS": True,
-        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "compaction_app.pages.waiting.badge",
+            ]
+        },
     }
 ]
 STATIC_URL = "/static/"
@@ -88,6 +93,7 @@ FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "sessions_app.views.failing.no_form_token"
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 ROOT_URLCONF = "redline.urls"
@@ -95,7 +101,7 @@ ASGI_APPLICATION = "redline.asgi.application"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}
 }
-TASKS = {"default": {"BACKEND": TASK_BACKENDS[REDLINE.work_in]}}
+TASKS = {"default": {"BACKEND": TASK_BACKENDS[REDLINE.work_in], "QUEUES": ["default", "models"]}}
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"

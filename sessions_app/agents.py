@@ -112,6 +112,16 @@ def reserve_tokens(cwd: str, home: Path) -> int:
     return DEFAULT_RESERVE
 
 
+def switched_off_in(cwd: str, home: Path) -> Path | None:
+    """The settings file in force for a project that keeps its agent from compacting by itself; None: none does."""
+    for found in settings_files(cwd, home):
+        section = found.values.get("compaction")
+        enabled = section.get("enabled") if isinstance(section, dict) else None
+        if isinstance(enabled, bool):
+            return None if enabled else found.path
+    return None
+
+
 def _demand_file(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(0, "it is not a regular file")

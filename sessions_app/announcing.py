@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any, Final, TextIO
 
 from asgiref.sync import async_to_sync
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 
 SESSIONS: Final = "sessions"
-"""The group that hears of changes to the index: `{"sessions": [ids]}` or `{"indexing": {…}}`."""
+"""The group that hears of changes to the index: `{"sessions": [ids]}` or `{"indexing": {…}}`; and of what the pages
+that are open are told as it is: `{"page": {…}}`."""
 
 _loop: asyncio.AbstractEventLoop | None = None
 _parent: TextIO | None = None
+_line = threading.Lock()
+"""Threads announce one line at a time."""
 
 
 def run_group(run_id: int) -> str:
@@ -48,8 +52,9 @@ def announce(group: str, **fact: Any) -> None:
     """Tell a group a fact. From any thread; never waits, and never fails for want of a listener."""
     if _parent is not None:
         try:
-            _parent.write(json.dumps({"group": group, **fact}) + "\n")
-            _parent.flush()
+            with _line:
+                _parent.write(json.dumps({"group": group, **fact}) + "\n")
+                _parent.flush()
         except OSError:
             # The server is gone. What is worked on goes on: its rows say what there was to tell.
             relay_through(None)

@@ -1,4 +1,4 @@
-"""The socket of the list: it hears of changes and draws the list anew.
+"""The socket of the list: it hears of changes and draws the list anew, and passes on what a page is told as JSON.
 
 A page says which list it shows (`{"query": "?show=due&page=2"}`), and again when that changes. What it gets is the
 same part of the page that the page itself was made from, for htmx to put in its place.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -81,8 +82,10 @@ class SessionsConsumer(AsyncWebsocketConsumer):
             self._drawing = asyncio.create_task(self._draw())
 
     async def told(self, message: dict[str, Any]) -> None:
-        """Something changed. What it is the rows say."""
-        del message
+        """Something changed. What it is the rows say, but for what is meant for the page as it is."""
+        told = message.get("fact", {}).get("page")
+        if told is not None:
+            await self.send(text_data=json.dumps(told))
         self._news.set()
 
     async def _draw(self) -> None:

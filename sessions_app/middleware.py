@@ -1,4 +1,7 @@
-"""Who may see a page: whoever brings the cookie that a launch token became."""
+"""Who may see a page: whoever brings the cookie that a launch token became. A script brings its own token, to `/api/`.
+
+A failure below `/api/` is `{"error": {"code", "message"}}`, as commands tell it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ from typing import Final
 
 from django.conf import settings
 from django.core import signing
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.utils.crypto import salted_hmac
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .launching import use_token
+from .launching import is_api_token, use_token
 
 SALT: Final = "redline.launch"
 # To a browser all ports of a machine are one site, so each installation has a name of its own for its cookie.
 COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
 COOKIE_SECONDS: Final = 30 * 24 * 3600
 LAUNCH_PATH: Final = "/launch"
+API: Final = "/api/"
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -44,7 +48,11 @@ class UncachedMiddleware:
 
 
 class LaunchMiddleware:
-    """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token."""
+    """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token.
+
+    Below `/api/` the token for scripts stands in for the cookie, in an `Authorization: Bearer` header. No browser
+    sends one by itself, so nothing that another site could do goes with it, and no form's token is asked for.
+    """
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -52,8 +60,19 @@ class LaunchMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path == LAUNCH_PATH:
             return self._launch(request)
+        if is_for_scripts(request) and "authorization" in request.headers:
+            if not brings_api_token(request):
+                return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
+            # How Django is told that a request needs no form's token.
+            request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
+            return self.get_response(request)
         if is_launched(request):
             return self.get_response(request)
+        if is_for_scripts(request):
+            return unauthorized(
+                "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
+                "`Authorization: Bearer TOKEN`."
+            )
         # A link from another site brings no strict cookie: then a click on this page does.
         known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
         return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
@@ -70,6 +89,28 @@ class LaunchMiddleware:
             samesite="Strict",
         )
         return response
+
+
+def is_for_scripts(request: HttpRequest) -> bool:
+    """Whether it asks for something that is told as JSON, failures too."""
+    return request.path.startswith(API)
+
+
+def brings_api_token(request: HttpRequest) -> bool:
+    """Whether its Authorization is `Bearer` and the token for scripts."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
+
+
+def failed(code: str, message: str, status: int) -> JsonResponse:
+    """A failure as scripts are told it."""
+    return JsonResponse({"error": {"code": code, "message": message}}, status=status)
+
+
+def unauthorized(message: str) -> JsonResponse:
+    answer = failed("unauthorized", message, 401)
+    answer["WWW-Authenticate"] = "Bearer"
+    return answer
 
 
 def is_launched(request: HttpRequest) -> bool:

@@ -6,9 +6,11 @@ decided: a vanished file is marked missing, and a header id that turns up elsewh
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from django.db import models
+
+from .sessionlog.context import why_due
 
 
 class Root(models.Model):
@@ -59,6 +61,9 @@ class Session(models.Model):
     compaction_count = models.PositiveIntegerField(default=0)
     context_tokens = models.BigIntegerField(null=True)
     context_source = models.CharField(max_length=10, blank=True, default="")
+    overflow = models.BigIntegerField(null=True)
+    """The largest window, in tokens, that the branch's last assistant message says to have been too small; null where
+    it says none. See `sessionlog.overflow`."""
     last_used = models.DateTimeField(null=True)
     """When the file was last written to."""
     mtime_ns = models.BigIntegerField(null=True)
@@ -87,6 +92,11 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return self.relative_path
+
+    @property
+    def due(self) -> Literal["", "threshold", "overflow"]:
+        """Why the agent would compact it by itself; empty where it would not."""
+        return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
 
     @property
     def reader_choice(self) -> str:

@@ -14,7 +14,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from compaction_app.models import Backup, Compaction, Decision, Proposal, Run, RunEvent, Snapshot
+from compaction_app.models import (
+    Agreement,
+    Backup,
+    Compaction,
+    Decision,
+    PlannerModel,
+    Proposal,
+    Provider,
+    Run,
+    RunEvent,
+    Snapshot,
+)
 from redline.urls import site
 from sessions_app.models import Entry, Session
 from sessions_app.services.indexing import index_roots
@@ -47,6 +58,9 @@ def rows(known_root: Path) -> None:
         session=session, backup=backup, run=run, entry_id="e9", leaf_id="e2", planner="embedded", written_at=now,
         parameters={}, stats={}, origins={},
     )  # fmt: skip
+    Provider.objects.create(name="own", dialect="openai", base_url="http://localhost:8080/v1")
+    PlannerModel.objects.create(provider="own", name="<script>x\u202e", window=32_000, output_limit=1_000)
+    Agreement.objects.create(provider="own", origin="http://localhost:8080", agreed_at=now)
 
 
 def address(model: type, key: object = "") -> str:

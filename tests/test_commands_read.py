@@ -24,6 +24,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "context": ["context", "PATH"],
     "compact": ["compact", "PATH", "--dry-run"],
     "address": ["address"],
+    "token": ["token"],
     "backups": ["backups", "PATH"],
     "restore": ["restore", "BACKUP", "--yes", "--unverified"],
     "migrate-session": ["migrate-session", "OLD"],
@@ -37,6 +38,7 @@ WRONG = {
     "context": ["context", "a", "b"],
     "compact": ["compact", "a", "--ratio", "much"],
     "address": ["address", "--port", "none"],
+    "token": ["token", "--old"],
     "serve": ["serve", "--port", "none"],
     "backups": ["backups"],
     "restore": ["restore"],
@@ -46,6 +48,7 @@ WRONG = {
 }
 KEYS = {
     "address": {"address"},
+    "token": {"token"},
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "seconds"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
@@ -138,6 +141,7 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     assert ended.code == 0
     assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
         *SUCCESSES,
+        "fake_provider",
         "serve",
         "worker",
     }

@@ -25,7 +25,7 @@ from .sessions import Branch, base_branch, parsed, read_branch, real_sessions, r
 MANY: Final = 3_000
 
 
-def _transcript(branch: Branch, settings: Mapping[str, object] | None = None) -> Transcript:
+def transcript_of(branch: Branch, settings: Mapping[str, object] | None = None) -> Transcript:
     transcript = prepare(branch.entries, branch.texts, settings or {})
     if transcript is None:
         raise ValueError("the branch is too short to be measured")
@@ -48,7 +48,7 @@ def _deletable(transcript: Transcript, count: int) -> list[Target]:
 
 def validation() -> Iterator[Figure]:
     """Validate 50 and 1,000 targets on 10,000 entries."""
-    transcript = _transcript(repeated(base_branch(), 10))
+    transcript = transcript_of(repeated(base_branch(), 10))
     for count, bar in ((50, 2.0), (1_000, 15.0)):
         request = request_of(_deletable(transcript, count))
         judged = validate(request, transcript)
@@ -59,10 +59,10 @@ def validation() -> Iterator[Figure]:
 
 def grep() -> Iterator[Figure]:
     """Bulk deletions by pattern: one that deletes, one that is refused by its limit."""
-    small = _transcript(base_branch())
+    small = transcript_of(base_branch())
     call = ToolCall("context_grep_delete", {"pattern": "import", "maxMatches": 200})
     yield Figure("grep_import", median_ms(lambda: _call(small, call)), "ms", 15.0)
-    large = _transcript(repeated(base_branch(), 10))
+    large = transcript_of(repeated(base_branch(), 10))
     yield Figure(
         "grep_e",
         median_ms(lambda: _call(large, ToolCall("context_grep_delete", {"pattern": "e"})), 3),
@@ -81,11 +81,11 @@ def extremes() -> Iterator[Figure]:
         {"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}}
         for n in range(MANY)
     ]
-    many_calls = _transcript(
+    many_calls = transcript_of(
         parsed(_session([{"role": "assistant", "content": calls}, *(_result(f"c{n}") for n in range(MANY))]))
     )
     one_call = {"role": "assistant", "content": calls[:1]}
-    many_results = _transcript(parsed(_session([one_call, *(_result("c0") for _ in range(MANY))])))
+    many_results = transcript_of(parsed(_session([one_call, *(_result("c0") for _ in range(MANY))])))
     first = {"deletions": [Target(many_calls.entries[1].entry_id).to_json()]}
     delete = ToolCall("context_delete", first)
     grep_call = ToolCall("context_grep_delete", {"pattern": "needle"})
@@ -148,7 +148,7 @@ def planner() -> Iterator[Figure]:
     missed, slowest = 0, 0.0
     for branch in branches:
         started = time.perf_counter()
-        transcript = _transcript(branch, {"compression_ratio": 0.5})
+        transcript = transcript_of(branch, {"compression_ratio": 0.5})
         workbench = Workbench(DeletionStore(transcript))
         ended = [
             event for _, event in drive(EmbeddedPlanner(transcript), workbench) if isinstance(event, Ended)

@@ -121,6 +121,11 @@ class Server:
         self._child.terminate()
         self._child.wait()
 
+    def kill(self) -> None:
+        """End it as the system would; its children are not told."""
+        self._child.kill()
+        self._child.wait()
+
     @property
     def resident_mb(self) -> float | None:
         """Memory of the serving process, where the system tells."""
@@ -285,7 +290,7 @@ def _events(server: Server) -> Iterator[Figure]:
     arrived: dict[tuple[str, int], float] = {}
     while len(arrived) < EVENTS:
         run = _started(browser, address, keep="30")
-        for seq, moment in _follow(browser, run):
+        for seq, moment in follow(browser, run):
             arrived[run, seq] = moment
         with contextlib.suppress(RuntimeError):
             _planned(browser, address)
@@ -295,7 +300,8 @@ def _events(server: Server) -> Iterator[Figure]:
     yield Figure("events_measured", len(waits), "events", None)
 
 
-def _follow(browser: Browser, run: str) -> Iterator[tuple[int, float]]:
+def follow(browser: Browser, run: str) -> Iterator[tuple[int, float]]:
+    """The rows of a run as they come at a socket, to its end: the number of each, and when."""
     cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     with connect(
         f"ws://{browser.host}/ws{run}",

@@ -8,9 +8,15 @@ the JSON text that was streamed, whatever it is.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sessions_app.sessionlog.jsjson import well_formed
+
+from .tools import ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +79,176 @@ class Told:
 
 
 Message = Told | Answer | Results
+
+
+# ---- what the model is told of a result -------------------------------------------------------------------
+
+LISTED: Final = 100
+"""Items of a list in a result that the model is told; a search finds at most so many."""
+DEPTH: Final = 50
+"""Levels of objects and lists in a call's arguments; no tool takes more than three."""
+DROPPED: Final = "Dropped to make room. Ask again for what you still need."
+CUT: Final = "… cut to make room: {shown:,} of {total:,} characters. Ask for less at once."
+
+
+def result_text(result: ToolResult) -> str:
+    """A tool's result as the model reads it: its facts and its sentence as JSON; long lists say how many more."""
+    told: dict[str, Any] = {}
+    for name, value in result.details.items():
+        if isinstance(value, list) and len(value) > LISTED:
+            told[name], told[f"{name}NotShown"] = value[:LISTED], len(value) - LISTED
+        else:
+            told[name] = value
+    told["message"] = result.sentence
+    return well_formed(json.dumps(told, ensure_ascii=False))
+
+
+def parsed_arguments(text: str) -> Any:
+    """What a call's arguments say. Text that is no JSON stays that text, and the tools refuse it in words.
+
+    So does what no database keeps as JSON: numbers that are none, and nesting beyond DEPTH levels.
+    """
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        # Halves of characters are replaced wherever they stand, in keys too.
+        found = json.loads(well_formed(json.dumps(found, ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return well_formed(text)
+    return found if _is_flat(found, DEPTH) else well_formed(text)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_flat(one, levels - 1) for one in below)
+
+
+# ---- the conversation, kept within the model's window ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What was taken out of the conversation with the model: how many results, and their characters."""
+
+    results: int
+    characters: int
+
+
+class Conversation:
+    """All that was said in one run, at most `limit` characters of it: the prompt always, old results first to go.
+
+    What is taken out stays in the run's rows; only the model does not hear it again.
+    """
+
+    def __init__(self, prompt: str) -> None:
+        self.messages: list[Message] = [Told(prompt)]
+
+    def add(self, message: Message) -> None:
+        """Go on with a message. Two of the loop's in a row become one turn in either dialect."""
+        self.messages.append(message)
+
+    @property
+    def characters(self) -> int:
+        return sum(map(_size, self.messages))
+
+    def fit(self, limit: int) -> Trimmed | None:
+        """Make it at most `limit` characters long, where that can be; what was taken out, or None.
+
+        Old results become a note, the oldest first, down to two thirds of the limit, so that what a provider has
+        cached of the rest holds for a while. Where that is not enough, the latest results are cut to half of the limit,
+        the oldest exchanges go as a whole, and the latest results are cut to what fits.
+        """
+        if self.characters <= limit:
+            return None
+        before, count = self.characters, 0
+        goal = limit * 2 // 3
+        latest = max(
+            (place for place, one in enumerate(self.messages) if isinstance(one, Results)), default=0
+        )
+        for place, message in enumerate(self.messages[:latest]):
+            if self.characters <= goal:
+                break
+            if isinstance(message, Results):
+                blank = Results(
+                    [replace(one, text=min(one.text, DROPPED, key=len)) for one in message.results]
+                )
+                count += sum(
+                    old.text != new.text for old, new in zip(message.results, blank.results, strict=True)
+                )
+                self.messages[place] = blank
+        count += self._cut_latest(limit, limit // 2)
+        count += self._forget_exchanges(limit)
+        count += self._cut_latest(limit, 0)
+        return Trimmed(count, before - self.characters) if count else None
+
+    def _cut_latest(self, limit: int, least: int) -> int:
+        """Cut the latest results so that all fits, but not below `least`; each has an equal part of the room."""
+        places = [place for place, one in enumerate(self.messages) if isinstance(one, Results)]
+        over = self.characters - limit
+        if not places or over <= 0:
+            return 0
+        latest = self.messages[places[-1]]
+        assert isinstance(latest, Results)  # noqa: S101  # it was chosen by that
+        lengths = [len(one.text) for one in latest.results]
+        share = _fair_share(lengths, max(least, sum(lengths) - over))
+        cut = [
+            one if len(one.text) <= share else replace(one, text=_cut(one.text, share))
+            for one in latest.results
+        ]
+        self.messages[places[-1]] = Results(cut)
+        return sum(old.text != new.text for old, new in zip(latest.results, cut, strict=True))
+
+    def _forget_exchanges(self, limit: int) -> int:
+        """Take out whole exchanges behind the prompt, an answer with all that was said to it, but not the last one."""
+        gone = 0
+        while self.characters > limit:
+            answers = [place for place, one in enumerate(self.messages) if isinstance(one, Answer)]
+            if len(answers) < 2:
+                break
+            first, second = answers[0], answers[1]
+            gone += sum(len(one.results) for one in self.messages[first:second] if isinstance(one, Results))
+            del self.messages[first:second]
+        return gone
+
+
+def _size(message: Message) -> int:
+    """The characters of a message that a provider counts, without what a dialect adds."""
+    if isinstance(message, Told):
+        return len(message.text)
+    if isinstance(message, Results):
+        return sum(len(one.text) + len(one.name) + len(one.call_id) for one in message.results)
+    return sum(map(_part_size, message.parts))
+
+
+def _part_size(part: Said | Thought | Asked) -> int:
+    if isinstance(part, Said):
+        return len(part.text)
+    if isinstance(part, Thought):
+        return max(len(part.text), sum(len(value) for value in part.block.values() if isinstance(value, str)))
+    return len(part.name) + len(part.arguments) + len(part.call_id)
+
+
+def _fair_share(lengths: Sequence[int], room: int) -> int:
+    """The longest length that each may have so that together they fit; what the short ones leave is for the others."""
+    left, share = room, 0
+    for place, length in enumerate(sorted(lengths)):
+        share = left // (len(lengths) - place)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=share)
+
+
+def _cut(text: str, length: int) -> str:
+    note = CUT.format(shown=length, total=len(text))
+    return text[: max(0, length - len(note))] + note if length > len(note) else min(text, DROPPED, key=len)

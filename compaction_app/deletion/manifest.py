@@ -45,10 +45,10 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return built
 
 
-def manifest_of(transcript: Transcript) -> Manifest:
-    """The manifest of a transcript."""
+def manifest_of(transcript: Transcript, entries: int = ENTRIES) -> Manifest:
+    """The manifest of a transcript, with the largest `entries` of it. Only of those a text is read."""
     deletable = [entry for entry in transcript.entries if not entry.is_protected]
-    largest = heapq.nlargest(ENTRIES, deletable, key=lambda entry: entry.tokens)
+    largest = heapq.nlargest(entries, deletable, key=lambda entry: entry.tokens)
     largest.sort(key=lambda entry: entry.position)
     return Manifest(
         entries=tuple(

@@ -1,13 +1,13 @@
 """The states of a run, and the table of allowed transitions.
 
     queued ──▶ running ──▶ target_met | below_target | cancelled ──▶ committed
-       │          │  ╲                                      ╲
-       │          │   ╲──▶ failed                            ╲──▶ superseded, by a run that goes on from here
+       │          │                                         ╲
+       │          │                                          ╲──▶ superseded, by a run that goes on from here
        ▼          ▼
-    cancelled  interrupted ──▶ queued again, or reviewed as it is
+    cancelled  interrupted | failed ──▶ queued again, or reviewed as it is
 
-A run whose plan can still be reviewed is in one of REVIEWABLE; nothing leads out of `committed`, `superseded`
-and `failed`.
+A run whose plan can still be reviewed is in one of REVIEWABLE. One that failed holds what was validated by then, and
+that may be nothing. Nothing leads out of `committed` and `superseded`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,16 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.TARGET_MET: frozenset({State.COMMITTED, State.SUPERSEDED}),
     State.BELOW_TARGET: frozenset({State.COMMITTED, State.SUPERSEDED}),
     State.CANCELLED: frozenset({State.COMMITTED, State.SUPERSEDED}),
-    State.FAILED: frozenset(),
+    State.FAILED: frozenset({State.QUEUED, State.COMMITTED, State.SUPERSEDED}),
     State.COMMITTED: frozenset(),
     State.SUPERSEDED: frozenset(),
 }
 
 ACTIVE: Final = frozenset({State.QUEUED, State.RUNNING})
 """Someone works on it, or will."""
-REVIEWABLE: Final = frozenset({State.TARGET_MET, State.BELOW_TARGET, State.CANCELLED, State.INTERRUPTED})
+REVIEWABLE: Final = frozenset(
+    {State.TARGET_MET, State.BELOW_TARGET, State.CANCELLED, State.INTERRUPTED, State.FAILED}
+)
 """Its plan can be reviewed, changed and committed."""
 
 

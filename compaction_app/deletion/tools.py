@@ -133,6 +133,13 @@ class Workbench:
                 Code.UNKNOWN_TOOL, f"There is no tool of this name. Nothing was done. Use {known}."
             )
             return self._refused(call.name, {}, refusal)
+        if not isinstance(call.arguments, dict):
+            refusal = Refusal(
+                Code.INVALID_ARGUMENTS,
+                f"{call.name} takes its arguments as a JSON object, and what came is none. Nothing was done. Make the "
+                "call again.",
+            )
+            return self._refused(call.name, {}, refusal)
         try:
             arguments = tool.arguments.model_validate(call.arguments)
         except pydantic.ValidationError as fault:

@@ -1,4 +1,8 @@
-"""The form that starts a run: each parameter as it is in force, with its source, or as it was typed."""
+"""The form that starts a run: each parameter as it is in force, with its source, or as it was typed.
+
+A planner that is a model is started only by a form that has said where that sends what: `Given.disclosed` names the
+planner and the host that were shown, and `demand_disclosed` compares it with those that would be asked.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,23 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.context import thinking_level_of
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
 from ..deletion import parameters as normal
-from ..deletion.states import ACTIVE, REVIEWABLE
-from ..models import Run
-from ..services.planning import PLANNERS, settings_in_force
-
-DEFAULT_PLANNER: Final = "embedded"
-LABELS: Final = {"embedded": "embedded: offline, deterministic, no key"}
+from ..deletion.manifest import PREVIEW_LENGTH
+from ..deletion.states import ACTIVE, REVIEWABLE, State
+from ..models import Proposal, Run
+from ..providers.addresses import is_loopback
+from ..services.catalogue import ModelInForce, level_taken, model_named, model_of_session, models
+from ..services.disclosing import FirstRequest, measure_first_request
+from ..services.planning import EMBEDDED, settings_in_force
+from .branches import branch_state
+from .streamed import dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +37,25 @@ class Given:
     """The fraction to keep, in percent."""
     preserve_recent: str = ""
     query: str = ""
-    planner: str = DEFAULT_PLANNER
+    planner: str = ""
+    """Empty: the session's own model where it can be asked, else the embedded planner."""
+    thinking: str | None = None
+    """None: the session's level, as the model takes it."""
     leaf_id: str = ""
+    disclosed: str = ""
+    """Of which planner and host it was shown what leaves the machine."""
 
     @classmethod
-    def of(cls, posted: Mapping[str, str]) -> Given:
+    def of(cls, sent: Mapping[str, str]) -> Given:
+        """What a form sent, or an address says."""
         return cls(
-            keep=posted.get("keep", "").strip(),
-            preserve_recent=posted.get("preserve_recent", "").strip(),
-            query=posted.get("query", "").strip(),
-            planner=posted.get("planner", DEFAULT_PLANNER),
-            leaf_id=posted.get("leaf", ""),
+            keep=sent.get("keep", "").strip(),
+            preserve_recent=sent.get("preserve_recent", "").strip(),
+            query=sent.get("query", "").strip(),
+            planner=sent.get("planner", ""),
+            thinking=sent.get("thinking"),
+            leaf_id=sent.get("leaf", ""),
+            disclosed=sent.get("disclosed", ""),
         )
 
     def asked(self, in_force: CompactForm) -> dict[str, object]:
@@ -56,6 +71,34 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A planner that can be chosen, or cannot for the reason beside it."""
+
+    name: str
+    label: str
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """What is said of a model before it is asked."""
+
+    planner: str
+    host: str
+    base_url: str
+    is_here: bool
+    """Whether the host is this machine."""
+    prices: str
+    preview: int = PREVIEW_LENGTH
+    """Characters that the manifest shows of an entry at most."""
+
+    @property
+    def mark(self) -> str:
+        """By what a form says that this was shown."""
+        return f"{self.planner} at {self.base_url}"
+
+
+@dataclass(frozen=True, slots=True)
 class CompactForm:
     """The form as it is shown."""
 
@@ -66,7 +109,16 @@ class CompactForm:
     query: str
     query_source: str
     planner: str
-    planners: list[tuple[str, str]]
+    planner_source: str
+    """Why this one is chosen, where nobody has chosen yet."""
+    planners: list[Choice]
+    thinking: str
+    """Empty: the model is not asked to think."""
+    thinking_source: str
+    levels: tuple[str, ...]
+    """Which the chosen model takes."""
+    disclosure: Disclosure | None
+    """None where nothing leaves the machine."""
     leaf_id: str
     faults: tuple[str, ...]
     in_flight: Run | None
@@ -79,6 +131,10 @@ def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
     in_force = settings_in_force(session.cwd, {}, home)
     values, sources = in_force.values, in_force.sources
     query = values.get("query")
+    known = models()
+    own = model_of_session(session)
+    model = _model(given.planner) if given.planner else own
+    thinking, thinking_source = _thinking(session, given, model)
     return CompactForm(
         keep=given.keep or _percent(normal.compression_ratio(values.get("compression_ratio"))),
         keep_source=sources["compression_ratio"],
@@ -86,8 +142,13 @@ def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
         recent_source=sources["preserve_recent"],
         query=given.query or (query if isinstance(query, str) else ""),
         query_source=sources["query"],
-        planner=given.planner,
-        planners=[(name, LABELS.get(name, name)) for name in PLANNERS],
+        planner=model.planner if model is not None else given.planner or EMBEDDED,
+        planner_source="This is the session’s own model." if model is not None and model == own else "",
+        planners=[Choice(EMBEDDED, "embedded: offline, deterministic, no key"), *map(_choice, known)],
+        thinking=thinking,
+        thinking_source=thinking_source,
+        levels=model.thinking_levels if model is not None else (),
+        disclosure=_disclosure(model) if model is not None else None,
         leaf_id=given.leaf_id,
         faults=in_force.faults,
         in_flight=Run.objects.filter(session=session, state__in=ACTIVE).first(),
@@ -95,9 +156,83 @@ def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
     )
 
 
+def demand_disclosed(given: Given, form: CompactForm) -> None:
+    """Raise Conflict `not_disclosed` where the form that was sent did not show where this planner sends what."""
+    shown = form.disclosure
+    if shown is not None and given.disclosed != shown.mark:
+        raise Conflict(
+            "not_disclosed",
+            f"{shown.planner} is asked at {shown.host}, and the form had not said so yet. Nothing was sent and nothing "
+            "planned. Read below what leaves this machine, then start.",
+        )
+
+
+def first_request(session: Session, given: Given, home: Path) -> FirstRequest | RedlineError | None:
+    """The first request of the run that the form would start, or why there is none; None for the embedded planner.
+
+    What is typed and cannot be used is left out: starting says so.
+    """
+    form = compact_form(session, given, home)
+    model = _model(form.planner)
+    if model is None:
+        return None
+    try:
+        own = given.asked(compact_form(session, Given(), home))
+    except BadInput:
+        own = {}
+    try:
+        return measure_first_request(session, given.leaf_id, own, model, form.thinking)
+    except RedlineError as fault:
+        return fault
+
+
+def _model(planner: str) -> ModelInForce | None:
+    """The model that a run of this planner would ask; None for the embedded one, and for one that is not there."""
+    if planner == EMBEDDED:
+        return None
+    try:
+        return model_named(planner)
+    except BadInput:
+        return None
+
+
+def _choice(model: ModelInForce) -> Choice:
+    return Choice(model.planner, f"{model.planner}, at {model.host}", model.fault)
+
+
+def _thinking(session: Session, given: Given, model: ModelInForce | None) -> tuple[str, str]:
+    """The thinking level and where it comes from."""
+    if model is None or not model.thinking_levels:
+        return "", ""
+    try:
+        own = thinking_level_of(branch_state(session, given.leaf_id).branch)
+    except RedlineError:
+        # The branch is not there, which starting says: a form that shows no level is no harm.
+        own = ""
+    taken = level_taken(own, model.thinking_levels)
+    if given.thinking is not None and given.thinking in ("", *model.thinking_levels):
+        return given.thinking, ""
+    source = f"The session’s thinking level is {own}." if own else ""
+    return taken, source if own in (
+        taken,
+        "off",
+        "",
+    ) else f"{source} The nearest that the model takes is {taken}."
+
+
+def _disclosure(model: ModelInForce) -> Disclosure:
+    prices = model.prices
+    said = "No price of it is known."
+    if prices.input is not None and prices.output is not None:
+        said = f"{dollars(prices.input)} for a million tokens in, {dollars(prices.output)} for a million out."
+    return Disclosure(model.planner, model.host, model.base_url, is_loopback(model.base_url), said)
+
+
 def _reviewable(session: Session) -> QuerySet[Run]:
     """The runs of a session whose plan waits for a review: those that got as far as being prepared."""
-    return Run.objects.filter(session=session, state__in=REVIEWABLE, snapshot__isnull=False).order_by("-pk")
+    planned = Run.objects.filter(session=session, state__in=REVIEWABLE, snapshot__isnull=False)
+    is_empty = Q(state=State.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
+    return planned.exclude(is_empty).order_by("-pk")
 
 
 def _percent(ratio: float) -> str:

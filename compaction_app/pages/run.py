@@ -1,55 +1,27 @@
-"""A run as its page shows it: where it stands, each call with what it gave, and how far the plan is."""
+"""A run as its page shows it: where it stands, what was called and streamed, and how far the plan is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
+
+from django.db.models import QuerySet
 
 from ..deletion.parameters import Parameters
 from ..deletion.states import ACTIVE, REVIEWABLE, State
-from ..deletion.targets import Target
 from ..models import Run, RunEvent
+from ..services.planning import EMBEDDED
+from .run_rows import Row
+from .streamed import OF_A_TURN, Change, Event, Log, Turn, dollars
 
-ARGUMENT_CHARACTERS: Final = 160
-TARGETS_SHOWN: Final = 6
-HITS_SHOWN: Final = 5
-SNIPPET_CHARACTERS: Final = 400
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
 """Rows on a page; of a longer run the last ones are shown, and the others on demand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One object that a call found or named."""
-
-    entry_id: str
-    block: int | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One event. Tokens and percentages are of the transcript's own estimate."""
-
-    seq: int
-    kind: str
-    at: datetime
-    number: int | None
-    tool: str
-    arguments: list[tuple[str, str]]
-    said: str
-    code: str
-    target: Hit | None
-    hits: list[Hit]
-    more_hits: int
-    snippet: str
-    gain: int
-    before: float
-    percent: float
-    took: int | None
+PAGE_STREAMED: Final = 6_000
+"""Events that hold streamed words on a page: a hundred milliseconds each."""
+ASKED_AT_MOST: Final = 20
+"""More often than this a provider is not asked for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +45,25 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """What went to a model's provider and came back, so far."""
+
+    host: str
+    requests: int
+    sent: int
+    """Characters."""
+    received: int
+    tokens_in: int
+    """Those that the provider had cached among them."""
+    tokens_out: int
+    cached: int
+    estimated: bool
+    """Whether some of the tokens are our estimate."""
+    cost: str
+    """In words; empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a run stands, and what can be done with it."""
 
@@ -87,6 +78,8 @@ class Standing:
     stopping: bool
     steps: Steps
     refused: int
+    traffic: Traffic | None
+    """None where nothing has left the machine."""
 
     @property
     def is_active(self) -> bool:
@@ -94,7 +87,19 @@ class Standing:
 
     @property
     def is_reviewable(self) -> bool:
-        return self.state in REVIEWABLE and self.run.parameters is not None
+        """A run that failed only where something had been validated by then."""
+        was_prepared = self.state in REVIEWABLE and self.run.parameters is not None
+        return was_prepared and (self.state is not State.FAILED or self.deleted > 0)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it can be taken up where it ended."""
+        was_failed = self.state is State.FAILED and self.is_by_model and self.run.parameters is not None
+        return was_failed or (self.state is State.INTERRUPTED and self.is_reviewable)
+
+    @property
+    def is_by_model(self) -> bool:
+        return self.run.planner != EMBEDDED
 
     @property
     def met(self) -> bool:
@@ -108,18 +113,32 @@ class Standing:
         return max(0.1, round((self.run.ended_at - self.run.started_at).total_seconds(), 1))
 
 
+@dataclass(slots=True)
+class Shown:
+    """What a page has of a run that it follows."""
+
+    seq: int
+    log: Log
+    points: list[tuple[float, bool]]
+    """For each call the percentage afterwards, and whether it was refused."""
+    mark: object = None
+    """By what it is known whether a standing is another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is new on a run since a sequence number."""
+    """What is new on a run, for a page that has it up to a sequence number."""
 
-    standing: Standing
-    rows: list[Row]
-    seq: int
+    run: Run
+    changes: list[Change]
+    standing: Standing | None
+    """Where it stands; None where that is as it was."""
+    shown: Shown
     more: bool
 
     @property
-    def state(self) -> tuple[str, bool]:
-        return self.standing.state, self.standing.stopping
+    def is_new(self) -> bool:
+        return bool(self.changes) or self.standing is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +147,124 @@ class RunView:
 
     standing: Standing
     facts: list[Fact]
-    rows: list[Row]
+    items: list[Turn | Row]
     earlier: int
     """How many rows came before those shown."""
     seq: int
 
 
+# ---- a page, and what it is told afterwards ----------------------------------------------------------------
+
+
 def view_run(run: Run, *, whole: bool = False) -> RunView:
     """The page of a run, with its last rows, or all of them."""
-    first = 0 if whole else max(0, run.last_seq - PAGE_ROWS)
-    rows = [_row(event) for event in run.events.filter(seq__gt=first).order_by("seq")]
-    return RunView(standing_of(run), _facts(run), rows, first, rows[-1].seq if rows else 0)
+    first = 0 if whole else _first(run)
+    log, seq = Log(), first
+    for event in _events(run.events.filter(seq__gt=first)):
+        log.take([event])
+        seq = event[0]
+    if run.state not in ACTIVE:
+        log.close()
+    earlier = run.events.filter(seq__lte=first).exclude(kind="streamed").count() if first else 0
+    return RunView(standing_of(run, _points(run)), _facts(run), log.items, earlier, seq)
 
 
-def follow_run(run_id: int, after: int, limit: int) -> Followed | None:
-    """The rows after a sequence number, at most `limit`, and where the run stands; None where there is no such run."""
-    run = Run.objects.filter(pk=run_id).first()
+def follow_run(run_id: int, after: int, shown: Shown | None, limit: int) -> Followed | None:
+    """What is new after a sequence number, from at most `limit` events; None where there is no such run.
+
+    `shown` is what the last one gave, or None at first, and is of no use afterwards, whatever comes of this.
+    """
+    run = Run.objects.select_related("session__root").filter(pk=run_id).first()
     if run is None:
         return None
-    events = list(RunEvent.objects.filter(run=run, seq__gt=after).order_by("seq")[: limit + 1])
-    rows = [_row(event) for event in events[:limit]]
-    return Followed(standing_of(run), rows, rows[-1].seq if rows else after, len(events) > limit)
+    if shown is None or shown.seq != after:
+        shown = _as_shown(run, after)
+    events = list(_events(run.events.filter(seq__gt=after))[: limit + 1])
+    more = len(events) > limit
+    events = events[:limit]
+    shown.log.take(events)
+    shown.points += [_point(data) for _, kind, data in events if kind == "called"]
+    shown.seq = events[-1][0] if events else after
+    if run.state not in ACTIVE and not more:
+        shown.log.close()
+    changes = list(shown.log.changes())
+    mark = (run.state, run.stop_asked, run.calls, run.stats, run.usage, run.failure)
+    is_same, shown.mark = mark == shown.mark, mark
+    return Followed(run, changes, None if is_same else standing_of(run, shown.points), shown, more)
 
 
-def standing_of(run: Run, *, steps: bool = True) -> Standing:
-    """Where a run stands; without its steps where nobody draws them."""
+def _as_shown(run: Run, after: int) -> Shown:
+    """What a page has that shows the events up to `after`: its turn that may still grow, and the steps."""
+    log = Log()
+    began = _turn_began(run, after)
+    if began is not None:
+        log.take(_events(run.events.filter(seq__gte=began, seq__lte=after)))
+        log.settle()
+    return Shown(after, log, _points(run, after))
+
+
+def _events(events: QuerySet[RunEvent]) -> QuerySet[RunEvent, Event]:
+    return events.order_by("seq").values_list("seq", "kind", "data")
+
+
+def _first(run: Run) -> int:
+    """The event after which a page of the last rows begins. A turn is shown as a whole, or not at all."""
+    newest = run.events.order_by("-seq").values_list("seq", flat=True)
+    rows = newest.exclude(kind="streamed")[PAGE_ROWS : PAGE_ROWS + 1]
+    streamed = newest.filter(kind="streamed")[PAGE_STREAMED : PAGE_STREAMED + 1]
+    first = max([0, *rows, *streamed])
+    following = run.events.filter(seq=first + 1).values_list("kind", flat=True).first()
+    if first and (following in OF_A_TURN or following == "asked"):
+        began = _turn_began(run, first + 1)
+        return first if began is None else began - 1
+    return first
+
+
+def _turn_began(run: Run, until: int) -> int | None:
+    """The first event of the latest turn up to an event; it may have been asked for more than once."""
+    found = run.events.filter(kind__in=("asked", "prepared"), seq__lte=until).order_by("-seq")
+    began = number = None
+    for seq, kind, turn in found.values_list("seq", "kind", "data__turn")[:ASKED_AT_MOST]:
+        if kind == "prepared" or (began is not None and turn != number):
+            break
+        began, number = seq, turn
+    return began
+
+
+def words_of(run: Run, seq: int) -> Turn | None:
+    """All that was streamed in the turn whose first event that is; None where it is none of this run's."""
+    log = Log()
+    for event in _events(run.events.filter(seq__gte=seq)).iterator(chunk_size=500):
+        log.take([event])
+        if len(log.items) > 1:
+            break
+    if run.state not in ACTIVE:
+        log.close()
+    turn = log.items[0] if log.items else None
+    return turn if isinstance(turn, Turn) else None
+
+
+# ---- where it stands ---------------------------------------------------------------------------------------
+
+
+def _points(run: Run, until: int | None = None) -> list[tuple[float, bool]]:
+    called = run.events.filter(kind="called").order_by("seq")
+    if until is not None:
+        called = called.filter(seq__lte=until)
+    points = called.values_list("data__percent", "data__code")
+    return [(float(percent or 0), code is not None) for percent, code in points]
+
+
+def _point(data: Mapping[str, Any]) -> tuple[float, bool]:
+    return float(data.get("percent") or 0), data.get("code") is not None
+
+
+def standing_of(run: Run, points: Sequence[tuple[float, bool]] = ()) -> Standing:
+    """Where a run stands; its steps are those of the calls that are given."""
     stats = run.stats or {}
     before, after = stats.get("tokensBefore", 0), stats.get("tokensAfter", 0)
     ratio = _ratio(run)
     goal = int(before * ratio)
-    called = run.events.filter(kind="called").order_by("seq")
-    points = list(called.values_list("data__percent", "data__code")) if steps else []
     return Standing(
         run=run,
         state=State(run.state),
@@ -170,8 +276,27 @@ def standing_of(run: Run, *, steps: bool = True) -> Standing:
         tokens=before,
         to_go=max(0, after - goal),
         stopping=run.stop_asked and run.state == State.RUNNING,
-        steps=_steps([float(percent or 0) for percent, _ in points], 100 * (1 - ratio)),
-        refused=sum(code is not None for _, code in points),
+        steps=_steps([percent for percent, _ in points], 100 * (1 - ratio)),
+        refused=sum(refused for _, refused in points),
+        traffic=_traffic(run),
+    )
+
+
+def _traffic(run: Run) -> Traffic | None:
+    usage = run.usage
+    if not usage:
+        return None
+    about = "about " if usage["estimated"] else ""
+    return Traffic(
+        host=usage["host"],
+        requests=usage["requests"],
+        sent=usage["sent"],
+        received=usage["received"],
+        tokens_in=usage["input"] + usage["cacheRead"] + usage["cacheWrite"],
+        tokens_out=usage["output"],
+        cached=usage["cacheRead"],
+        estimated=usage["estimated"],
+        cost="" if usage["cost"] is None else about + dollars(usage["cost"]),
     )
 
 
@@ -207,79 +332,3 @@ def _facts(run: Run) -> list[Fact]:
         shown = f"{100 * float(value):g}% of the tokens" if name == "compression_ratio" else str(value)
         facts.append(Fact(label, shown, run.sources.get(name, "")))
     return facts
-
-
-# ---- events ----------------------------------------------------------------------------------------------
-
-
-def _row(event: RunEvent) -> Row:
-    data = event.data
-    details = data.get("details", {})
-    hits = [_hit(match) for match in details.get("matches", ())] or [
-        Hit(raw["entryId"], raw.get("blockIndex"), raw.get("code", "")) for raw in data.get("dropped", ())
-    ]
-    target = data.get("target")
-    return Row(
-        seq=event.seq,
-        kind=event.kind,
-        at=event.at,
-        number=data.get("call"),
-        tool=data.get("tool", ""),
-        arguments=list(_arguments(data["arguments"])) if "arguments" in data else [],
-        said=_said(event.kind, data),
-        code=data.get("code", ""),
-        target=_hit(target) if target else None,
-        hits=hits[:HITS_SHOWN],
-        more_hits=max(0, len(hits) - HITS_SHOWN),
-        snippet=str(details.get("text", ""))[:SNIPPET_CHARACTERS],
-        gain=data.get("gain", 0),
-        before=min(100.0, float(data.get("before", 0))),
-        percent=min(100.0, float(data.get("percent", 0))),
-        took=data.get("ms"),
-    )
-
-
-def _hit(match: Mapping[str, Any]) -> Hit:
-    snippet = " ".join(match.get("snippet", "").split())
-    return Hit(str(match["entryId"]), match.get("blockIndex"), snippet if snippet.strip("…") else "")
-
-
-def _said(kind: str, data: Mapping[str, Any]) -> str:
-    if kind == "prepared":
-        return (
-            f"{data['entries']:,} entries with {data['tokens']:,} tokens can be looked at; {data['protected']:,} of "
-            "them are protected."
-        )
-    if kind == "carried":
-        dropped = len(data["dropped"])
-        said = f"{data['kept']:,} deletions hold that were chosen before"
-        said += f", {data['pinned']:,} kept objects stay pinned" if data["pinned"] else ""
-        return said + (f"; {dropped:,} no longer hold and were dropped." if dropped else ".")
-    if kind == "nudged":
-        return str(data["text"])
-    if kind == "ended":
-        return f"The run ended: {State(data['state']).sentence}. {data.get('message', '')}".strip()
-    return str(data.get("message") or data.get("sentence", ""))
-
-
-def _arguments(arguments: object) -> Iterable[tuple[str, str]]:
-    """Arguments by name, each in a few words; whatever a planner sent, something is shown."""
-    if not isinstance(arguments, dict):
-        yield "arguments", repr(arguments)[:ARGUMENT_CHARACTERS]
-        return
-    for name, value in arguments.items():
-        if name == "deletions" and isinstance(value, list):
-            shown = ", ".join(map(_target, value[:TARGETS_SHOWN]))
-            more = len(value) - TARGETS_SHOWN
-            yield name, f"{len(value)}: {shown}" + (f" and {more} more" if more > 0 else "")
-        else:
-            text = str(value)
-            yield str(name), text[:ARGUMENT_CHARACTERS] + ("…" if len(text) > ARGUMENT_CHARACTERS else "")
-
-
-def _target(raw: object) -> str:
-    if not isinstance(raw, dict) or "entryId" not in raw:
-        return repr(raw)[:ARGUMENT_CHARACTERS]
-    block = raw.get("blockIndex")
-    target = Target(str(raw["entryId"])[:ARGUMENT_CHARACTERS], block if isinstance(block, int) else None)
-    return target.entry_id if target.block_index is None else f"{target.entry_id}[{target.block_index}]"

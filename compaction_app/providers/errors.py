@@ -18,9 +18,17 @@ from sessions_app.sessionlog.errors import RedlineError
 
 
 class ProviderError(RedlineError):
-    """Base of what goes wrong at a provider. Exit code 6, as for a system that fails."""
+    """Base of what goes wrong at a provider. Exit code 6, as for a system that fails.
+
+    `what` says what happened, `advice` what to do about it; the message is both.
+    """
 
     exit_code = 6
+
+    def __init__(self, code: str, what: str, advice: str = "") -> None:
+        super().__init__(code, f"{what} {advice}".rstrip())
+        self.what = what
+        self.advice = advice
 
 
 class Overflow(ProviderError):

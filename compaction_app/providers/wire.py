@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from ..deletion.conversation import Answer, Message
+from ..deletion.schemas import ToolSchema
 
 Dialect = Literal["anthropic", "openai"]
 ThinkingStyle = Literal["budget", "adaptive"]
@@ -29,15 +30,6 @@ class Endpoint:
         """Host and port as they stand in the address, for people."""
         from_scheme = self.base_url.partition("://")[2] or self.base_url
         return from_scheme.partition("/")[0].rpartition("@")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSchema:
-    """One tool as a model is told of it; `parameters` is a JSON schema."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

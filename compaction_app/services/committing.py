@@ -1,7 +1,7 @@
 """The commit: under the lock, on the file as it is now, what was approved and nothing else.
 
     lock → what was added since → the leaf still the same branch? → the airlock again → the plan still exactly
-    the approved one? → backup → one line appended by one write → recorded
+    the approved one? → backup → one line appended by one write → recorded → hooks told, without the lock
 
 Each explicit yes covers one case; without it the commit is refused and says which one is missing. Every
 refusal leaves the session as it was.
@@ -36,6 +36,7 @@ from ..deletion.loop import Origin
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Backup, Compaction, Run
+from .hooking import after_compact
 from .judging import Approved, Finding, Yeses, demand_given, demand_version, find
 from .reviewing import approved_of
 from .runs import change, demand, wrong_state
@@ -56,6 +57,11 @@ class Committed:
     parent_id: str
     validated: ValidatedDeletion
     backup: BackupFile
+    session: Session
+    line: bytes
+    """What was appended, without its newline."""
+    untidy: SystemFailure | None = None
+    """What went wrong after it was written, and is raised once everybody is told of it."""
 
 
 def approval(run: Run) -> Approved:
@@ -101,8 +107,7 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
         written = _commit(
             locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
         )
-    _follow(path)
-    return written
+    return _tell(approved, written)
 
 
 def commit_run(run: Run, yeses: Yeses, shown: str, now: datetime) -> Committed:
@@ -125,8 +130,7 @@ def commit_run(run: Run, yeses: Yeses, shown: str, now: datetime) -> Committed:
                 "Look at it again.",
             )
         written = _commit(locked, approved, finding, yeses, now)
-    _follow(path)
-    return written
+    return _tell(approved, written)
 
 
 def look_at(run: Run, now: datetime) -> tuple[Approved, Finding]:
@@ -156,9 +160,23 @@ def _commit(
     return _write(locked, approved, finding.present, finding.parent_id, finding.validated, now)
 
 
-def _follow(path: Path) -> None:
+def _tell(approved: Approved, written: Committed) -> Committed:
+    """Let the index follow, and tell the hooks. Raises what went wrong after the line was written."""
+    path = approved.loaded.path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(path)
+    after_compact(
+        path,
+        written.session,
+        written.line,
+        written.validated,
+        approved.reason,
+        approved.origins,
+        written.backup.path,
+    )
+    if written.untidy is not None:
+        raise written.untidy
+    return written
 
 
 def demand_yeses(approved: Approved, yeses: Yeses, now: datetime) -> None:
@@ -209,9 +227,7 @@ def _write(
             f"The compaction {entry_id} was appended to {locked.path}, and {copy.path} is its backup, but "
             f"Redline's own database failed: {fault}. Nothing is lost: the backup can be restored by its path.",
         ) from fault
-    if untidy is not None:
-        raise untidy
-    return Committed(entry_id, parent_id, validated, copy)
+    return Committed(entry_id, parent_id, validated, copy, session, line, untidy)
 
 
 def _record(

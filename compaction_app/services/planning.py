@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from django.conf import settings
 
@@ -25,16 +25,85 @@ from ..deletion.airlock import ValidatedDeletion
 from ..deletion.embedded import EmbeddedPlanner
 from ..deletion.errors import Refusal
 from ..deletion.gates import Restraints
-from ..deletion.loop import Ended, Event, Origin, Outcome, Planner, drive
+from ..deletion.loop import Ended, Event, Loop, Origin, Outcome, Planner
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
 from ..deletion.tools import Workbench
 from ..deletion.transcript import Transcript, prepare
+from ..providers.asking import Patience
+from ..providers.errors import Overflow
+from .catalogue import endpoint_of, model_named
+from .spending import Spent
+from .thinking import Exhausted, ModelPlanner
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 DEFAULT_SOURCE: Final = "default"
 
-PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {"embedded": EmbeddedPlanner}
+EMBEDDED: Final = "embedded"
+"""The planner that is no model."""
+PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {EMBEDDED: EmbeddedPlanner}
+"""Planners that need nothing but the transcript, by name. The others are models: see `catalogue`."""
+
+
+def is_of_model(planner: str) -> bool:
+    """Whether a planner is a model, which works elsewhere and is waited for."""
+    return planner not in PLANNERS
+
+
+class Told(Protocol):
+    """Whoever a planner that is a model tells what happens, and asks whether it is to stop."""
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None: ...
+
+    def is_stopped(self) -> bool: ...
+
+
+def demand_planner(planner: str, thinking: str = "") -> str:
+    """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
+    if planner in PLANNERS:
+        if thinking:
+            raise BadInput(
+                "bad_thinking", f"The planner {planner} has no thinking levels. Nothing was planned."
+            )
+        return planner
+    model = model_named(planner)
+    if thinking and thinking not in model.thinking_levels:
+        levels = ", ".join(model.thinking_levels) or "none"
+        raise BadInput(
+            "bad_thinking",
+            f"{model.planner} does not take the thinking level {thinking}; it takes {levels}. Nothing was planned.",
+        )
+    return model.planner
+
+
+def planner_of(
+    name: str,
+    thinking: str,
+    workbench: Workbench,
+    told: Told,
+    usage: Mapping[str, Any] | None = None,
+    patience: Patience | None = None,
+) -> Planner:
+    """The planner of a run, ready for its first turn; `usage` are the sums of an earlier attempt.
+
+    Raises BadInput `unknown_planner` and `no_key`.
+    """
+    if name in PLANNERS:
+        return PLANNERS[name](workbench.store.transcript)
+    model = model_named(name)
+    endpoint = endpoint_of(model)
+    spent = Spent.of(usage, endpoint.host)
+    planner = ModelPlanner(
+        model,
+        endpoint,
+        thinking,
+        tell=lambda kind, data: told.tell(kind, data, spent.to_json()),
+        is_stopped=told.is_stopped,
+        spent=spent,
+        patience=patience,
+    )
+    planner.begin(workbench.store.transcript, workbench.budget, len(workbench.store.targets))
+    return planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +169,7 @@ class Plan:
     transcript: Transcript
     sources: Mapping[str, str]
     planner: str
+    thinking: str
     store: DeletionStore
     faults: tuple[str, ...] = ()
     outcome: Outcome | None = None
@@ -117,15 +187,15 @@ def prepare_plan(
     *,
     leaf_id: str | None = None,
     own: Mapping[str, object] | None = None,
-    planner: str = "embedded",
+    planner: str = EMBEDDED,
+    thinking: str = "",
     home: Path | None = None,
 ) -> Plan:
     """Everything up to the planner's first call.
 
     Raises BadInput `unknown_planner`, `unknown_entry`, `no_entries` and `nothing_to_compact`.
     """
-    if planner not in PLANNERS:
-        raise BadInput("unknown_planner", f"There is no planner {planner}. Known are {', '.join(PLANNERS)}.")
+    planner = demand_planner(planner, thinking)
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
     in_force = settings_in_force(loaded.log.cwd, own or {}, home or Path.home())
@@ -144,6 +214,7 @@ def prepare_plan(
         transcript=transcript,
         sources=in_force.sources,
         planner=planner,
+        thinking=thinking,
         store=DeletionStore(transcript, restraints),
         faults=in_force.faults,
     )
@@ -175,14 +246,40 @@ def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Ta
     )
 
 
-def run_planner(plan: Plan, home: Path | None = None) -> Iterator[Event]:
-    """Let the planner work, event by event; the plan holds the outcome afterwards."""
+class Unheard:
+    """Where nobody listens, and nobody stops it."""
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
+        del kind, data, usage
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def run_planner(plan: Plan, told: Told | None = None, home: Path | None = None) -> Iterator[Event]:
+    """Let the planner work, event by event; the plan holds the outcome afterwards.
+
+    What a provider gets wrong ends it: by its own overflow with what was validated, by anything else with
+    ProviderError.
+    """
     branch = plan.loaded.tree.branch(plan.leaf_id)
     model = model_of(branch)
     windows = model_windows(home or Path.home())
     window = window_of(model[1], settings.REDLINE.windows, windows) if model is not None else None
     workbench = Workbench(plan.store, window.tokens if window is not None else None)
-    for loop, event in drive(PLANNERS[plan.planner](plan.transcript), workbench):
-        if isinstance(event, Ended):
-            plan.outcome, plan.refusal, plan.origins = event.outcome, event.refusal, loop.origins
-        yield event
+    planner = planner_of(plan.planner, plan.thinking, workbench, told or Unheard())
+    loop = Loop(workbench)
+    while loop.outcome is None:
+        for event in _next(planner, loop):
+            if isinstance(event, Ended):
+                plan.outcome, plan.refusal, plan.origins = event.outcome, event.refusal, loop.origins
+            yield event
+
+
+def _next(planner: Planner, loop: Loop) -> Iterator[Event]:
+    try:
+        turn = planner.next_turn(loop.report)
+    except (Overflow, Exhausted):
+        yield loop.close()
+    else:
+        yield from loop.take(turn)

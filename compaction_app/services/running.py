@@ -10,6 +10,8 @@
 | `nudged`   | the planner stopped too early and was told so                             |
 | `ended`    | how it ended, and the last refusal where nothing was validated            |
 
+Beside these there are those of a planner that is a model: see `thinking`.
+
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
 announced. A worker that has lost its lease writes nothing more.
 """
@@ -40,17 +42,21 @@ from sessions_app.windows import window_of
 
 from ..deletion.errors import Refusal
 from ..deletion.gates import Restraints
-from ..deletion.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
+from ..deletion.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome, Planner
 from ..deletion.states import State
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target, request_of
 from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run, RunEvent
-from .planning import PLANNERS, settings_in_force
+from ..providers.errors import Overflow, ProviderError
+from .planning import planner_of, settings_in_force
 from .reviewing import Carried, carried_from, review_of
-from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, claim
+from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, claim, is_asked_to_stop
 from .snapshots import keep_snapshot, prepare_snapshot, read_snapshot_texts, session_path
+from .thinking import TURNS, Exhausted, ModelPlanner, Stopped
 
+STOP_LOOK_SECONDS: Final = 0.25
+"""How often it is looked whether somebody wants the run to stop."""
 BEAT_AGAIN_SECONDS: Final = 0.5
 """After a beat that another writer kept from the database."""
 END_TRIES: Final = 3
@@ -62,6 +68,8 @@ STATES: Final = {
 }
 NOTHING: Final = "The planner found nothing that may be deleted."
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
+KEPT: Final = "What had been validated is kept."
+ASKED_ENOUGH: Final = f"The model was asked {TURNS} times and is not done: the run ends here."
 
 _log = logging.getLogger("redline")
 
@@ -74,16 +82,17 @@ class Terminated(BaseException):
     """The worker was told to end; its run is interrupted. Raised by a signal handler, anywhere."""
 
 
-def work(run_id: int, worker: str) -> None:
+def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
     """Work on a waiting run to its end. Whatever happens, the run's row says so.
 
+    `ending` is set where this process is to end and its main thread is another one: see `Terminated`.
     What is no failure in words is a defect, or a database that is out of order: it is raised, and the run can be
     resumed and reviewed where it was prepared.
     """
     run = claim(run_id, worker, timezone.now())
     if run is None:
         return
-    recorder = _Recorder(run, worker)
+    recorder = _Recorder(run, worker, ending)
     try:
         with _beating(recorder):
             _plan(run, recorder)
@@ -139,17 +148,34 @@ def _plan(run: Run, recorder: _Recorder) -> None:
     )
     workbench = Workbench(store, prepared.window)
     loop = Loop(workbench, _carry_over(run, carried, store, recorder))
-    planner = PLANNERS[run.planner](transcript)
+    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage)
     while loop.outcome is None:
         if store.targets and store.target_met:
             recorder.step(loop, store, loop.close())
-        elif recorder.stop_asked:
+        elif recorder.is_stopped():
             recorder.step(loop, store, loop.close(), stopped=True)
         else:
-            for event in loop.take(planner.next_turn(loop.report)):
-                recorder.step(loop, store, event)
-                if recorder.stop_asked:
-                    break
+            _take_turn(planner, loop, store, recorder)
+
+
+def _take_turn(planner: Planner, loop: Loop, store: DeletionStore, recorder: _Recorder) -> None:
+    """Ask the planner, and run its calls. What goes wrong at a provider ends the run where it stands."""
+    try:
+        turn = planner.next_turn(loop.report)
+    except Stopped:
+        recorder.step(loop, store, loop.close(), stopped=True)
+    except Exhausted:
+        recorder.step(loop, store, loop.close(), why=ASKED_ENOUGH)
+    except Overflow as fault:
+        recorder.step(loop, store, loop.close(), why=fault.message)
+    except ProviderError as fault:
+        recorder.step(loop, store, loop.close(), why=fault.message, failed=True)
+    else:
+        for index, event in enumerate(loop.take(turn)):
+            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, ModelPlanner) else {}
+            recorder.step(loop, store, event, **of_turn)
+            if recorder.is_stopped():
+                break
 
 
 # ---- what is carried over --------------------------------------------------------------------------------
@@ -188,7 +214,7 @@ def _carry_over(
                 dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
     pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
-    with transaction.atomic():
+    with _writing():
         _supersede(run)
         if run.replaces is not None and not Decision.objects.filter(run=run).exists():
             _decide_again(run, list(wanted), store, pins)
@@ -236,12 +262,23 @@ def _progress(store: DeletionStore) -> dict[str, Any]:
     }
 
 
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """A transaction; those of this process's runs come one after the other, and none waits by looking again."""
+    with _one_at_a_time, transaction.atomic():
+        yield
+
+
 @dataclass
 class _Recorder:
     """Writes a run's events, proposals and state, as long as its worker has the lease."""
 
     run: Run
     worker: str
+    ending: threading.Event | None = None
     seq: int = 0
     stop_asked: bool = False
     lost: bool = False
@@ -252,16 +289,39 @@ class _Recorder:
     def __post_init__(self) -> None:
         self.seq = self.run.last_seq
 
-    def step(self, loop: Loop, store: DeletionStore, event: Event, *, stopped: bool = False) -> None:
-        """Keep one event of the loop, with what it changed."""
+    def is_stopped(self) -> bool:
+        """Whether the run was asked to stop. Raises Terminated and LostLease."""
+        if self.ending is not None and self.ending.is_set():
+            raise Terminated
+        if self.lost:
+            raise LostLease
+        return self.stop_asked
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
+        """Keep what a planner that is a model tells, with the sums of what it has sent and received."""
+        self.record(kind, data, **({} if usage is None else {"usage": usage}))
+        self._since = time.perf_counter()
+
+    def step(
+        self,
+        loop: Loop,
+        store: DeletionStore,
+        event: Event,
+        *,
+        stopped: bool = False,
+        failed: bool = False,
+        why: str = "",
+        **more: int,
+    ) -> None:
+        """Keep one event of the loop, with what it changed; `more` is kept with a call, `why` with the end."""
         now = _progress(store)
         took = round((time.perf_counter() - self._since) * 1000)
-        with transaction.atomic():
+        with _writing():
             if isinstance(event, Called):
                 self.propose(loop.origins)
                 self.record(
                     "called",
-                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now}
+                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now, **more}
                     | {"gain": now["deleted"] - self._before.get("deleted", 0)},
                     calls=event.number,
                     stats=store.stats.to_json(),
@@ -269,22 +329,28 @@ class _Recorder:
             elif isinstance(event, Nudged):
                 self.record("nudged", {"text": event.text, **now})
             else:
-                self._ended(event, now, stopped)
+                state = State.CANCELLED if stopped else State.FAILED if failed else STATES[event.outcome]
+                self._ended(event, now, state, why)
         self._before, self._since = now, time.perf_counter()
 
-    def _ended(self, event: Ended, now: dict[str, Any], stopped: bool) -> None:
+    def _ended(self, event: Ended, now: dict[str, Any], state: State, why: str) -> None:
+        """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
         refusal = _refusal(event.refusal)
-        state = State.CANCELLED if stopped else STATES[event.outcome]
-        self.record("ended", {"state": state.value, **refusal, **now})
-        failure = "" if state is not State.FAILED else f"{NOTHING} {refusal.get('message', '')}".strip()
-        self.end(state, failure)
+        said = f"{refusal.get('message', '')} {why}".strip()
+        self.record("ended", {"state": state.value, **refusal, **({"message": said} if said else {}), **now})
+        if state is not State.FAILED:
+            self.end(state, why)
+        elif event.outcome is Outcome.FAILED:
+            self.end(state, f"{NOTHING} {said}".strip())
+        else:
+            self.end(state, f"{said} {KEPT}")
 
     def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
         """One more row, and the run's own with it. Raises LostLease."""
         if self.lost:
             raise LostLease
         seq, now = self.seq + 1, timezone.now()
-        with transaction.atomic():
+        with _writing():
             mine = Run.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
             lease = now + timedelta(seconds=LEASE_SECONDS)
             if not mine.update(last_seq=seq, heartbeat=now, lease_until=lease, **fields):
@@ -364,19 +430,23 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
 
 @contextmanager
 def _beating(recorder: _Recorder) -> Iterator[None]:
-    """Renew the lease from another thread, also while the planner thinks, and whoever else holds the database."""
+    """Renew the lease from another thread, also while the planner thinks and whoever else holds the database; and see
+    soon that somebody wants the run to stop."""
     over = threading.Event()
 
     def renew() -> None:
-        pause: float = BEAT_SECONDS
-        while not over.wait(pause):
+        due = time.monotonic() + BEAT_SECONDS
+        while not over.wait(STOP_LOOK_SECONDS):
             try:
-                asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+                if time.monotonic() < due:
+                    asked: bool | None = is_asked_to_stop(recorder.run.pk)
+                else:
+                    asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+                    due = time.monotonic() + BEAT_SECONDS
             except DatabaseError as fault:
                 _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)
-                pause = BEAT_AGAIN_SECONDS
+                due = time.monotonic() + BEAT_AGAIN_SECONDS
                 continue
-            pause = BEAT_SECONDS
             recorder.lost = recorder.lost or asked is None
             recorder.stop_asked = recorder.stop_asked or bool(asked)
         connection.close()

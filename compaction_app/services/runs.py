@@ -86,6 +86,11 @@ def beat(run_id: int, worker: str, now: datetime) -> bool | None:
         return bool(mine.values_list("stop_asked", flat=True).first())
 
 
+def is_asked_to_stop(run_id: int) -> bool:
+    """Whether somebody wants a run to stop."""
+    return Run.objects.filter(pk=run_id, stop_asked=True).exists()
+
+
 _silent: dict[tuple[int, str, datetime | None], float] = {}
 """The runs whose lease had ended at this process's last look, with worker and heartbeat: since when (monotonic)."""
 
@@ -136,5 +141,17 @@ def fail_unstarted(run_id: int, why: str) -> bool:
 
 
 def waiting_runs() -> list[int]:
-    """The runs that wait for a worker, the oldest first."""
-    return list(Run.objects.filter(state=State.QUEUED).order_by("pk").values_list("pk", flat=True))
+    """The runs that wait for a worker and need the processor, the oldest first."""
+    return _waiting(of_models=False)
+
+
+def waiting_model_runs() -> list[int]:
+    """The runs that wait for a worker and then mostly for a model, the oldest first."""
+    return _waiting(of_models=True)
+
+
+def _waiting(*, of_models: bool) -> list[int]:
+    # A model is called by its provider's name and its own; no other planner has a slash in its name.
+    waiting = Run.objects.filter(state=State.QUEUED)
+    waiting = waiting.filter(planner__contains="/") if of_models else waiting.exclude(planner__contains="/")
+    return list(waiting.order_by("pk").values_list("pk", flat=True))

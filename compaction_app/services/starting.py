@@ -17,10 +17,10 @@ from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, REVIEWABLE, State
 from ..models import Run
-from .planning import PLANNERS, settings_in_force
+from .planning import demand_planner, settings_in_force
 from .runs import change, demand, wrong_state
 from .snapshots import session_path, snapshot_of
-from .tasks import plan
+from .tasks import enqueue
 
 
 def demand_writable(session: Session) -> None:
@@ -40,15 +40,18 @@ def start_run(
     planner: str,
     asked: Mapping[str, object],
     leaf_id: str = "",
+    thinking: str = "",
     reason: str = "manual",
+    by_itself: bool = False,
     replaces: Run | None = None,
 ) -> Run:
     """Have a branch planned; an empty `leaf_id` is the file's last entry.
 
-    Raises BadInput `unknown_planner`, and Conflict `run_in_flight` where one is under way for this session.
+    `planner` is `embedded` or a model as `provider/name`; `thinking` one of the levels that the model takes.
+    Raises BadInput `unknown_planner` and `bad_thinking`, and Conflict `run_in_flight` where one is under way for
+    this session.
     """
-    if planner not in PLANNERS:
-        raise BadInput("unknown_planner", f"There is no planner {planner}. Known are {', '.join(PLANNERS)}.")
+    planner = demand_planner(planner, thinking)
     demand_writable(session)
     given = {name: value for name, value in asked.items() if value is not None}
     sources = settings_in_force(session.cwd, given, Path.home()).sources
@@ -63,14 +66,16 @@ def start_run(
             session=session,
             leaf_id=leaf_id,
             planner=planner,
+            thinking=thinking,
             reason=reason,
+            by_itself=by_itself,
             asked=given,
             sources=dict(sources),
             thinking_guard=settings.REDLINE.thinking_guard,
             replaces=replaces,
             created_at=timezone.now(),
         )
-        transaction.on_commit(partial(plan.enqueue, run.pk))
+        transaction.on_commit(partial(enqueue, run))
     return run
 
 
@@ -95,7 +100,7 @@ def resume_run(run: Run) -> None:
         ):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
-        transaction.on_commit(partial(plan.enqueue, run.pk))
+        transaction.on_commit(partial(enqueue, run))
 
 
 def plan_again(run: Run) -> Run:
@@ -109,6 +114,7 @@ def plan_again(run: Run) -> Run:
     return start_run(
         run.session,
         planner=run.planner,
+        thinking=run.thinking,
         asked=run.asked,
         leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
         reason=run.reason,

@@ -24,6 +24,7 @@ from ..pages.review_words import said
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
 from ..services.snapshots import mark_of
+from ..services.waiting import look_at
 from .finding import known_run
 
 KEYS: Final = (
@@ -52,6 +53,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
         page = desk.page(_position(request, desk))
     except RedlineError as fault:
         return _closed(request, found, fault)
+    look_at(found)
     context = {
         "run": found,
         "page": page,
@@ -75,6 +77,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
         before = ReviewDesk(found)
         asked = asked_of(request.POST, before)
         step = _keep(found, asked)
+        look_at(found)
         after = ReviewDesk(found)
         at = _address(after, step)
         if not in_place:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..models import Run
-from ..pages.compact_form import Given, compact_form
-from ..pages.run import standing_of, view_run
+from ..pages.by_itself import by_itself
+from ..pages.compact_form import Given, compact_form, demand_disclosed, first_request
+from ..pages.run import standing_of, view_run, words_of
 from ..pages.transcripts import transcript_lines
+from ..services.planning import EMBEDDED
 from ..services.snapshots import session_path, snapshot_of
 from ..services.starting import plan_again, resume_run, start_run, stop_run
+from ..services.waiting import waiting
 from .finding import known_run, known_session
 from .streaming import stream
 
 PAGE_SIZE: Final = 60
+PARTS: Final = ("planning", "size")
+"""The parts of the form that htmx asks for."""
 
 
 @require_safe
@@ -32,8 +39,15 @@ def runs(request: HttpRequest) -> HttpResponse:
     """All runs, the latest first."""
     found = Run.objects.filter(session__root__configured=True).select_related("session__root").order_by("-pk")
     page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [standing_of(run, steps=False) for run in page.object_list]
-    return render(request, "runs/list.html", {"rows": rows, "page": page, "here": "runs"})
+    rows = [standing_of(run) for run in page.object_list]
+    context = {
+        "rows": rows,
+        "page": page,
+        "waiting": set(waiting().values_list("pk", flat=True)),
+        "by_itself": by_itself(timezone.now(), Path.home()),
+        "here": "runs",
+    }
+    return render(request, "runs/list.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -41,22 +55,43 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """The form that starts a run, and its start."""
     session = known_session(root, path)
     if request.method != "POST":
-        return _show_form(request, session, Given(leaf_id=request.GET.get("leaf", "")))
+        return _show_form(request, session, Given.of(request.GET))
     given = Given.of(request.POST)
+    if not given.planner:
+        given = replace(given, planner=EMBEDDED)
+    if "show" in request.POST:
+        return _show_form(request, session, given, measured=True)
     try:
-        asked = given.asked(compact_form(session, Given(), Path.home()))
-        run = start_run(session, planner=given.planner, asked=asked, leaf_id=given.leaf_id)
+        form = compact_form(session, given, Path.home())
+        asked = given.asked(compact_form(session, Given(planner=EMBEDDED), Path.home()))
+        demand_disclosed(given, form)
+        run = start_run(
+            session, planner=given.planner, thinking=form.thinking, asked=asked, leaf_id=given.leaf_id
+        )
     except RedlineError as fault:
-        return _show_form(request, session, given, fault)
+        return _show_form(request, session, given, fault, measured=True)
     return redirect("compaction:run", run.pk)
 
 
 def _show_form(
-    request: HttpRequest, session: Session, given: Given, fault: RedlineError | None = None
+    request: HttpRequest,
+    session: Session,
+    given: Given,
+    fault: RedlineError | None = None,
+    *,
+    measured: bool = False,
 ) -> HttpResponse:
-    form = compact_form(session, given, Path.home())
-    context = {"session": session, "form": form, "fault": fault, "here": "sessions"}
-    return render(request, "runs/compact.html", context, status=200 if fault is None else 409)
+    """The form, or the part of it that is asked for; how much would be sent is a part, because it takes a moment."""
+    part = request.GET.get("part", "")
+    context = {
+        "session": session,
+        "form": compact_form(session, given, Path.home()),
+        "first": first_request(session, given, Path.home()) if measured or part == "size" else None,
+        "fault": fault,
+        "here": "sessions",
+    }
+    template = f"runs/compact.html#{part}" if part in PARTS else "runs/compact.html"
+    return render(request, template, context, status=200 if fault is None else 409)
 
 
 @require_safe
@@ -66,6 +101,16 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
     view = view_run(found, whole="all" in request.GET)
     context = {"run": found, "view": view, "standing": view.standing, "here": "runs"}
     return render(request, "runs/run.html", context)
+
+
+@require_safe
+def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
+    """All that a model said in answer to one request, where the page of its run shows the beginning."""
+    found = known_run(run)
+    turn = words_of(found, seq)
+    if turn is None:
+        raise Http404
+    return render(request, "runs/words.html", {"run": found, "turn": turn, "here": "runs"})
 
 
 @require_POST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,8 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from ..files import real_path
 from ..models import Session
 from . import progress
+from .due import DUE
+from .marks import Mark, marks_of
 from .progress import Indexing
 from .roots import managed_place
 
@@ -102,13 +104,16 @@ class Row:
     percent: int | None
     tick: float | None
     """Where compaction falls due, in percent of the window."""
-    due: bool
+    due: str
+    """Why the agent would compact it by itself; empty where it would not."""
     live: bool
     damaged: int
     version: int
     headerless: bool
     missing: bool
     fault: str
+    marks: Sequence[Mark] = ()
+    """What other parts of Redline have to say of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +192,11 @@ def browse(choice: Choice, now: datetime) -> Listing:
     paginator = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE)
     page = paginator.get_page(choice.page)
     managed = str(managed_place())
+    marks = marks_of([session.pk for session in page.object_list])
     labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
     return Listing(
         choice=choice,
-        rows=[_row(session, now, managed) for session in page.object_list],
+        rows=[_row(session, now, managed, marks.get(session.pk, ())) for session in page.object_list],
         columns=_columns(choice),
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
@@ -239,7 +245,7 @@ def _filters(now: datetime) -> dict[str, Q]:
     since = (now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9
     return {
         "all": Q(),
-        "due": Q(context_tokens__gt=F("window") - F("reserve_tokens")),
+        "due": DUE,
         "live": Q(mtime_ns__gte=int(since), missing=False) & ~Q(own_write_ns=F("mtime_ns")),
         "damaged": Q(damage_count__gt=0) | ~Q(fault=""),
         "compacted": Q(compaction_count__gt=0),
@@ -270,7 +276,7 @@ def _values(shown: QuerySet[Session], field: str) -> list[str]:
     return [value for value in values if value and value.isprintable()]
 
 
-def _row(session: Session, now: datetime, managed: str) -> Row:
+def _row(session: Session, now: datetime, managed: str, marks: Sequence[Mark]) -> Row:
     context, window, reserve = session.context_tokens, session.window, session.reserve_tokens
     live = (
         not session.missing
@@ -294,11 +300,12 @@ def _row(session: Session, now: datetime, managed: str) -> Row:
         window=window,
         percent=round(100 * context / window) if context is not None and window else None,
         tick=round(100 * (window - reserve) / window, 1) if window and window > reserve else None,
-        due=context is not None and window is not None and context > window - reserve,
+        due=session.due,
         live=live,
         damaged=session.damage_count,
         version=session.version,
         headerless=not session.header_id and session.version > 0,
         missing=session.missing,
         fault=session.fault,
+        marks=marks,
     )

@@ -308,7 +308,7 @@ class _Indexing:
     def _forget_branch(self) -> None:
         session = self.session
         session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
-        session.context_tokens = None
+        session.context_tokens = session.overflow = None
         self.tally = Tally()
         self.tree_damage, self.tree_damaged = [], 0
 
@@ -321,7 +321,7 @@ class _Indexing:
         self.tree_damage, self.tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
-        self.tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id)
+        self.tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id, branch)
 
     @property
     def _chosen_reader(self) -> str:
@@ -338,6 +338,7 @@ class _Indexing:
         if tally is not None and tally.leaf_id is not None:
             session.leaf_id = tally.leaf_id
             session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
+            session.overflow = tally.overflow
         if not session.read_as:
             session.read_as = choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader.name
         session.entry_count = self.count

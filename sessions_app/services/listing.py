@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ..models import Session
-from ..sessionlog.context import Gauge, is_due
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,8 @@ class SessionSummary:
     context_source: str
     window: int | None
     window_source: str
-    due: bool
+    due: str
+    """`threshold`, `overflow`, or empty where it is not due."""
     last_used: datetime | None
     damaged: int
     missing: bool
@@ -45,7 +45,8 @@ class SessionSummary:
             "contextSource": self.context_source,
             "contextWindow": self.window,
             "windowSource": self.window_source,
-            "due": self.due,
+            "due": bool(self.due),
+            "dueReason": self.due,
             "lastUsed": self.last_used.isoformat() if self.last_used else None,
             "damaged": self.damaged,
             "missing": self.missing,
@@ -60,8 +61,6 @@ def list_sessions() -> list[SessionSummary]:
 
 
 def _summary(session: Session) -> SessionSummary:
-    context, window = session.context_tokens, session.window
-    due = context is not None and is_due(Gauge(context, "usage"), window, session.reserve_tokens)
     return SessionSummary(
         path=str(Path(session.root.path) / session.relative_path),
         title=session.title,
@@ -70,11 +69,11 @@ def _summary(session: Session) -> SessionSummary:
         model=session.model,
         entries=session.entry_count,
         size=session.size,
-        context_tokens=context,
+        context_tokens=session.context_tokens,
         context_source=session.context_source,
-        window=window,
+        window=session.window,
         window_source=session.window_source,
-        due=due,
+        due=session.due,
         last_used=session.last_used,
         damaged=session.damage_count,
         missing=session.missing,

@@ -27,8 +27,8 @@ LOCK_SECONDS: Final = 600
 """How long an indexing waits for another one of the same session, which may have gigabytes to read."""
 SETTLED: Final = (
     "header_id version cwd name first_user_message title leaf_id provider model read_as window window_source "
-    "reserve_tokens size entry_count damage_count damage compaction_count context_tokens context_source last_used "
-    "mtime_ns indexed_at missing fault schema fingerprint state"
+    "reserve_tokens size entry_count damage_count damage compaction_count context_tokens context_source overflow "
+    "last_used mtime_ns indexed_at missing fault schema fingerprint state"
 ).split()
 """What a reading finds out. All else of a session's row is somebody's decision, and may change meanwhile."""
 _INSERT: Final = (

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from .entries import Block, Entry, tokens_of
+from .overflow import ANY_WINDOW
 
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 REBUILDING_TYPES: Final = frozenset({"compaction", "context_compaction", "context_edit"})
@@ -105,12 +106,21 @@ class Tally(msgspec.Struct):
     replay_bound: bool = False
     """Whether what was recorded before can change with a later entry, as where a later assistant brings
     deleted results back (see `filters`): then it is counted anew."""
+    overflown: int | None = None
+    """The window that the last assistant said to have been too small, where that came after every compaction."""
+    answered_by: tuple[str, str] | None = None
+    """Provider and id of the model of that assistant."""
+    model: tuple[str, str] | None = None
+    """The model in use."""
 
     @classmethod
-    def of(cls, context: ActiveContext, leaf_id: str) -> Tally:
+    def of(cls, context: ActiveContext, leaf_id: str, branch: Sequence[Entry] = ()) -> Tally:
+        """The sums of a context; with the branch that it was rebuilt from, what its last assistant said as well."""
         usage = context.usage
         newest = context.newest_compaction
         reporter = usage.reported_by
+        last = next((entry for entry in reversed(branch) if _is_answer(entry)), None)
+        outdated = last is not None and newest is not None and last.number < newest.number
         return cls(
             leaf_id=leaf_id,
             estimate=context.estimate,
@@ -118,6 +128,9 @@ class Tally(msgspec.Struct):
             trailing=usage.trailing_tokens,
             void=reporter is not None and newest is not None and reporter.number < newest.number,
             replay_bound=(newest is not None and newest.type == "context_compaction") or context.open_ended,
+            overflown=last.overflown if last is not None and not outdated else None,
+            answered_by=last.model if last is not None else None,
+            model=model_of(branch),
         )
 
     def carries(self, entry: Entry) -> bool:
@@ -129,6 +142,10 @@ class Tally(msgspec.Struct):
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
         self.leaf_id = entry.id
+        if entry.model is not None:
+            self.model = entry.model
+        if _is_answer(entry):
+            self.overflown, self.answered_by = entry.overflown, entry.model
         if not entry.is_message or entry.empty:
             return
         self.estimate += entry.tokens
@@ -142,6 +159,18 @@ class Tally(msgspec.Struct):
         if self.reported is None or self.void:
             return Gauge(self.estimate, "estimate")
         return Gauge(self.reported + self.trailing, "usage")
+
+    @property
+    def overflow(self) -> int | None:
+        """The largest window that is known to have been too small for this context.
+
+        What one model said counts for no other: somebody went on with a larger one.
+        """
+        return self.overflown if self.answered_by in (None, self.model) else None
+
+
+def _is_answer(entry: Entry) -> bool:
+    return entry.type == "message" and entry.role == "assistant"
 
 
 def _reports(role: str, entry: Entry) -> bool:
@@ -174,5 +203,20 @@ def thinking_level_of(branch: Sequence[Entry]) -> str:
 
 
 def is_due(gauge: Gauge, window: int | None, reserve_tokens: int) -> bool:
-    """Whether the agent would compact by itself. A window that is not known is never full."""
+    """Whether the context is past what the agent keeps free. A window that is not known is never full."""
     return window is not None and gauge.tokens > window - reserve_tokens
+
+
+def has_overflown(overflow: int | None, window: int | None) -> bool:
+    """Whether the context was too long: `overflow` is what `Tally.overflow` gives, in tokens like the window."""
+    return overflow is not None and (overflow >= ANY_WINDOW or (window is not None and window <= overflow))
+
+
+def why_due(
+    tokens: int | None, overflow: int | None, window: int | None, reserve_tokens: int
+) -> Literal["", "threshold", "overflow"]:
+    """Why the agent would compact by itself, in its own word; empty where it would not."""
+    if has_overflown(overflow, window):
+        return "overflow"
+    past = tokens is not None and is_due(Gauge(tokens, "usage"), window, reserve_tokens)
+    return "threshold" if past else ""

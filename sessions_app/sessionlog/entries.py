@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from .jsjson import stringify, to_string, trim, utf16_length, well_formed
+from .overflow import READ_CHARACTERS, overflown_window
 
 UNITS_PER_TOKEN: Final = 4
 IMAGE_UNITS: Final = 4800
@@ -94,6 +95,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """The context in tokens that the provider reported with an assistant message."""
     model: tuple[str, str] | None = None
     """Provider and model id, where an assistant or a model change names both."""
+    overflown: int | None = None
+    """The largest window, in tokens, that an assistant says to have been too small: see `overflow`."""
     control: dict[str, Any] | None = None
     """The recorded object itself, for the types in CONTROL_TYPES; never changed."""
 
@@ -198,6 +201,7 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
             "failed": stop_reason == "error",
             "usage": _usage(message.get("usage")),
             "model": _model(message.get("provider"), message.get("model")),
+            "overflown": _overflown(message, stop_reason),
         }
     elif role == "toolResult":
         call_id = message.get("toolCallId")
@@ -295,6 +299,17 @@ def _usage(usage: object) -> int | None:
     if total == 0:
         total = sum(_count(usage.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
     return total
+
+
+def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
+    recorded = message.get("usage")
+    usage = recorded if isinstance(recorded, dict) else {}
+    return overflown_window(
+        stop_reason,
+        _text(message.get("errorMessage"))[:READ_CHARACTERS],
+        sent=_count(usage.get("input")) + _count(usage.get("cacheRead")),
+        output=_count(usage.get("output")),
+    )
 
 
 def _count(value: object) -> int:

@@ -24,9 +24,10 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stop_reason: str
     usage: int | None
     model: tuple[str, str] | None
+    overflown: int | None
 
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode

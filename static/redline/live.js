@@ -7,10 +7,7 @@
 
   /* A socket says first what its page shows already; the server sends what is new. */
   const hello = {
-    seq: (element) => {
-      const rows = element.querySelectorAll("[data-seq]");
-      return { after: rows.length ? Number(rows[rows.length - 1].dataset.seq) : 0 };
-    },
+    seq: (element) => ({ after: Number(element.querySelector("[data-upto]").dataset.upto) }),
     query: () => ({ query: window.location.search, asked: ++asked }),
   };
 
@@ -39,6 +36,12 @@
     lost(event.target, !closed || closed.code !== 1000);
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
+
+  /* Reasoning that a reader has unfolded stays as it is, also where the page of a finished turn shows its beginning. */
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    const { fragment, target } = event.detail;
+    if (target.closest(".thought[open]") && fragment.querySelector(".more")) event.preventDefault();
+  });
 
   /* An address that htmx pushed is what the list shows now. */
   document.addEventListener("htmx:pushedIntoHistory", () => {

@@ -31,5 +31,5 @@ def test_only_what_was_reviewed_can_be_committed() -> None:
     assert not REVIEWABLE & ACTIVE
 
 
-def test_only_an_interrupted_run_waits_again() -> None:
-    assert {state for state in State if may_become(state, State.QUEUED)} == {State.INTERRUPTED}
+def test_only_a_run_that_broke_off_waits_again() -> None:
+    assert {state for state in State if may_become(state, State.QUEUED)} == {State.INTERRUPTED, State.FAILED}

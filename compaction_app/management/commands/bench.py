@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.bench import core, pages, scale
+from compaction_app.bench import core, models, pages, scale
 from compaction_app.bench.figures import Figure
 from sessions_app.console import CHECK_FAILED, RedlineCommand, table
 from sessions_app.sessionlog.errors import BadInput
@@ -20,6 +20,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "large": scale.large,
     "huge": scale.huge,
     "pages": pages.pages,
+    "models": models.models,
 }
 
 

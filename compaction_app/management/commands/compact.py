@@ -16,7 +16,7 @@ from compaction_app.deletion.targets import Target
 from compaction_app.services.committing import Committed, commit, demand_yeses
 from compaction_app.services.judging import Approved, Yeses, target_not_met
 from compaction_app.services.planning import (
-    PLANNERS,
+    EMBEDDED,
     Plan,
     brought_back,
     own_parameters,
@@ -40,7 +40,15 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
         )
-        parser.add_argument("--planner", default="embedded", help=f"one of: {', '.join(PLANNERS)}")
+        parser.add_argument(
+            "--planner",
+            default=EMBEDDED,
+            help="embedded, which is offline, or a model of the Models page, as provider/name: it is sent the "
+            "manifest, and what it asks the tools for",
+        )
+        parser.add_argument(
+            "--thinking", metavar="LEVEL", default="", help="how hard a model is asked to think"
+        )
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
             "--preserve-recent", type=int, metavar="N", help="how many of the last entries stay"
@@ -66,13 +74,18 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
-        plan = prepare_plan(loaded, leaf_id=options["leaf"], own=own, planner=options["planner"])
+        plan = prepare_plan(
+            loaded, leaf_id=options["leaf"], own=own, planner=options["planner"], thinking=options["thinking"]
+        )
         # What was loaded stays to the end: the collector need not walk it again and again.
         gc.freeze()
-        for event in run_planner(plan):
+        listener = _Listener(self)
+        for event in run_planner(plan, listener):
             if isinstance(event, Called):
                 self.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
         self.progress.clear()
+        for line in listener.sums():
+            self.say(line)
         validated = self._validated(plan)
         if not self.as_json:
             self._show(plan, validated)
@@ -88,7 +101,7 @@ class Command(RedlineCommand):
             self.say(
                 "Nothing was written." + ("" if options["dry_run"] else " To write this plan, say --yes.")
             )
-        self.show_json(self._document(plan, validated, committed))
+        self.show_json(self._document(plan, validated, committed) | {"usage": listener.usage})
         return None if committed is not None or validated.target_met else TARGET_NOT_MET
 
     def _validated(self, plan: Plan) -> ValidatedDeletion:
@@ -178,6 +191,49 @@ class Command(RedlineCommand):
             "backupPath": str(committed.backup.path) if committed is not None else None,
             "reasons": [reason_of(plan, target) for target in written.targets],
         }
+
+
+class _Listener:
+    """Shows what goes to a model and comes back, and keeps the sums."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self.usage: dict[str, Any] | None = None
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
+        self.usage = usage or self.usage
+        host = printable(self.usage["host"]) if self.usage is not None else ""
+        if kind == "asked" and data["turn"] == 1:
+            self._command.progress.clear()
+            self._command.say(
+                f"The model is asked at {host}: the first request has {data['characters']:,} characters, most of it "
+                "the manifest. The tools send it more of the conversation, where it asks for that."
+            )
+        elif kind == "asked":
+            self._command.progress.show(
+                f"request {data['turn']}: {data['characters']:,} characters to {host}"
+            )
+        elif kind == "retried":
+            self._command.progress.clear()
+            self._command.say(f"Asked again in {data['seconds']:g} s: {one_line(data['why'], 200)}")
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def sums(self) -> list[str]:
+        """What was sent, received and spent, in words; nothing where nothing left the machine."""
+        if self.usage is None:
+            return []
+        found = self.usage
+        about = "about " if found["estimated"] else ""
+        cost = (
+            f" {about}${found['cost']:.4f}." if found["cost"] is not None else " What it cost is not known."
+        )
+        tokens = found["input"] + found["cacheRead"] + found["cacheWrite"]
+        return [
+            f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
+            f"{tokens:,} tokens), {found['received']:,} received ({about}{found['output']:,} tokens).{cost}"
+        ]
 
 
 def reason_of(plan: Plan, target: Target) -> str:

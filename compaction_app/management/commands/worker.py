@@ -11,12 +11,12 @@ from django.core.management.base import CommandParser
 
 from compaction_app.services.running import Terminated, work
 from compaction_app.services.runs import give_up_dead_runs, waiting_runs, worker_name
+from compaction_app.services.together import LOOK_SECONDS, Together, work_until_idle
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged
 
-LOOK_SECONDS = 0.5
-GIVE_UP_EVERY = 4
+GIVE_UP_EVERY = 10
 """Looks for waiting runs between two looks for dead ones."""
 
 
@@ -25,37 +25,50 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", type=int, metavar="N", help="work on this run alone, and end")
+        only = parser.add_mutually_exclusive_group()
+        only.add_argument("--run", type=int, metavar="N", help="work on this run alone, and end")
+        only.add_argument(
+            "--models",
+            action="store_true",
+            help="work on the runs of models alone, and end when there are none",
+        )
 
     def warns(self, options: dict[str, Any]) -> bool:
-        return options["run"] is None
+        return options["run"] is None and not options["models"]
 
     def run(self, options: dict[str, Any]) -> int | None:
         signal.signal(signal.SIGTERM, _terminate)
         try:
-            if options["run"] is not None:
+            if options["run"] is not None or options["models"]:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
+            if options["run"] is not None:
                 _work(options["run"])
-                return None
-            self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
-            self.stdout.flush()
-            self._work_on_all()
+            elif options["models"]:
+                work_until_idle()
+            else:
+                self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
+                self.stdout.flush()
+                self._work_on_all()
         except (Terminated, KeyboardInterrupt):
             return None
         return None
 
     def _work_on_all(self) -> None:
-        looks = 0
-        while True:
-            if looks % GIVE_UP_EVERY == 0:
-                give_up_dead_runs()
-            waiting = waiting_runs()
-            for run_id in waiting[:1]:
-                _work(run_id)
-            if not waiting:
-                time.sleep(LOOK_SECONDS)
-            looks += 1
+        together, looks = Together(), 0
+        try:
+            while True:
+                if looks % GIVE_UP_EVERY == 0:
+                    give_up_dead_runs()
+                together.look()
+                waiting = waiting_runs()
+                for run_id in waiting[:1]:
+                    _work(run_id)
+                if not waiting:
+                    time.sleep(LOOK_SECONDS)
+                looks += 1
+        finally:
+            together.end()
 
 
 def _work(run_id: int) -> None:

@@ -8,6 +8,7 @@ from sessions_app.services.listing import SessionSummary, list_sessions
 
 HEADINGS = ["SESSION", "PROJECT", "AGENT", "ENTRIES", "SIZE", "CONTEXT", "LAST USED", "DAMAGED", "PATH"]
 RIGHT = (3, 4, 5, 7)
+DUE = {"": "", "threshold": " due", "overflow": " overflow"}
 
 
 class Command(RedlineCommand):
@@ -49,9 +50,8 @@ def _gauge(summary: SessionSummary) -> str:
     if summary.context_tokens is None:
         return "?"
     used = f"{summary.context_tokens / 1000:.1f}k"
-    if summary.window is None:
-        return f"{used} / unknown"
-    return f"{used} / {summary.window / 1000:.0f}k" + (" due" if summary.due else "")
+    window = "unknown" if summary.window is None else f"{summary.window / 1000:.0f}k"
+    return f"{used} / {window}" + DUE[summary.due]
 
 
 def _megabytes(size: int) -> str:

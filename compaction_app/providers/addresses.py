@@ -1,0 +1,96 @@
+"""Where providers are: base URLs as they are kept, and origins, to which keys belong.
+
+    https://API.example.com:443/v1/  →  https://api.example.com/v1    of the origin  https://api.example.com
+
+An address is read by the client that will go there, so that what a key is held against is what is connected to.
+A message never quotes an address that is refused: somebody may have typed a key into the wrong field.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from sessions_app.sessionlog.errors import BadInput
+
+from .wire import Dialect
+
+OWN: Final[Mapping[str, tuple[Dialect, str]]] = {
+    "anthropic": ("anthropic", "https://api.anthropic.com"),
+    "openai": ("openai", "https://api.openai.com/v1"),
+    "openrouter": ("openai", "https://openrouter.ai/api/v1"),
+}
+"""Providers that keys in the environment are for: their dialect, and their own base URL."""
+
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?\Z")
+_PORTS: Final = range(1, 65_536)
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address: `https://api.openai.com`, with the port where it is not the scheme's own.
+
+    Lower case, and a host in another script as it is looked up (IDNA). Raises BadInput `bad_base_url`.
+    """
+    read = _read(url)
+    host = read.raw_host.decode("ascii")
+    shown = f"[{ipaddress.IPv6Address(host).compressed}]" if ":" in host else host
+    return f"{read.scheme}://{shown}" + (f":{read.port}" if read.port is not None else "")
+
+
+def checked_base_url(url: str) -> str:
+    """The address as it is kept: its origin and its path, without a slash at the end. Raises BadInput `bad_base_url`.
+
+    Any host over http or https. Whether a key may go there is another question: over plain http only to loopback.
+    """
+    read = _read(url)
+    if read.userinfo:
+        raise _refused("holds a user name or password")
+    if "?" in url or "#" in url:
+        raise _refused("goes on after its path, with ? or #")
+    return origin_of(url) + read.raw_path.decode("ascii").rstrip("/")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Raises BadInput `bad_base_url`."""
+    host = _read(url).raw_host.decode("ascii")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(url: str) -> httpx.URL:
+    try:
+        read = httpx.URL(url.strip())
+    except (httpx.InvalidURL, ValueError):
+        raise _refused("is none") from None
+    if read.scheme not in ("http", "https"):
+        raise _refused("does not begin with http:// or https://")
+    host = read.raw_host.decode("ascii", "replace")
+    if not _is_host(host):
+        raise _refused("names no host")
+    if read.port is not None and read.port not in _PORTS:
+        raise _refused("has a port that does not exist")
+    return read
+
+
+def _is_host(host: str) -> bool:
+    if ":" not in host:
+        return _HOST_NAME.match(host) is not None
+    try:
+        return bool(ipaddress.IPv6Address(host)) and "%" not in host
+    except ValueError:
+        return False
+
+
+def _refused(why: str) -> BadInput:
+    return BadInput(
+        "bad_base_url",
+        f"The base URL {why}. Nothing was sent or kept. It looks like https://api.example.com/v1.",
+    )

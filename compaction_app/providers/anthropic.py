@@ -1,0 +1,286 @@
+"""The Anthropic Messages dialect: requests as it wants them, and its event stream read into an answer.
+
+    message_start · (content_block_start · content_block_delta … · content_block_stop) … · message_delta · message_stop
+
+with `ping` anywhere, `error` in place of the rest, and kinds of events and blocks that are yet to come
+(https://platform.claude.com/docs/en/build-with-claude/streaming). Blocks carry an index, and may be interleaved.
+
+What the API refuses is never sent: empty text, an answer of reasoning alone, two turns of one side in a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..deletion.conversation import (
+    Answer,
+    Asked,
+    Message,
+    Result,
+    Results,
+    Said,
+    Thought,
+    Told,
+    parsed_arguments,
+)
+from .faults import Fault, Reported, Unreadable
+from .gathering import STOP_CHARACTERS, Call, Gathering, Reasoning, Text
+from .values import count_of, event_object, mapping_of, printed, text_of
+from .wire import Answered, Endpoint, Piece, Request, Usage
+
+PATH: Final = "/v1/messages"
+VERSION: Final = "2023-06-01"
+BUDGETS: Final[Mapping[str, int]] = {
+    "minimal": 1_024,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+}
+"""Tokens of reasoning per thinking level, for models that are given a number."""
+LEAST_BUDGET: Final = 1_024
+ANSWER_TOKENS: Final = 1_024
+"""Tokens of an answer that reasoning leaves for text and calls, at least."""
+CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
+
+_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_BEFORE_XHIGH: Final = re.compile(r"-4[-.]6\b")
+"""Models that know the effort `max`, and not yet `xhigh`."""
+_STOPS: Final[Mapping[str, str]] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+}
+
+
+# ---- what is sent ---------------------------------------------------------------------------------------
+
+
+def headers_for(endpoint: Endpoint) -> dict[str, str]:
+    """Headers of a request; the key is in them."""
+    return {"anthropic-version": VERSION} | ({"x-api-key": endpoint.key} if endpoint.key else {})
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    """The body of a request, ready for JSON."""
+    body: dict[str, Any] = {"model": request.model, "max_tokens": request.output_limit, "stream": True}
+    if request.system.strip():
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHED}]
+    if request.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
+    body["messages"] = _messages(request.messages)
+    return body | _thinking(request)
+
+
+def _thinking(request: Request) -> dict[str, Any]:
+    if not request.thinking:
+        return {}
+    if request.thinking_style == "adaptive":
+        # Since Opus 4.7 reasoning is left out unless it is asked for, and nothing could be watched.
+        thinking = {"type": "adaptive", "display": "summarized"}
+        return {"thinking": thinking, "output_config": {"effort": _effort(request)}}
+    tokens = min(BUDGETS[request.thinking], request.output_limit - ANSWER_TOKENS)
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
+
+
+def _effort(request: Request) -> str:
+    if request.thinking == "minimal":
+        return "low"
+    return "max" if request.thinking == "xhigh" and _BEFORE_XHIGH.search(request.model) else request.thinking
+
+
+def _messages(said: Sequence[Message]) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = []
+    for message in said:
+        role = "assistant" if isinstance(message, Answer) else "user"
+        blocks = _blocks(message)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    for turn in reversed(turns):
+        if turn["role"] == "user":
+            turn["content"][-1]["cache_control"] = CACHED
+            break
+    return turns
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if isinstance(message, Told):
+        return [{"type": "text", "text": message.text}] if message.text.strip() else []
+    if isinstance(message, Results):
+        return [_result_block(result) for result in message.results]
+    blocks = [block for part in message.parts for block in _part_blocks(part)]
+    # Reasoning that nothing follows is refused, and says nothing to the model.
+    return (
+        blocks if any(not isinstance(part, Thought) for part in message.parts if _part_blocks(part)) else []
+    )
+
+
+def _result_block(result: Result) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    if result.text:
+        block["content"] = result.text
+    return block | ({"is_error": True} if result.is_error else {})
+
+
+def _part_blocks(part: Said | Thought | Asked) -> list[dict[str, Any]]:
+    if isinstance(part, Said):
+        return [{"type": "text", "text": part.text}] if part.text.strip() else []
+    if isinstance(part, Thought):
+        return [dict(part.block)] if part.block else []
+    found = parsed_arguments(part.arguments)
+    given = found if isinstance(found, dict) else {"unparsed": part.arguments}
+    return [{"type": "tool_use", "id": part.call_id, "name": tool_name(part.name), "input": given}]
+
+
+def tool_name(name: str) -> str:
+    """A tool's name as providers take it back, also one that a model made up."""
+    return _NAME.sub("_", name)[:64] or "unnamed"
+
+
+# ---- what comes -----------------------------------------------------------------------------------------
+
+
+class AnthropicReader:
+    """Reads an event stream, or an answer that came whole, into pieces and an answer."""
+
+    def __init__(self, conversation: Sequence[Message] = ()) -> None:
+        self.gathering = Gathering(conversation)
+        self.is_done = False
+        """Nothing more is to come."""
+        self._open: dict[int, Text | Reasoning | Call | None] = {}
+        self._last = -1
+        self._given: dict[int, str] = {}
+        self._tokens: dict[str, int] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete, should nothing more come."""
+        return bool(self.gathering.stop)
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Pieces of one event. Raises Reported where it is an error, Unreadable where it is none of this dialect."""
+        said = event_object(event, data)
+        kind = said.get("type") or event
+        if kind == "message_start":
+            self._count(mapping_of(mapping_of(said.get("message")).get("usage")))
+        elif kind == "content_block_start":
+            return self._begin(self._index(said), mapping_of(said.get("content_block")))
+        elif kind == "content_block_delta":
+            return self._add(self._index(said), mapping_of(said.get("delta")))
+        elif kind == "content_block_stop":
+            return self._end(self._index(said))
+        elif kind == "message_delta":
+            self._count(mapping_of(said.get("usage")))
+            self._stop(mapping_of(said.get("delta")).get("stop_reason"))
+        elif kind == "message_stop":
+            self._stop(self.gathering.stop or "end_turn")
+            self.is_done = True
+        return []
+
+    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]:
+        """Pieces of an answer that came at once, as JSON."""
+        if not isinstance(said.get("content"), list):
+            raise Unreadable("it is JSON without content")
+        pieces: list[Piece] = []
+        for index, block in enumerate(said["content"]):
+            pieces += [*self._begin(index, mapping_of(block)), *self._end(index)]
+        self._count(mapping_of(said.get("usage")))
+        self._stop(said.get("stop_reason"))
+        self.is_done = True
+        return pieces
+
+    def finish(self) -> tuple[list[Piece], Answered]:
+        """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
+        if not self.is_whole:
+            raise Unreadable("it broke off before its end")
+        gathering = self.gathering
+        pieces = [piece for index in list(self._given) for piece in self._end(index)] + gathering.rest()
+        for part in gathering.parts:
+            if isinstance(part, Reasoning) and part.block.get("type") == "thinking":
+                part.block = (
+                    part.block | {"thinking": part.growing.raw} if part.growing or _signed(part) else {}
+                )
+        usage = Usage(
+            input=self._tokens.get("input_tokens", 0),
+            output=self._tokens.get("output_tokens", 0),
+            cache_read=self._tokens.get("cache_read_input_tokens", 0),
+            cache_write=self._tokens.get("cache_creation_input_tokens", 0),
+        )
+        gathering.usage = usage if usage != Usage() else None
+        return pieces, gathering.answered()
+
+    # ---- blocks -----------------------------------------------------------------------------------------
+
+    def _index(self, said: Mapping[str, Any]) -> int:
+        index = said.get("index", self._last)
+        if not isinstance(index, int):
+            raise Unreadable("a block has no number")
+        return index
+
+    def _begin(self, index: int, block: Mapping[str, Any]) -> list[Piece]:
+        self._last = index
+        kind, gathering = block.get("type"), self.gathering
+        if kind == "text":
+            text = self._open[index] = gathering.open_text()
+            return gathering.add_text(text, text_of(block.get("text")))
+        if kind in ("thinking", "redacted_thinking"):
+            thought = self._open[index] = gathering.open_reasoning()
+            thought.block = dict(block)
+            gathering.weigh(printed(thought.block))
+            return gathering.add_reasoning(thought, text_of(block.get("thinking")))
+        if kind == "tool_use":
+            call = self._open[index] = gathering.open_call(text_of(block.get("id")))
+            # Some servers give the input here at once, and some an empty one that fragments follow.
+            given = block.get("input")
+            self._given[index] = given if isinstance(given, str) else printed(given) if given else ""
+            name = text_of(block.get("name"))
+            return gathering.name_call(call, name) if name else []
+        self._open[index] = None
+        return []
+
+    def _add(self, index: int, delta: Mapping[str, Any]) -> list[Piece]:
+        if index not in self._open:
+            raise Unreadable("a fragment belongs to no block")
+        part, kind, gathering = self._open[index], delta.get("type"), self.gathering
+        if isinstance(part, Text) and kind == "text_delta":
+            return gathering.add_text(part, text_of(delta.get("text")))
+        if isinstance(part, Reasoning) and kind == "thinking_delta":
+            return gathering.add_reasoning(part, text_of(delta.get("thinking")))
+        if isinstance(part, Reasoning) and kind == "signature_delta":
+            gathering.weigh(text_of(delta.get("signature")))
+            part.block["signature"] = text_of(delta.get("signature"))
+        if isinstance(part, Call) and kind == "input_json_delta":
+            fragment = text_of(delta.get("partial_json"))
+            if fragment:
+                self._given.pop(index, None)
+            return gathering.add_arguments(part, fragment)
+        return []
+
+    def _end(self, index: int) -> list[Piece]:
+        part, given = self._open.get(index), self._given.pop(index, "")
+        return self.gathering.add_arguments(part, given) if isinstance(part, Call) and given else []
+
+    # ---- the rest ---------------------------------------------------------------------------------------
+
+    def _stop(self, reason: object) -> None:
+        if reason == "model_context_window_exceeded":
+            raise Reported(Fault(0, str(reason), "the model's context window is full"))
+        if isinstance(reason, str) and reason:
+            self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        for name, value in usage.items():
+            # Counts are cumulative; servers that know one only at the end, or only at the start, send 0 for it.
+            self._tokens[name] = max(count_of(value), self._tokens.get(name, 0))
+
+
+def _signed(part: Reasoning) -> bool:
+    return bool(part.block.get("signature"))

@@ -1,0 +1,330 @@
+"""The OpenAI Chat Completions dialect: requests as its servers want them, and their chunks read into an answer.
+
+    chunk … · chunk with finish_reason · chunk with usage · [DONE]
+
+Many servers speak it, each a little differently. Of the fragments of tool calls,
+
+| a fragment with             | and                                          | goes on with | or begins      |
+|-----------------------------|----------------------------------------------|--------------|----------------|
+| an index that is new        |                                              |              | a call         |
+| an index that is known      | another id and a name, behind a whole call   |              | a call (Ollama) |
+| an index that is known      | anything else                                | that call    |                |
+| no index, and a known id    |                                              | that call    |                |
+| no index, and a name        |                                              |              | a call         |
+| no index, and no name       |                                              | the last one |                |
+
+Reasoning comes as `reasoning_content`, `reasoning` or `reasoning_details`, and goes back under the same names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..deletion.conversation import Answer, Asked, Message, Results, Said, Thought, Told, parsed_arguments
+from .anthropic import tool_name
+from .faults import Fault, Reported, Unreadable
+from .gathering import STOP_CHARACTERS, Call, Gathering, Growing, Reasoning, Text
+from .values import count_of, event_object, list_of, mapping_of, printed, text_of
+from .wire import Answered, Endpoint, Piece, Request, Usage
+
+PATH: Final = "/chat/completions"
+_OWN_HOST: Final = "api.openai.com"
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
+"""Names of reasoning as text. Servers that send the same under two of them want both back."""
+_DETAIL_TEXTS: Final[Mapping[str, str]] = {"reasoning.text": "text", "reasoning.summary": "summary"}
+_STOPS: Final[Mapping[str, str]] = {
+    "stop": "end",
+    "eos": "end",
+    "end_turn": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "refusal",
+}
+
+
+# ---- what is sent ---------------------------------------------------------------------------------------
+
+
+def headers_for(endpoint: Endpoint) -> dict[str, str]:
+    """Headers of a request; the key is in them."""
+    return {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+
+
+def body_of(request: Request, host: str = "") -> dict[str, Any]:
+    """The body of a request, ready for JSON. OpenAI's own host takes the output limit under another name."""
+    limit = "max_completion_tokens" if host == _OWN_HOST else "max_tokens"
+    body: dict[str, Any] = {
+        "model": request.model,
+        limit: request.output_limit,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.thinking:
+        body["reasoning_effort"] = request.thinking
+    body["messages"] = _messages(request)
+    return body
+
+
+def _messages(request: Request) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    if request.system.strip():
+        said.append({"role": "system", "content": request.system})
+    for message in request.messages:
+        if isinstance(message, Results):
+            said += [
+                {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+                for result in message.results
+            ]
+        elif isinstance(message, Answer):
+            said += _answer(message)
+        elif message.text.strip():
+            _tell(said, message)
+    return said
+
+
+def _tell(said: list[dict[str, Any]], message: Told) -> None:
+    if said and said[-1]["role"] == "user":
+        # Templates of local models refuse two turns of one side in a row.
+        said[-1]["content"] += f"\n\n{message.text}"
+    else:
+        said.append({"role": "user", "content": message.text})
+
+
+def _answer(answer: Answer) -> list[dict[str, Any]]:
+    text = "".join(part.text for part in answer.parts if isinstance(part, Said))
+    calls = [_call(part) for part in answer.parts if isinstance(part, Asked)]
+    if not text.strip() and not calls:
+        return []
+    message: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
+    for part in answer.parts:
+        if isinstance(part, Thought):
+            message |= part.block
+    return [message | ({"tool_calls": calls} if calls else {})]
+
+
+def _call(asked: Asked) -> dict[str, Any]:
+    # Servers parse what they are told a model asked for, and fail on what is no JSON object.
+    is_object = bool(asked.arguments.strip()) and isinstance(parsed_arguments(asked.arguments), dict)
+    unparsed = (
+        json.dumps({"unparsed": asked.arguments}, ensure_ascii=False) if asked.arguments.strip() else "{}"
+    )
+    given = {"name": tool_name(asked.name), "arguments": asked.arguments if is_object else unparsed}
+    return {"id": asked.call_id, "type": "function", "function": given}
+
+
+# ---- what comes -----------------------------------------------------------------------------------------
+
+
+class OpenAIReader:
+    """Reads a stream of chunks, or an answer that came whole, into pieces and an answer."""
+
+    def __init__(self, conversation: Sequence[Message] = ()) -> None:
+        self.gathering = Gathering(conversation)
+        self.is_done = False
+        """Nothing more is to come."""
+        self._text: Text | None = None
+        self._reasoning: Reasoning | None = None
+        self._kept: dict[str, Growing] = {}
+        self._details: list[_Detail] = []
+        self._by_index: dict[int, Call] = {}
+        self._by_id: dict[str, Call] = {}
+        self._has_refused = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete, should nothing more come."""
+        return bool(self.gathering.stop)
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Pieces of one event. Raises Reported where it is an error, Unreadable where it is none of this dialect."""
+        if data.strip() == "[DONE]":
+            self.is_done = True
+            return []
+        return self._read(event_object(event, data))
+
+    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]:
+        """Pieces of an answer that came at once, as JSON."""
+        if not isinstance(said.get("choices"), list):
+            raise Unreadable("it is JSON without choices")
+        pieces = self._read(said)
+        self.is_done = True
+        return pieces
+
+    def finish(self) -> tuple[list[Piece], Answered]:
+        """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
+        if not self.is_whole:
+            raise Unreadable("it broke off before its end")
+        if self._reasoning is not None:
+            self._reasoning.block = {name: growing.raw for name, growing in self._kept.items()}
+            if self._details:
+                self._reasoning.block["reasoning_details"] = [detail.whole for detail in self._details]
+        if self._has_refused and self.gathering.stop == "end":
+            self.gathering.stop = "refusal"
+        return self.gathering.rest(), self.gathering.answered()
+
+    def _read(self, chunk: Mapping[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = []
+        self._count(mapping_of(chunk.get("usage")))
+        for choice in map(mapping_of, list_of(chunk.get("choices"))[:1]):
+            if choice.get("index"):
+                continue
+            self._count(mapping_of(choice.get("usage")))
+            said = mapping_of(choice.get("delta")) or mapping_of(choice.get("message"))
+            pieces += self._reason(said)
+            pieces += self._say(said)
+            for fragment in list_of(said.get("tool_calls")):
+                pieces += self._ask(mapping_of(fragment))
+            self._stop(choice.get("finish_reason"))
+        return pieces
+
+    # ---- reasoning and text -----------------------------------------------------------------------------
+
+    def _reason(self, said: Mapping[str, Any]) -> list[Piece]:
+        shown = ""
+        for name in _REASONING:
+            fragment = text_of(said.get(name))
+            if fragment:
+                self.gathering.weigh(fragment)
+                self._kept.setdefault(name, Growing()).add(fragment)
+                shown = shown or fragment
+        details = [detail for detail in list_of(said.get("reasoning_details")) if isinstance(detail, dict)]
+        for detail in details:
+            self.gathering.weigh(printed(detail))
+            if self._details and self._details[-1].goes_on_with(detail):
+                self._details[-1].add(detail)
+            else:
+                self._details.append(_Detail(detail))
+        if not shown:
+            shown = "".join(
+                text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details
+            )
+        if (shown or details) and self._reasoning is None:
+            self._reasoning = self.gathering.open_reasoning()
+        return self.gathering.add_reasoning(self._reasoning, shown) if shown and self._reasoning else []
+
+    def _say(self, said: Mapping[str, Any]) -> list[Piece]:
+        content = said.get("content")
+        if isinstance(content, list):
+            # Mistral's reasoning models send blocks.
+            content = "".join(text_of(block.get("text")) for block in map(mapping_of, content))
+        refusal = text_of(said.get("refusal"))
+        self._has_refused = self._has_refused or bool(refusal)
+        fragment = text_of(content) + refusal
+        if not fragment:
+            return []
+        if self._text is None:
+            self._text = self.gathering.open_text()
+        return self.gathering.add_text(self._text, fragment)
+
+    # ---- calls ------------------------------------------------------------------------------------------
+
+    def _ask(self, fragment: Mapping[str, Any]) -> list[Piece]:
+        function = mapping_of(fragment.get("function"))
+        name, call_id, given = (
+            text_of(function.get("name")),
+            text_of(fragment.get("id")),
+            function.get("arguments"),
+        )
+        arguments = given if isinstance(given, str) else "" if given is None else printed(given)
+        index = fragment.get("index")
+        call = self._call_for(index if isinstance(index, int) else None, call_id, name, arguments)
+        pieces: list[Piece] = []
+        if name and not call.name:
+            pieces += self.gathering.name_call(call, name)
+        return pieces + (self.gathering.add_arguments(call, arguments) if arguments else [])
+
+    def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> Call:
+        """The call that a fragment goes on with, or a new one: see the table above."""
+        if index is not None:
+            call = self._by_index.get(index)
+            if call is not None and name and self._is_another(call, call_id, arguments):
+                call = None
+        else:
+            call = self._by_id.get(call_id) or (
+                None if name or not self.gathering.calls else self.gathering.calls[-1]
+            )
+        if call is None:
+            call = self.gathering.open_call(call_id)
+        if index is not None:
+            self._by_index[index] = call
+        if call_id:
+            self._by_id[call_id] = call
+        return call
+
+    def _is_another(self, call: Call, call_id: str, arguments: str) -> bool:
+        """Whether a named fragment of a known index begins a call, where servers count every call as the first."""
+        begins = not arguments.strip() or arguments.lstrip().startswith("{")
+        if not call.name or not begins:
+            return False
+        if call_id:
+            return self._by_id.get(call_id) is not call and call.ends_with in ("", "}")
+        return call.ends_with == "}" and bool(arguments.strip())
+
+    # ---- the rest ---------------------------------------------------------------------------------------
+
+    def _stop(self, reason: object) -> None:
+        if not isinstance(reason, str) or not reason:
+            return
+        if reason == "error":
+            raise Reported(Fault(0, reason, "the model's provider failed"))
+        if reason == "model_context_window_exceeded":
+            raise Reported(Fault(0, reason, "the model's context window is full"))
+        self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        sent, output = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
+        if not sent and not output:
+            return
+        details = mapping_of(usage.get("prompt_tokens_details"))
+        read = count_of(details.get("cached_tokens")) or count_of(usage.get("prompt_cache_hit_tokens"))
+        written = count_of(details.get("cache_write_tokens"))
+        cost = usage.get("cost")
+        is_cost = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
+        self.gathering.usage = Usage(
+            input=max(0, sent - read - written),
+            output=output,
+            cache_read=read,
+            cache_write=written,
+            cost=float(cost) if is_cost and isinstance(cost, int | float) else None,
+        )
+
+
+class _Detail:
+    """One of OpenRouter's reasoning details, whose text comes in fragments."""
+
+    def __init__(self, fragment: Mapping[str, Any]) -> None:
+        self._text_name = _DETAIL_TEXTS.get(str(fragment.get("type")), "")
+        self._growing = Growing()
+        self._facts: dict[str, Any] = {}
+        self.add(fragment)
+
+    def goes_on_with(self, fragment: Mapping[str, Any]) -> bool:
+        same_place = all(self._facts.get(name) == fragment.get(name) for name in ("type", "index"))
+        return bool(self._text_name) and same_place and not self._facts.get("signature")
+
+    def add(self, fragment: Mapping[str, Any]) -> None:
+        for name, value in fragment.items():
+            if name == self._text_name and isinstance(value, str):
+                self._growing.add(value)
+            elif self._facts.get(name) is None:
+                self._facts[name] = value
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        return self._facts | ({self._text_name: self._growing.raw} if self._growing else {})

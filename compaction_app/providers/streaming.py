@@ -1,0 +1,81 @@
+"""Pieces of an answer for code that waits: the network has one event loop in a thread of its own per process.
+
+    with Streaming(endpoint, request, patience) as stream:
+        while (piece := stream.next(seconds)) is not None: ...
+
+Leaving the block closes the connection, also in the middle of an answer or of a wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from concurrent.futures import CancelledError, Future
+from types import TracebackType
+from typing import Final
+
+from .asking import Patience, ask
+from .wire import Endpoint, Piece, Request
+
+CLOSE_SECONDS: Final = 5
+"""How long leaving waits for the connection to be closed; it takes milliseconds."""
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+class Streaming:
+    """One question and its answer, piece by piece."""
+
+    def __init__(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
+        self._pieces: queue.SimpleQueue[Piece | BaseException] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        self._task: Future[None] = asyncio.run_coroutine_threadsafe(
+            self._read(endpoint, request, patience), network_loop()
+        )
+
+    def __enter__(self) -> Streaming:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        self._ended.wait(CLOSE_SECONDS)
+
+    def next(self, seconds: float) -> Piece | None:
+        """The next piece, or None where none comes within so many seconds. Raises what went wrong: ProviderError.
+
+        The last piece is an `Answered`; after it nothing comes.
+        """
+        try:
+            found = self._pieces.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    async def _read(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
+        try:
+            async with contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
+                async for piece in pieces:
+                    self._pieces.put(piece)
+        except (asyncio.CancelledError, CancelledError):
+            raise
+        except BaseException as fault:  # noqa: BLE001  # it is raised where somebody waits for it
+            self._pieces.put(fault)
+        finally:
+            self._ended.set()
+
+
+def network_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process's network thread, which is started when it is first needed."""
+    global _loop  # noqa: PLW0603  # there is one network thread in a process
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="network", daemon=True).start()
+        return _loop

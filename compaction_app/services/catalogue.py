@@ -1,0 +1,346 @@
+"""Which providers and models there are, from where, and which key goes to which host.
+
+    environment ──┐                    ┌─ models ─▶ model_named · model_of_session
+                  ├─▶ providers ───────┤
+    rows ─────────┘                    └─ endpoint_of ─▶ with a key, where one belongs to that origin
+
+A key goes only to the origin it belongs to: one of the environment to its provider's own, or to that of the base URL
+beside it in the environment; one that was entered, to the origin it was entered for. None goes over plain http but
+to this machine. No key is in anything that a page is given: `endpoint_of` is asked when a model is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from django.conf import settings
+
+from sessions_app.files import SessionReader
+from sessions_app.models import Session
+from sessions_app.services.indexing import read_entries
+from sessions_app.sessionlog.context import thinking_level_of
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.tree import SessionTree
+
+from ..keys import KeptKey, checked_key, hint_of, read_keys
+from ..models import Agreement, PlannerModel, Provider
+from ..providers.addresses import OWN, checked_base_url, is_loopback, origin_of
+from ..providers.wire import LEVELS as LEVELS
+from ..providers.wire import Dialect, Endpoint, ThinkingStyle
+from .snapshots import session_path
+from .spending import Prices
+
+LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
+"""The providers that the environment can bring, as they call themselves."""
+ENVIRONMENT: Final = "environment"
+ADDED: Final = "added"
+ENTERED: Final = "entered"
+OVER_PLAIN_HTTP: Final = "A key is not sent over plain http to another machine. Use https."
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderInForce:
+    """A provider, where it comes from, and what may be told of its key."""
+
+    name: str
+    label: str
+    dialect: Dialect
+    base_url: str
+    """Empty where the environment gives one that cannot be used."""
+    origin: str
+    source: Literal["environment", "added"]
+    source_words: str
+    """The variables that it comes from, or that it was added."""
+    key_hint: str
+    key_source: Literal["environment", "entered", ""]
+    agreed: bool
+    """Whether its models may plan without being asked for; said for this origin."""
+    fault: str = ""
+    """Why nothing can be asked of it, in words; empty where it can."""
+
+    @property
+    def key_variable(self) -> str:
+        return f"{self.name.upper()}_API_KEY" if self.source == ENVIRONMENT else ""
+
+    @property
+    def unset(self) -> bool:
+        """Whether it is one of the environment's that nobody has set up."""
+        return bool(self.needs_key(self.base_url) and not self.key_source and not self.fault)
+
+    def needs_key(self, base_url: str) -> bool:
+        """Whether it cannot be asked there without a key: what was added, or runs on this machine, can."""
+        return self.source == ENVIRONMENT and not (base_url and is_loopback(base_url))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInForce:
+    """A model that can plan. `window` and `output_limit` are tokens."""
+
+    pk: int
+    provider: ProviderInForce
+    name: str
+    base_url: str
+    """Where it is asked for: its own address, else its provider's."""
+    window: int
+    output_limit: int
+    thinking_levels: tuple[str, ...]
+    """Which of LEVELS it takes, the least first."""
+    thinking_style: ThinkingStyle
+    prices: Prices
+    fault: str = ""
+    """Why it cannot be asked, in words; empty where it can."""
+
+    @property
+    def planner(self) -> str:
+        """As a run names it: `provider/name`."""
+        return f"{self.provider.name}/{self.name}"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it has an address of its own."""
+        return self.base_url != self.provider.base_url
+
+    @property
+    def host(self) -> str:
+        """Host and port, for people."""
+        return Endpoint(self.provider.name, self.provider.dialect, self.base_url).host
+
+    @property
+    def agreed(self) -> bool:
+        """Whether it may plan without being asked for: where its provider may, and only at that origin."""
+        return self.provider.agreed and origin_of(self.base_url) == self.provider.origin
+
+
+# ---- providers ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys that were entered, or why they cannot be read."""
+
+    kept: Mapping[str, KeptKey]
+    fault: str = ""
+
+    @classmethod
+    def read(cls) -> _Keys:
+        try:
+            return cls(read_keys(settings.REDLINE_DATA_DIR))
+        except RedlineError as fault:
+            return cls({}, fault.message)
+
+
+def providers() -> list[ProviderInForce]:
+    """All of the environment, then those that were added, by name."""
+    keys = _Keys.read()
+    agreed = dict(Agreement.objects.values_list("provider", "origin"))
+    found = [_of_environment(name, keys, agreed) for name in LABELS]
+    return found + [_added(row, keys, agreed) for row in Provider.objects.order_by("name")]
+
+
+def provider_named(name: str) -> ProviderInForce:
+    """The provider of that name. Raises BadInput `unknown_provider`."""
+    found = providers()
+    for provider in found:
+        if provider.name == name:
+            return provider
+    known = ", ".join(provider.name for provider in found)
+    raise BadInput("unknown_provider", f"There is no provider {name}. Known are {known}.")
+
+
+def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> ProviderInForce:
+    dialect, own = OWN[name]
+    key_variable, url_variable = f"{name.upper()}_API_KEY", f"{name.upper()}_BASE_URL"
+    typed_url = os.environ.get(url_variable, "").strip()
+    fault = base_url = origin = key = ""
+    try:
+        base_url = checked_base_url(typed_url or own)
+        origin = origin_of(base_url)
+    except BadInput:
+        # An address can hold a password, so it is not quoted.
+        fault = f"{url_variable} is no address that can be used, so nothing is sent there."
+    try:
+        key = checked_key(os.environ.get(key_variable, ""))
+    except BadInput as refused:
+        fault = fault or f"{key_variable} cannot be used. {refused.message}"
+    if base_url and not fault and key and not takes_a_key(base_url):
+        fault = f"{url_variable} is plain http to another machine. {OVER_PLAIN_HTTP}"
+    entered = _entered(name, origin, keys) if not key else ""
+    if not key and not fault:
+        fault = keys.fault
+    variables = [key_variable] * bool(key) + [url_variable] * bool(typed_url)
+    return ProviderInForce(
+        name=name,
+        label=LABELS[name],
+        dialect=dialect,
+        base_url=base_url,
+        origin=origin,
+        source="environment",
+        source_words=" and ".join(variables) or key_variable,
+        key_hint=hint_of(key or entered),
+        key_source="environment" if key else "entered" if entered else "",
+        agreed=bool(origin) and agreed.get(name) == origin,
+        fault=fault,
+    )
+
+
+def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ProviderInForce:
+    origin = origin_of(row.base_url)
+    key = _entered(row.name, origin, keys)
+    return ProviderInForce(
+        name=row.name,
+        label=row.name,
+        dialect="anthropic" if row.dialect == Provider.ANTHROPIC else "openai",
+        base_url=row.base_url,
+        origin=origin,
+        source="added",
+        source_words="added by you",
+        key_hint=hint_of(key),
+        key_source="entered" if key else "",
+        agreed=agreed.get(row.name) == origin,
+        fault=keys.fault,
+    )
+
+
+def _entered(name: str, origin: str, keys: _Keys) -> str:
+    """The key that was entered for a provider, where it was entered for this origin."""
+    kept = keys.kept.get(name)
+    return kept.key if kept is not None and kept.origin == origin else ""
+
+
+def takes_a_key(base_url: str) -> bool:
+    """Whether a key may be sent there: over https, or to this machine."""
+    return base_url.startswith("https://") or is_loopback(base_url)
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+def models() -> list[ModelInForce]:
+    """All that are configured, in the order of their providers. A model whose provider is gone is none."""
+    by_name = {provider.name: (place, provider) for place, provider in enumerate(providers())}
+    rows = [row for row in PlannerModel.objects.order_by("name") if row.provider in by_name]
+    rows.sort(key=lambda row: by_name[row.provider][0])
+    return [_in_force(row, by_name[row.provider][1]) for row in rows]
+
+
+def _in_force(row: PlannerModel, provider: ProviderInForce) -> ModelInForce:
+    base_url = row.base_url or provider.base_url
+    return ModelInForce(
+        pk=row.pk,
+        provider=provider,
+        name=row.name,
+        base_url=base_url,
+        window=row.window,
+        output_limit=row.output_limit,
+        thinking_levels=tuple(level for level in LEVELS if level in row.thinking_levels),
+        thinking_style="adaptive" if row.thinking_style == PlannerModel.ADAPTIVE else "budget",
+        prices=Prices(row.price_in, row.price_out, row.price_cache_read, row.price_cache_write),
+        fault=provider.fault or _no_key(provider, base_url),
+    )
+
+
+def _no_key(provider: ProviderInForce, base_url: str) -> str:
+    """Why a model of this provider cannot be asked at an address for want of a key; empty where it can."""
+    if not provider.needs_key(base_url):
+        return ""
+    if not provider.key_source:
+        return f"There is no key for {provider.label}. Set {provider.key_variable}, or enter one on the Models page."
+    if origin_of(base_url) != provider.origin:
+        return (
+            f"The key of {provider.label} belongs to {provider.origin}, and goes nowhere else. Add the host as a "
+            "provider of its own on the Models page."
+        )
+    return ""
+
+
+def model_named(planner: str) -> ModelInForce:
+    """The model with this `provider/name`, or with this name where only one provider has it.
+
+    Raises BadInput `unknown_planner`, which names what is known.
+    """
+    known = models()
+    for model in known:
+        if model.planner == planner:
+            return model
+    found = [model for model in known if model.name == planner]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(model.planner for model in found or known)
+    if found:
+        raise BadInput(
+            "unknown_planner", f"More than one provider has a model {planner}. Name one in full: {names}."
+        )
+    raise BadInput(
+        "unknown_planner",
+        f"There is no planner {planner}. Known are embedded{', ' * bool(names)}{names}. "
+        "Add a model on the Models page.",
+    )
+
+
+def model_of_session(session: Session) -> ModelInForce | None:
+    """The model that a session was written with, where it is configured and can be asked.
+
+    Where its provider has none of that name, the one other provider that has stands in for it.
+    """
+    named = [model for model in models() if model.name == session.model]
+    own = [model for model in named if model.provider.name == session.provider]
+    found = own or (named if len(named) == 1 else [])
+    return found[0] if found and not found[0].fault else None
+
+
+def endpoint_of(model: ModelInForce) -> Endpoint:
+    """Where a model is asked, with the key that belongs to that origin, if there is one.
+
+    Raises BadInput `provider_unusable` and `no_key`.
+    """
+    provider = model.provider
+    if provider.fault:
+        raise BadInput("provider_unusable", f"{model.planner} was not asked. {provider.fault}")
+    missing = _no_key(provider, model.base_url)
+    if missing:
+        raise BadInput("no_key", f"{model.planner} was not asked. {missing}")
+    return Endpoint(provider.name, provider.dialect, model.base_url, _key_for(provider, model.base_url))
+
+
+def _key_for(provider: ProviderInForce, base_url: str) -> str:
+    """The one place where a key is taken out: for its own origin, and never over plain http to another machine."""
+    if origin_of(base_url) != provider.origin or not takes_a_key(base_url):
+        return ""
+    if provider.key_source == ENVIRONMENT:
+        return checked_key(os.environ.get(provider.key_variable, ""))
+    if provider.key_source == ENTERED:
+        return _entered(provider.name, provider.origin, _Keys.read())
+    return ""
+
+
+# ---- thinking ----------------------------------------------------------------------------------------------
+
+
+def level_taken(level: str, taken: Sequence[str]) -> str:
+    """A thinking level as a model takes it: that one, else the next lower, else its least; empty for none.
+
+    `taken` are some of LEVELS; a level that is none of them, such as `off`, asks for no thinking.
+    """
+    if level not in LEVELS or not taken:
+        return ""
+    ordered = [one for one in LEVELS if one in taken]
+    lower = [one for one in ordered if LEVELS.index(one) <= LEVELS.index(level)]
+    return lower[-1] if lower else ordered[0]
+
+
+def level_for(session: Session, model: ModelInForce, leaf_id: str = "") -> str:
+    """The thinking level in use on a session's branch, as a model takes it; empty for none.
+
+    An empty `leaf_id` is the file's last entry. Only where the model thinks at all are the session's entries read,
+    from the index; who has the branch at hand asks `level_taken`. Raises BadInput `unknown_entry` and `no_entries`,
+    and what reading the file raises.
+    """
+    if not model.thinking_levels:
+        return ""
+    path = session_path(session)
+    with SessionReader(path) as reader:
+        tree = SessionTree(list(read_entries(session, path, reader, session.version)))
+    return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)

@@ -1,0 +1,89 @@
+"""What a run sends to a model, gets back and costs, added up from what the provider reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..providers.wire import Usage
+
+MILLION: Final = 1_000_000
+CHARACTERS_PER_TOKEN: Final = 4
+"""By which tokens are estimated where a provider reports none: as the agents estimate them."""
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """US dollars for a million tokens; None where nobody has said."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    """Where it is not known, cached input counts as input."""
+    cache_write: float | None = None
+
+    def cost(self, usage: Usage) -> float | None:
+        """What it costs in US dollars: as the provider says, else by the prices; None where neither is known."""
+        if usage.cost is not None:
+            return usage.cost
+        if self.input is None or self.output is None:
+            return None
+        read = self.cache_read if self.cache_read is not None else self.input
+        write = self.cache_write if self.cache_write is not None else self.input
+        total = usage.input * self.input + usage.output * self.output
+        return (total + usage.cache_read * read + usage.cache_write * write) / MILLION
+
+
+class Spent(msgspec.Struct, rename="camel"):
+    """The sums of a run. Characters are those of request bodies and of answers; tokens are the provider's."""
+
+    host: str
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = 0.0
+    """US dollars; None as soon as the cost of one request is not known."""
+    estimated: bool = False
+    """Whether some of the tokens are our estimate, because the provider reported none."""
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None, host: str) -> Spent:
+        """The sums so far of a run that goes on; from nothing where it begins."""
+        return msgspec.convert(dict(kept), cls) if kept else cls(host)
+
+    def send(self, characters: int) -> None:
+        """A request is on its way."""
+        self.requests += 1
+        self.sent += characters
+
+    def receive(self, usage: Usage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
+        """An answer has come; gives what it added, for its event. `sent` and `received` are characters."""
+        counted = usage or Usage(
+            input=math.ceil(sent / CHARACTERS_PER_TOKEN), output=math.ceil(received / CHARACTERS_PER_TOKEN)
+        )
+        cost = prices.cost(counted)
+        self.received += received
+        self.input += counted.input
+        self.output += counted.output
+        self.cache_read += counted.cache_read
+        self.cache_write += counted.cache_write
+        self.cost = None if self.cost is None or cost is None else self.cost + cost
+        self.estimated = self.estimated or usage is None
+        return {
+            "input": counted.input,
+            "output": counted.output,
+            "cacheRead": counted.cache_read,
+            "cacheWrite": counted.cache_write,
+            "cost": cost,
+            "estimated": usage is None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built

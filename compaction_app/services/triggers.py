@@ -1,0 +1,205 @@
+"""What Redline does by itself where a session is due: it plans, so that a proposal waits. It never writes.
+
+A session is due for the reasons of its agent: `threshold`, its context is past what is kept free of the window, or
+`overflow`, its model said that the context is too long. With `plan_by_itself` such a session is planned, unless
+
+| it is left because                                | until                                                    |
+|---------------------------------------------------|----------------------------------------------------------|
+| it cannot be read or written, is old, or its      | that changes                                             |
+| agent ignores what Redline writes                 |                                                          |
+| its agent's settings say `enabled: false`         | they do not                                              |
+| nobody but Redline has written to it since it was | an agent goes on                                         |
+| last written to, or nobody at all for a day       |                                                          |
+| a run of it is under way, or was made at its leaf | an agent goes on                                         |
+| what was planned by itself waits to be looked at  | somebody looks                                           |
+| such a run failed, or was looked at just now      | REST has passed                                          |
+
+At most AT_ONCE such runs are under way. A model plans only where the user agreed to that for its provider.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from sessions_app.agents import switched_off_in
+from sessions_app.models import Session
+from sessions_app.services.due import DUE
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.readers import READERS
+from sessions_app.sessionlog.session import CURRENT_VERSION
+
+from ..deletion.states import ACTIVE, State
+from ..models import Run, RunEvent
+from .catalogue import ModelInForce, level_for, model_named, model_of_session
+from .planning import EMBEDDED
+from .snapshots import session_path
+from .starting import start_run
+from .waiting import waits
+
+OWN_MODEL: Final = "session"
+"""The value of `plan_by_itself_with` that means each session's own model."""
+AT_ONCE: Final = 2
+REST: Final = timedelta(minutes=10)
+FRESH: Final = timedelta(days=1)
+FRUITLESS: Final = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
+
+_log = logging.getLogger("redline")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The planner of a run that Redline starts; `note` says why it is another one than is set up."""
+
+    planner: str
+    thinking: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look at the sessions that are due."""
+
+    started: list[int]
+    """The numbers of the runs that were started."""
+    postponed: bool
+    """Whether there was no place for one more."""
+
+
+def plan_due(now: datetime, home: Path) -> Looked:
+    """Start planning what is due and not left, the sessions last written to first."""
+    places = AT_ONCE - Run.objects.filter(by_itself=True, state__in=ACTIVE).count()
+    started: list[int] = []
+    for session in due_sessions(now):
+        if left_because(session, now, home):
+            continue
+        if len(started) >= places:
+            return Looked(started, postponed=True)
+        run = _start(session)
+        if run is not None:
+            started.append(run.pk)
+    return Looked(started, postponed=False)
+
+
+def due_sessions(now: datetime) -> QuerySet[Session]:
+    """The sessions that are due and that nothing in their rows speaks against planning."""
+    since = int((now - FRESH).timestamp() * 1e9)
+    there = Q(root__configured=True, missing=False, fault="", mtime_ns__gte=since)
+    busy = Run.objects.filter(session=OuterRef("pk")).filter(Q(state__in=ACTIVE) | waits())
+    found = Session.objects.filter(DUE, there).exclude(own_write_ns=F("mtime_ns")).exclude(Exists(busy))
+    found = found.select_related("root").defer("damage", "state", "fingerprint")
+    return found.order_by("-mtime_ns", "pk")
+
+
+def left_because(session: Session, now: datetime, home: Path) -> str:
+    """Why a session that is due is not planned by itself, in words; empty where it is."""
+    if session.version != CURRENT_VERSION:
+        return f"it is a version {session.version} session, which cannot be written to"
+    if session.read_as not in READERS:
+        return "it was not read yet as it is to be read now"
+    if not READERS[session.read_as].honours_context_compaction:
+        return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
+    switched_off = switched_off_in(session.cwd, home)
+    if switched_off is not None:
+        return f"{switched_off} says that nothing is compacted by itself (enabled: false)"
+    try:
+        path = session_path(session)
+    except BadInput as fault:
+        return fault.message
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "its file may not be written to"
+    return _dealt_with(session, now)
+
+
+def _dealt_with(session: Session, now: datetime) -> str:
+    runs = Run.objects.filter(session=session).order_by("-pk")
+    latest, last = runs.first(), runs.filter(by_itself=True).first()
+    if any(run is not None and _was_planned_at(run, session.leaf_id) for run in (latest, last)):
+        return "it was planned already as it is now"
+    if last is None:
+        return ""
+    if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
+        return "planning it failed, and it is as it was then"
+    ended = last.ended_at if last.state in FRUITLESS else None
+    since = max(filter(None, (ended, last.looked_at)), default=None)
+    if since is not None and now - since < REST:
+        return (
+            "planning it failed, or was stopped, just now"
+            if since == ended
+            else "its proposal was just looked at"
+        )
+    return ""
+
+
+def _was_planned_at(run: Run, leaf_id: str) -> bool:
+    # The row of a run does not say where it was prepared, so that it can go on elsewhere.
+    return RunEvent.objects.filter(run=run, kind="prepared", data__leafId=leaf_id).exists()
+
+
+def _start(session: Session) -> Run | None:
+    try:
+        chosen = planner_by_itself(session)
+        run = start_run(
+            session,
+            planner=chosen.planner,
+            thinking=chosen.thinking,
+            asked={},
+            reason=session.due,
+            by_itself=True,
+        )
+    except RedlineError as fault:
+        # Somebody was faster, or the session is another one now: the next look knows.
+        _log.warning("Session %d is due and was not planned (%s)", session.pk, fault.code)
+        return None
+    if chosen.note:
+        Run.objects.filter(pk=run.pk).update(note=chosen.note)
+    _log.info("Run %d was started by itself (%s)", run.pk, run.reason)
+    return run
+
+
+def planner_by_itself(session: Session) -> Chosen:
+    """The planner that is set up for what Redline plans by itself, where it may plan; else the embedded one.
+
+    Raises what reading the session raises, where the level at which its own model thinks is to be found out.
+    """
+    asked = settings.REDLINE.plan_by_itself_with
+    if asked == EMBEDDED:
+        return Chosen(EMBEDDED)
+    try:
+        model = model_of_session(session) if asked == OWN_MODEL else model_named(asked)
+    except BadInput as fault:
+        return Chosen(EMBEDDED, note=fault.message)
+    if model is None:
+        own = f"{session.provider}/{session.model}" if session.model else "which is not known"
+        return Chosen(EMBEDDED, note=f"The session's own model, {own}, is not configured.")
+    note = _kept_from(model)
+    return Chosen(EMBEDDED, note=note) if note else Chosen(model.planner, level_for(session, model))
+
+
+def note_on_planner() -> str:
+    """Why the model that is set up for all sessions does not plan by itself, in words; empty where nothing does."""
+    asked = settings.REDLINE.plan_by_itself_with
+    if asked in (EMBEDDED, OWN_MODEL):
+        return ""
+    try:
+        return _kept_from(model_named(asked))
+    except BadInput as fault:
+        return fault.message
+
+
+def _kept_from(model: ModelInForce) -> str:
+    """Why a model does not plan by itself, in words."""
+    if model.fault:
+        return f"{model.planner} cannot be asked. {model.fault}"
+    if not model.agreed:
+        return (
+            f"You have not agreed that {model.planner} plans without being asked. The Models page asks you."
+        )
+    return ""

@@ -1,0 +1,36 @@
+"""The proposals that Redline planned by itself and that wait to be looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from sessions_app.announcing import SESSIONS, announce
+
+from ..deletion.states import ACTIVE, State
+from ..models import Run
+
+FINISHED: Final = (State.TARGET_MET, State.BELOW_TARGET)
+"""The states in which a run holds a finished proposal that nobody has acted on."""
+
+
+def waits() -> Q:
+    """Of runs: those that wait."""
+    return Q(by_itself=True, looked_at=None, state__in=FINISHED)
+
+
+def waiting() -> QuerySet[Run]:
+    """The runs that wait, the latest first."""
+    found = Run.objects.filter(waits(), session__root__configured=True)
+    return found.select_related("session__root").order_by("-pk")
+
+
+def look_at(run: Run) -> None:
+    """Keep in mind that somebody looks at what a run proposes."""
+    if not run.by_itself or run.state in ACTIVE:
+        return
+    Run.objects.filter(pk=run.pk).update(looked_at=timezone.now())
+    if run.looked_at is None:
+        announce(SESSIONS, sessions=[run.session_id], page={"waiting": waiting().count()})

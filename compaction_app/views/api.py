@@ -1,0 +1,89 @@
+"""What scripts can ask for: start a run, ask how it stands, stop it. JSON, failures too.
+
+They bring the token of `redline token` (see `sessions_app.middleware`). Nothing here commits: that is for whoever has
+seen the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.multipartparser import MultiPartParserError
+
+from sessions_app.middleware import failed
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+
+from ..pages.api import Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
+from ..services.starting import start_run, stop_run
+from .finding import known_run, known_session
+
+FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def told_as_json(*methods: str) -> Callable[[View[P]], View[P]]:
+    """A view that takes these methods, and whose failures in words are JSON."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def answering(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.method not in methods:
+                allowed = ", ".join(methods)
+                answer = failed("bad_method", f"{request.path} takes {allowed}. Nothing was done.", 405)
+                answer["Allow"] = allowed
+                return answer
+            try:
+                return view(request, *args, **kwargs)
+            except RedlineError as fault:
+                return failed(fault.code, fault.message, _status(fault))
+
+        return answering
+
+    return decorate
+
+
+def _status(fault: RedlineError) -> int:
+    if isinstance(fault, BadInput):
+        return 400
+    return 409 if isinstance(fault, Conflict) else 500
+
+
+@told_as_json("POST")
+def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Start a run of a session, asked for by JSON or by a form."""
+    session = known_session(root, path)
+    wanted = _wanted(request)
+    demand_entry(session, wanted.leaf)
+    run = start_run(
+        session, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
+    )
+    return JsonResponse(started_run(run, request.build_absolute_uri), status=202)
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    if request.content_type not in FORMS:
+        return wanted_in(request.body)
+    try:
+        form = request.POST.dict()
+    except MultiPartParserError as fault:
+        raise BadInput("bad_body", "The body is no form. Nothing was planned.") from fault
+    return wanted_of({name: str(value) for name, value in form.items() if name != "csrfmiddlewaretoken"})
+
+
+@told_as_json("GET", "HEAD")
+def run(request: HttpRequest, run: int) -> HttpResponse:
+    """How a run stands."""
+    return JsonResponse(told_run(known_run(run), request.build_absolute_uri))
+
+
+@told_as_json("POST")
+def stop(request: HttpRequest, run: int) -> HttpResponse:
+    """Ask a run to stop; what was validated stays."""
+    found = known_run(run)
+    stop_run(found)
+    found.refresh_from_db()
+    return JsonResponse(told_run(found, request.build_absolute_uri), status=202)

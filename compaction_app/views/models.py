@@ -1,0 +1,241 @@
+"""The pages of models: which there are, the forms that add and change them, and a test of one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.views.answering import see_other
+
+from ..models import PlannerModel
+from ..pages.models import (
+    ModelForm,
+    ProviderForm,
+    model_as_typed,
+    models_page,
+    new_model_form,
+    preset_named,
+    provider_as_typed,
+    typed_model,
+    typed_provider,
+)
+from ..providers import asking
+from ..providers.trying import Verdict, try_model
+from ..providers.wire import Endpoint
+from ..services.catalogue import ADDED, ModelInForce, ProviderInForce, endpoint_of, provider_named
+from ..services.catalogue import models as known_models
+from ..services.configuring import (
+    Misfilled,
+    add_model,
+    add_provider,
+    agree,
+    change_model,
+    change_provider,
+    enter_key,
+    forget_key,
+    remove_model,
+    remove_provider,
+    take_agreement_back,
+)
+
+HERE = {"here": "models"}
+
+
+@require_safe
+def models(request: HttpRequest) -> HttpResponse:
+    """Every provider with its models, and what was just done with one."""
+    return _page(request)
+
+
+def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
+    context = {"shown": models_page(), "told": request.GET.dict(), **more, **HERE}
+    return render(request, "models/list.html", context, status=status)
+
+
+def _back(anchor: str = "", **told: str) -> HttpResponse:
+    query = f"?{urlencode(told)}" if told else ""
+    return see_other(f"{reverse('compaction:models')}{query}{anchor}")
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_model(request: HttpRequest) -> HttpResponse:
+    """The form that adds a model; what the address names of it is filled in."""
+    if request.method != "POST":
+        form = new_model_form(request.GET.get("provider", ""), request.GET.get("name", ""))
+        return _model_form(request, form)
+    typed = typed_model(request.POST)
+    try:
+        row = add_model(typed)
+    except RedlineError as fault:
+        return _model_form(request, ModelForm(typed, faults=_faults(fault)), fault)
+    return _back(f"#model-{row.pk}", added=str(row))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def model(request: HttpRequest, model: int) -> HttpResponse:
+    """The form that changes a model."""
+    row = get_object_or_404(PlannerModel, pk=model)
+    if request.method != "POST":
+        return _model_form(request, ModelForm(model_as_typed(row), row.pk))
+    typed = typed_model(request.POST)
+    try:
+        change_model(row.pk, typed)
+    except RedlineError as fault:
+        return _model_form(request, ModelForm(typed, row.pk, _faults(fault)), fault)
+    return _back(f"#model-{row.pk}")
+
+
+def _model_form(request: HttpRequest, form: ModelForm, fault: RedlineError | None = None) -> HttpResponse:
+    context = {"form": form, "fault": _elsewhere(fault), **HERE}
+    return render(request, "models/model.html", context, status=200 if fault is None else 409)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove(request: HttpRequest, model: int) -> HttpResponse:
+    """Remove a model, after a page that says what that means."""
+    found = _known(model)
+    if request.method == "POST":
+        remove_model(found.pk)
+        return _back(removed=found.planner)
+    return render(request, "models/remove.html", {"model": found, **HERE})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def test(request: HttpRequest, model: int) -> HttpResponse:
+    """Ask a model for one tiny tool call, and say what came of it. htmx gets the words, anyone else the page."""
+    if request.method != "POST":
+        return _back(f"#model-{model}")
+    found = _known(model)
+    tested = {"tested": found.pk, "verdict": _try(found)}
+    if request.headers.get("HX-Request"):
+        return render(request, "models/list.html#verdict", {"model": found, **tested})
+    return _page(request, **tested)
+
+
+def _try(model: ModelInForce) -> Verdict:
+    try:
+        return asyncio.run(_ask(endpoint_of(model), model))
+    except RedlineError as fault:
+        return Verdict(ok=False, said=fault.message, seconds=0)
+
+
+async def _ask(endpoint: Endpoint, model: ModelInForce) -> Verdict:
+    least = model.thinking_levels[0] if model.thinking_levels else ""
+    try:
+        return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)
+    finally:
+        await asking.close()
+
+
+def _known(key: int) -> ModelInForce:
+    found = next((model for model in known_models() if model.pk == key), None)
+    if found is None:
+        raise Http404("That model is not there.")
+    return found
+
+
+# ---- providers ---------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_provider(request: HttpRequest) -> HttpResponse:
+    """The form that adds a provider; a preset fills it in."""
+    if request.method != "POST":
+        return _provider_form(request, ProviderForm(preset_named(request.GET.get("for", ""))))
+    typed = typed_provider(request.POST)
+    try:
+        row = add_provider(typed)
+    except RedlineError as fault:
+        return _provider_form(request, ProviderForm(typed, faults=_faults(fault)), fault)
+    return _back(f"#provider-{row.name}", added=row.name)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def provider(request: HttpRequest, provider: str) -> HttpResponse:
+    """The form that changes a provider; one of the environment takes a key alone."""
+    known = _provider(provider)
+    if request.method != "POST":
+        return _provider_form(request, ProviderForm(provider_as_typed(known), known))
+    typed = typed_provider(request.POST)
+    told: dict[str, str] = {}
+    try:
+        if known.source == ADDED:
+            done = change_provider(known.name, typed)
+            told = {"dropped": known.name} if done.key_dropped else {}
+            told |= {"ended": known.name} if done.agreement_ended else {}
+        elif typed.forget:
+            forget_key(known.name)
+        else:
+            enter_key(known.name, typed.key, request.POST.get("origin", ""))
+    except RedlineError as fault:
+        return _provider_form(request, ProviderForm(typed, known, _faults(fault)), fault)
+    return _back(f"#provider-{known.name}", **told)
+
+
+def _provider_form(
+    request: HttpRequest, form: ProviderForm, fault: RedlineError | None = None
+) -> HttpResponse:
+    context = {"form": form, "fault": _elsewhere(fault), **HERE}
+    return render(request, "models/provider.html", context, status=200 if fault is None else 409)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
+    """Remove a provider that was added, after a page that says what goes with it."""
+    known = _provider(provider)
+    if known.source != ADDED:
+        raise Http404("That provider comes from the environment.")
+    fault = None
+    if request.method == "POST":
+        try:
+            remove_provider(known.name)
+            return _back(removed=known.name)
+        except RedlineError as failure:
+            fault = failure
+    found = [model for model in known_models() if model.provider.name == known.name]
+    context = {"provider": known, "models": found, "fault": fault, **HERE}
+    return render(request, "models/remove.html", context, status=200 if fault is None else 409)
+
+
+@require_POST
+def agreement(request: HttpRequest, provider: str) -> HttpResponse:
+    """Let a provider's models plan without being asked for, or take that back."""
+    known = _provider(provider)
+    try:
+        if "back" in request.POST:
+            take_agreement_back(known.name)
+        else:
+            agree(known.name, request.POST.get("origin", ""))
+    except RedlineError as fault:
+        return _page(request, status=409, fault=fault)
+    return _back(f"#provider-{known.name}")
+
+
+def _provider(name: str) -> ProviderInForce:
+    try:
+        return provider_named(name)
+    except BadInput as missing:
+        raise Http404(missing.message) from missing
+
+
+# ---- what is wrong -----------------------------------------------------------------------------------------
+
+
+def _faults(fault: RedlineError) -> dict[str, str]:
+    """What is wrong with each field; nothing where it is the whole that failed."""
+    return fault.faults if isinstance(fault, Misfilled) else {}
+
+
+def _elsewhere(fault: RedlineError | None) -> RedlineError | None:
+    """A failure that no field is to blame for."""
+    return None if isinstance(fault, Misfilled) else fault

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from sessions_app.console import RedlineCommand
+from sessions_app.files import reported
+from sessions_app.launching import API_TOKEN_FILE, api_token
+
+
+class Command(RedlineCommand):
+    help = "Print the token by which scripts start runs and ask after them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--new", action="store_true", help="make another one; the old one is over")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        path = settings.REDLINE_DATA_DIR / API_TOKEN_FILE
+        with reported(path, "There is no token to print."):
+            token = api_token(settings.REDLINE_DATA_DIR, renewed=options["new"])
+        self.say(token)
+        self.show_json({"token": token})
+        return None

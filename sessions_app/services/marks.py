@@ -1,0 +1,37 @@
+"""What other parts of Redline have to say of a session in the list, as a mark with an address.
+
+The list knows nothing of them: they put themselves in here when their app is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+
+class Mark(NamedTuple):
+    """A few words beside a session, and where they lead."""
+
+    words: str
+    address: str
+
+
+Source = Callable[[Sequence[int]], Mapping[int, Mark]]
+"""Gives a mark for some of the sessions with these keys, by one query."""
+
+_sources: Final[list[Source]] = []
+
+
+def add_source(source: Source) -> None:
+    """Ask this for marks as well."""
+    if source not in _sources:
+        _sources.append(source)
+
+
+def marks_of(keys: Sequence[int]) -> dict[int, list[Mark]]:
+    """The marks of the sessions with these keys; those that have none are left out."""
+    found: dict[int, list[Mark]] = {}
+    for source in _sources if keys else ():
+        for key, mark in source(keys).items():
+            found.setdefault(key, []).append(mark)
+    return found

@@ -1,0 +1,89 @@
+"""Whether an assistant message says that the context was too long for its model.
+
+An agent that is told so compacts and asks again. A provider tells in one of three ways:
+
+| how                      | what the message holds                                                      |
+|--------------------------|-----------------------------------------------------------------------------|
+| an error in words        | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
+| no room left to answer   | `stopReason` "length", no output, and at least 99% of the window was filled |
+| nothing, it just accepts | `stopReason` "stop", and more was sent than the window holds                |
+
+A limit on requests or tokens in a while is none of these, even where its words speak of too many tokens: it
+passes by waiting, and what is too long does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ANY_WINDOW: Final = 2**53
+"""Larger than every window: an error in words overflows whatever window is known, or none."""
+READ_CHARACTERS: Final = 4_000
+"""Of an error message; some hold the whole request, behind the reason."""
+FILLED_PERCENT: Final = 99
+
+_PASSES: Final = re.compile(
+    r"rate.?limit|too many requests|throttl|quota|overloaded|service unavailable|please wait|try again in"
+    r"|tokens? per (?:min|hour|day|second)|\btp[md]\b|\bstatus(?: code)?:? 429\b|^(?:error:? )?429\b"
+)
+"""What passes by waiting."""
+
+OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
+    (who, re.compile(words))
+    for who, words in (
+        ("Anthropic", r"prompt is too long|input length and `?max_tokens`? exceed context limit"),
+        (
+            "Anthropic, by bytes",
+            r"request_too_large|request exceeds the maximum (?:allowed )?(?:size|number of bytes)",
+        ),
+        ("OpenAI", r"exceeds the context window|context[_ ]length[_ ]exceeded|context[_ ]window[_ ]exceeded"),
+        ("OpenAI, OpenRouter, DeepSeek, vLLM", r"maximum context length (?:is|of) [\d,]+"),
+        ("SGLang", r"exceeds? (?:the )?(?:model'?s )?(?:maximum )?context length"),
+        ("vLLM", r"longer than the (?:maximum )?model'?s? (?:length|context length)"),
+        ("Google", r"input token count[^.]{0,60}exceeds the maximum"),
+        ("xAI", r"maximum prompt length is [\d,]+"),
+        ("Groq", r"reduce the length of the messages"),
+        ("Bedrock", r"input is too long for requested model|too many input tokens"),
+        ("Mistral", r"too large for model with [\d,]+ maximum context length"),
+        ("Copilot", r"(?:prompt )?token count of [\d,]+ exceeds the limit|max_prompt_tokens_exceeded"),
+        (
+            "llama.cpp",
+            r"exceeds? the available context size|exceed_context_size|context size (?:has been |was )?exceeded",
+        ),
+        ("Ollama", r"prompt too long|exceeded (?:the )?(?:max(?:imum)? )?context length"),
+        ("LM Studio", r"greater than the context length|loaded with context length of only [\d,]+"),
+        ("MLX", r"prompt has [\d,]+ tokens?, but the configured context size is"),
+        ("MiniMax", r"context window exceeds limit"),
+        ("Kimi", r"exceeded model token limit"),
+        ("Z.ai", r"prompt exceeds max(?:imum)? length"),
+        ("Qwen", r"range of input length should be|maximum allowed input length of [\d,]+"),
+        ("Cohere", r"too many tokens: |number of tokens in the prompt cannot exceed"),
+        (
+            "Hugging Face",
+            r"`?inputs`? (?:tokens \+ `?max_new_tokens`? )?must (?:be <=|have less than) [\d,]+",
+        ),
+        ("Cerebras, Mistral", r"\b4(?:00|13) (?:status code )?\(no body\)"),
+    )
+)
+"""Who says it so, and how: on lower case, with single blanks."""
+
+
+def tells_overflow(words: str) -> bool:
+    """Whether the words of an error say that the context was too long for the model."""
+    said = " ".join(words[:READ_CHARACTERS].lower().split())
+    return not _PASSES.search(said) and any(pattern.search(said) for _, pattern in OVERFLOWS)
+
+
+def overflown_window(stop_reason: str, error: str, sent: int, output: int) -> int | None:
+    """The largest window, in tokens, that an assistant message says to have been too small; None: it says none.
+
+    `error` are its words, `sent` the tokens of its input with what was cached, `output` those of its answer.
+    """
+    if stop_reason == "error":
+        return ANY_WINDOW if tells_overflow(error) else None
+    if stop_reason == "stop" and sent > 0:
+        return sent - 1
+    if stop_reason == "length" and not output and sent > 0:
+        return 100 * sent // FILLED_PERCENT
+    return None

@@ -1,0 +1,230 @@
+"""Promises of the page of a model's run while it goes on: what arrives piece by piece is what a later page shows."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
+from compaction_app.scripted.serving import ScriptedProvider
+from tests.browser.chromium import Watched
+from tests.browser.staging import put_titled, start, title
+from tests.serving import Server, served
+from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_pieces, streamed
+
+Opener = Callable[..., Watched]
+PACE = 0.05
+"""Seconds between two pieces of what the scripted provider says: slow enough to be watched."""
+LOG = "document.querySelector('#log').innerText"
+IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
+
+
+@pytest.fixture(scope="module")
+def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose runs nobody works on but the test."""
+    base = tmp_path_factory.mktemp("told")
+    for name in ("piecewise", "kept", "placed", "aloud"):
+        put_titled(base / "sessions", name)
+    with served(base, REDLINE_WORK_IN="worker") as running:
+        yield running
+
+
+def told(server: Server, name: str) -> tuple[Telling, str]:
+    """Who tells a run, and the path of its page."""
+    page = start(server, server.session(title(name)))
+    return Telling(server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])), page
+
+
+def up_to(page: Page, seq: int) -> None:
+    """Wait until the page shows all events up to that one."""
+    page.locator(f"#seen[data-upto='{seq}']").wait_for(state="attached")
+
+
+def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(told_server: Server, browse: Opener) -> None:
+    telling, path = told(told_server, "piecewise")
+    watched = browse(told_server)
+    page, later = watched.open(path), watched.open(path)
+    page.evaluate("window.stayed = true")
+    call = [["call", 0, "context_search_transcript"], ["arguments", 0, '{"pattern": "<b> &amp; \u202e']]
+    moments = [
+        [PREPARED],
+        [asked(1)],
+        [("retried", {"turn": 1, "attempt": 1, "seconds": 2.0, "why": f"{HOST} is overloaded."}), asked(1)],
+        [streamed(1, ["thought", "I look "]), streamed(1, ["thought", "at <it>.\n\n"], ["text", "Now "])],
+        [streamed(1, ["text", "this:\n  indented"]), streamed(1, *call)],
+        [streamed(1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"])],
+        [streamed(1, piece) for piece in in_pieces(["thought"], "T" * (THOUGHT_SHOWN + 5), 700)],
+        [streamed(1, piece) for piece in in_pieces(["text"], "S " * TEXT_SHOWN, 9_000)],
+        [answered(1, calls=3)],
+    ]
+    for moment in moments:
+        telling.tell_all(moment)
+        is_same(page, later, telling.seq)
+    telling.called(1, 0, "context_search_transcript", {"pattern": "x"}, sentence="No match.")
+    is_same(page, later, telling.seq)
+    telling.called(1, 1, "context_delete", {"deletions": []}, sentence="One deleted.", gain=90_000)
+    telling.tell("nudged", text="Delete more.")
+    is_same(page, later, telling.seq)
+    expect(page.locator(".ev--pending")).to_contain_text("not run")
+    a_turn(telling, 2, answer=False)
+    is_same(page, later, telling.seq)
+    telling.end("cancelled")
+    is_same(page, later, telling.seq)
+    assert page.locator(".ev--pending").count() == 3
+    assert page.evaluate("window.stayed")
+
+
+def is_same(page: Page, later: Page, seq: int) -> None:
+    """What the page says that was there all the time is what one says that is loaded now."""
+    up_to(page, seq)
+    later.reload()
+    up_to(later, seq)
+    for what in (LOG, IDS):
+        assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
+
+
+def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
+    told_server: Server, browse: Opener
+) -> None:
+    telling, path = told(told_server, "kept")
+    page = browse(told_server).open(path)
+    telling.tell_all([PREPARED, asked(1), streamed(1, ["thought", "T" * THOUGHT_SHOWN])])
+    up_to(page, telling.seq)
+    page.locator(".thought summary").click()
+    telling.tell_all([streamed(1, ["thought", "U" * 500]), answered(1)])
+    up_to(page, telling.seq)
+    assert page.locator(".thought__t").inner_text() == "T" * THOUGHT_SHOWN + "U" * 500
+    page.reload()
+    expect(page.locator(".thought__t")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
+
+
+def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse: Opener) -> None:
+    telling, path = told(told_server, "placed")
+    telling.tell_all([PREPARED])
+    for turn in range(1, 6):
+        a_turn(telling, turn)
+    page = browse(told_server).open(path)
+    place = page.locator("#log .turn").nth(2)
+    place.scroll_into_view_if_needed()
+    before = place.bounding_box()
+    telling.tell_all([asked(6)])
+    for piece in in_pieces(["thought"], "I go on and on. " * 200, 400):
+        telling.tell_all([streamed(6, piece)])
+    telling.tell_all(
+        [answered(6), asked(7), streamed(7, ["text", "A word. " * 400], ["call", 0, "context_delete"])]
+    )
+    up_to(page, telling.seq)
+    assert place.bounding_box() == before
+
+
+def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
+    told_server: Server, browse: Opener
+) -> None:
+    telling, path = told(told_server, "aloud")
+    page = browse(told_server).open(path)
+    telling.tell_all([PREPARED])
+    a_turn(telling, 1)
+    telling.tell_all(
+        [asked(2), streamed(2, ["thought", "Hm."], ["text", "So."], ["call", 0, "context_delete"])]
+    )
+    up_to(page, telling.seq)
+
+    def live(selector: str) -> str | None:
+        """How loud the region is that an element is in."""
+        found: str | None = page.locator(selector).first.evaluate(
+            "(one) => one.closest('[aria-live]').getAttribute('aria-live')"
+        )
+        return found
+
+    for quiet in (".thought__t", ".turn__text", ".turn__end", ".ev--pending .ev__raw"):
+        assert live(quiet) == "off"
+    assert live("#ev-1") == "polite"
+
+
+# ---- the scripted provider ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(pace=PACE) as scripted:
+        yield scripted
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider) -> Iterator[Server]:
+    """A server that knows the scripted provider's models."""
+    base = tmp_path_factory.mktemp("model")
+    for name in ("watched", "asked"):
+        put_titled(base / "sessions", name, steps=40, words=200)
+    with served(base) as running:
+        add_model(running.data / "redline.sqlite3", provider, "thinking-signed")
+        yield running
+
+
+def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
+    with closing(sqlite3.connect(database, timeout=20)) as opened, opened:
+        opened.execute(
+            "INSERT INTO compaction_app_provider (name, dialect, base_url) VALUES ('scripted', 'anthropic', ?)",
+            (provider.base_url("anthropic"),),
+        )
+        opened.execute(
+            "INSERT INTO compaction_app_plannermodel (provider, name, base_url, window, output_limit, thinking_levels, "
+            "thinking_style, price_in, price_out) VALUES ('scripted', ?, '', 100000, 8000, '[\"low\", \"high\"]', "
+            "'budget', 3, 15)",
+            (name,),
+        )
+
+
+def test_the_form_says_where_a_model_is_asked_before_it_is(server: Server, browse: Opener) -> None:
+    page = browse(server).open(server.session(title("asked")) + "/compact")
+    expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
+    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    expect(page.locator("#planning")).to_contain_text(re.compile(r"127\.0\.0\.1:\d+, on this machine"))
+    size = page.locator("#size")
+    expect(size).to_contain_text(re.compile(r"[\d,]+ characters, about [\d,]+ tokens"))
+    shown = size.inner_text()
+    page.get_by_label("What matters").fill("A long question about the parser, and what came of it.")
+    page.get_by_label("Keep", exact=True).focus()
+    expect(size).not_to_have_text(shown)
+    page.get_by_label("Planner").select_option("embedded")
+    expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
+    assert page.locator("input[name=disclosed]").count() == 0
+
+
+def test_a_run_is_watched_as_it_thinks_and_stopped(
+    server: Server, provider: ScriptedProvider, browse: Opener
+) -> None:
+    watched = browse(server)
+    page = watched.open(server.session(title("watched")) + "/compact")
+    page.get_by_label("Keep", exact=True).fill("10")
+    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    page.get_by_label("Thinking").select_option("high")
+    page.get_by_role("button", name="Start planning").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    page.evaluate("window.stayed = true")
+    expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
+    thought = page.locator(".thought__t").first
+    expect(thought).to_contain_text(re.compile(r"\w"))
+    first = thought.inner_text()
+    expect(thought).not_to_have_text(first)
+    assert thought.inner_text().startswith(first)
+    pending = page.locator(".ev--pending", has_text="context_delete")
+    expect(pending).to_contain_text(re.compile('"entr'))
+    expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
+    expect(page.locator("#meter .big")).not_to_have_text("0.0%")
+    expect(page.locator("#log .ev:not(.ev--pending)", has_text="context_delete").first).to_contain_text("−")
+    page.get_by_role("button", name="Stop the run").click()
+    closed = provider.wait_until_closed()
+    assert closed.status == 200
+    expect(page.locator("#facts")).to_contain_text("stopped")
+    expect(page.locator("#note")).to_contain_text("It was stopped.")
+    expect(page.locator(".turn__end").last).to_have_text("The answer broke off.")
+    expect(page.locator("#traffic")).to_contain_text("$")
+    page.get_by_role("link", name="Review what it proposes").click()
+    assert page.locator("article.prop[data-open]").count() > 0

@@ -1,0 +1,142 @@
+"""Promises of the word that the system says of a proposal that waits: where it was asked for, as text, and once.
+
+What the system shows is out of reach; what it is told is kept by a stand-in for the browser's own `Notification`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Watched
+from tests.building import assistant, message, raw, text
+from tests.running import place, working_session
+from tests.serving import Server, served
+
+Opener = Callable[..., Watched]
+WINDOW = 50_000
+HOSTILE = "Mend <img src=x onerror=alert(1)> \u202e the parser."
+STAND_IN = """
+(() => {
+  if (window.location.protocol === "about:") return;
+  const told = [];
+  let permission = window.sessionStorage.getItem("permission") || "%s";
+  window.toldBySystem = told;
+  window.Notification = class extends EventTarget {
+    constructor(title, options) { super(); told.push({ title, ...options }); window.lastNotice = this; }
+    static get permission() { return permission; }
+    static async requestPermission() {
+      if (!navigator.userActivation.isActive) throw new Error("nobody pressed a button");
+      permission = "granted";
+      window.sessionStorage.setItem("permission", permission);
+      return permission;
+    }
+    close() { this.closed = true; }
+  };
+})();
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    recorded = working_session()
+    recorded[1]["message"]["content"] = HOSTILE
+    place(tmp_path / "sessions" / "work.jsonl", raw(recorded))
+    around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
+    with served(tmp_path, **around) as running:
+        running.session("the parser.")
+        yield running
+
+
+def fill(server: Server) -> None:
+    """An agent fills the window of its model."""
+    usage = {"totalTokens": WINDOW}
+    last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
+    with (server.root / "work.jsonl").open("ab") as file:
+        file.write(raw([message("last", "e27", last)]))
+
+
+def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:
+    watched = browse(server)
+    watched.context.grant_permissions(["notifications"], origin=server.base)
+    watched.context.add_init_script(STAND_IN % permission)
+    return watched
+
+
+def told(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.evaluate("window.toldBySystem")
+    return found
+
+
+def connected(page: Page) -> None:
+    page.locator("#listing[data-asked]").wait_for()
+
+
+def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, browse: Opener) -> None:
+    watched = window(browse, server, permission="default")
+    page = watched.open("/runs/")
+    expect(page.locator("#notice")).to_be_visible()
+    page.get_by_role("button", name="Tell me in this browser").click()
+    expect(page.get_by_role("button", name="Stop telling me in this browser")).to_be_visible()
+    page.goto(server.base + "/")
+    connected(page)
+    fill(server)
+    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(page.locator("#waiting span").first).to_have_text("1")
+    [notice] = told(page)
+    assert notice["title"] == "A proposal waits"
+    assert "<img src=x onerror=alert(1)>" in notice["body"]
+    assert "\u202e" not in notice["body"]
+    assert page.locator("img").count() == 0
+    with page.expect_popup() as opened:
+        page.evaluate("window.lastNotice.dispatchEvent(new Event('click'))")
+    expect(opened.value.get_by_role("heading", name="the parser")).to_be_visible()
+    assert opened.value.url.endswith("/review")
+    expect(page.locator("#waiting")).to_be_hidden()
+
+
+def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) -> None:
+    watched = window(browse, server)
+    listed = watched.open("/")
+    connected(listed)
+    settings = watched.context.new_page()
+    with settings.expect_websocket(lambda socket: socket.url.endswith("/ws/sessions")):
+        settings.goto(server.base + "/settings")
+    fill(server)
+    expect(listed.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(settings.locator("#waiting")).to_be_visible()
+    tags = [notice["tag"] for page in (listed, settings) for notice in told(page)]
+    assert len(tags) == 2
+    assert len(set(tags)) == 1, "the system shows one of a tag"
+
+
+def test_whoever_did_not_ask_is_not_told(server: Server, browse: Opener) -> None:
+    watched = window(browse, server, permission="default")
+    page = watched.open("/")
+    connected(page)
+    fill(server)
+    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    assert told(page) == []
+
+
+def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
+    watched = window(browse, server)
+    page = watched.open("/runs/")
+    page.get_by_role("button", name="Stop telling me in this browser").click()
+    expect(page.get_by_role("button", name="Tell me in this browser")).to_be_visible()
+    page.goto(server.base + "/")
+    connected(page)
+    fill(server)
+    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    assert told(page) == []
+
+
+def test_where_the_browser_refuses_the_page_says_so(server: Server, browse: Opener) -> None:
+    page = window(browse, server, permission="denied").open("/runs/")
+    expect(page.locator("#notice")).to_contain_text("does not let Redline tell you")
+    expect(page.locator("#notice button")).to_be_hidden()

@@ -1,0 +1,99 @@
+"""A provider on a real socket that keeps what it hears, and says every key it hears back, wherever it can."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY_HEADERS = ("x-api-key", "authorization")
+
+
+class Echo(ThreadingHTTPServer):
+    """`heard` holds the headers of each request, `bodies` what it carried.
+
+    The first part of the path says how it answers: with a status in an error of its dialect (`/401/v1`), with a page
+    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), or one call (`/good`).
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.heard: list[dict[str, str]] = []
+        self.bodies: list[Any] = []
+        self.aim = ""
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def keys(self) -> list[str]:
+        """What requests brought as a key, in any header and anywhere in them."""
+        return [value for headers in self.heard for name, value in headers.items() if name in KEY_HEADERS]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Echo
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.heard.append(headers)
+        self.server.bodies.append(body)
+        said = (
+            f"You sent {headers} and {headers.get('x-api-key') or headers.get('authorization')}, it is wrong."
+        )
+        way = self.path.split("/")[1]
+        if way.isdigit():
+            fault = {
+                "type": "error",
+                "error": {"type": "authentication_error", "message": said, "code": said},
+            }
+            self._answer(int(way), "application/json", json.dumps(fault), {"x-echo": said})
+        elif way == "html":
+            self._answer(404, "text/html", f"<html><title>{said}</title><body>{said}</body></html>")
+        elif way == "redirect":
+            self._answer(307, "text/plain", said, {"location": self.server.aim})
+        elif way == "stream":
+            event = {"error": {"type": "api_error", "message": said, "code": 400}}
+            events = f"event: error\ndata: {json.dumps({'type': 'error', **event})}\n\ndata: [DONE]\n\n"
+            self._answer(200, "text/event-stream", events)
+        else:
+            call = {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "say_ready", "arguments": '{"ready":true}'},
+            }
+            chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]}
+            end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+            events = "".join(f"data: {json.dumps(one)}\n\n" for one in (chunk, end))
+            self._answer(200, "text/event-stream", f"{events}data: [DONE]\n\n")
+
+    def _answer(self, status: int, kind: str, text: str, more: dict[str, str] | None = None) -> None:
+        data = text.encode()
+        self.send_response(status)
+        for name, value in {"content-type": kind, "content-length": str(len(data)), **(more or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def echoing() -> Iterator[Echo]:
+    """Such a provider, in a thread of its own."""
+    echo = Echo()
+    thread = threading.Thread(target=echo.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield echo
+    finally:
+        echo.shutdown()
+        thread.join()
+        echo.server_close()

@@ -1,0 +1,158 @@
+"""Bytes as providers send them, in both dialects, and what reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import httpx
+
+from compaction_app.deletion.conversation import Asked, Message, Told
+from compaction_app.deletion.schemas import ToolSchema
+from compaction_app.providers.anthropic import AnthropicReader
+from compaction_app.providers.openai import OpenAIReader
+from compaction_app.providers.reading import Body
+from compaction_app.providers.wire import (
+    Answered,
+    ArgumentsPiece,
+    CallBegun,
+    Dialect,
+    Piece,
+    Request,
+    TextPiece,
+    ThoughtPiece,
+)
+
+DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
+LOOK = ToolSchema("look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False})
+
+
+def asking(*messages: Message, **more: Any) -> Request:
+    """A small request; without messages it is told to look."""
+    values: dict[str, Any] = {"model": "m-1", "system": "Act.", "tools": [LOOK], "output_limit": 4_000, **more}
+    return Request(messages=messages or (Told("Look."),), **values)
+
+
+def sse(*events: dict[str, Any] | str, named: bool = False) -> bytes:
+    """Events of a stream; `named` with the `event:` line that Anthropic sends."""
+    lines = []
+    for event in events:
+        data = event if isinstance(event, str) else json.dumps(event)
+        name = f"event: {event['type']}\n" if named and isinstance(event, dict) else ""
+        lines.append(f"{name}data: {data}\n\n")
+    return "".join(lines).encode()
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of one content block."""
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def message(*blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None) -> bytes:
+    """A whole answer of the Anthropic dialect."""
+    counted = usage if usage is not None else {"input_tokens": 10, "output_tokens": 5}
+    events = [event for one in blocks for event in one]
+    return sse(
+        {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}},
+        *events,
+        {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": counted},
+        {"type": "message_stop"},
+        named=True,
+    )
+
+
+def text_block(index: int, *fragments: str) -> list[dict[str, Any]]:
+    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in fragments))
+
+
+def call_block(index: int, call_id: str, name: str, *fragments: str) -> list[dict[str, Any]]:
+    start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+    return block(index, start, *({"type": "input_json_delta", "partial_json": one} for one in fragments))
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    """A chunk of the OpenAI dialect."""
+    choices = [{"index": 0, "delta": delta or {}, "finish_reason": finish}]
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, **more}
+
+
+def fragment(index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = "") -> dict[str, Any]:
+    """A delta with a fragment of a tool call."""
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None and value != ""}
+    numbered = {} if index is None else {"index": index}
+    return {"tool_calls": [{**numbered, **({"id": call_id} if call_id else {}), "type": "function", "function": function}]}
+
+
+USED = {"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+
+LOOKING: dict[Dialect, bytes] = {
+    "anthropic": message(text_block(0, "Let me ", "look."), call_block(1, "t1", "look", '{"at"', ': "ü"}')),
+    "openai": sse(
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": "Let me "}),
+        chunk({"content": "look."}),
+        chunk(fragment(0, "", call_id="t1", name="look")),
+        chunk(fragment(0, '{"at"')),
+        chunk(fragment(0, ': "ü"}')),
+        chunk(finish="tool_calls"),
+        USED,
+        "[DONE]",
+    ),
+}
+"""The same answer in both dialects: some text and one call."""
+
+
+def reader_of(dialect: Dialect, conversation: Sequence[Message] = ()) -> AnthropicReader | OpenAIReader:
+    return AnthropicReader(conversation) if dialect == "anthropic" else OpenAIReader(conversation)
+
+
+async def _read(dialect: Dialect, chunks: Iterable[bytes], conversation: Sequence[Message]) -> list[Piece]:
+    async def sent() -> AsyncIterator[bytes]:
+        for one in chunks:
+            yield one
+
+    reader = reader_of(dialect, conversation)
+    pieces: list[Piece] = []
+    async for event in Body(httpx.Response(200, content=sent()), 5, 5).events():
+        pieces += reader.feed(event.event, event.data)
+        if reader.is_done:
+            break
+    rest, answered = reader.finish()
+    return [*pieces, *rest, answered]
+
+
+def read(dialect: Dialect, *chunks: bytes, conversation: Sequence[Message] = ()) -> list[Piece]:
+    """All pieces of an answer that comes in these chunks of bytes; the last one is the whole answer."""
+    return asyncio.run(_read(dialect, chunks, conversation))
+
+
+def answered(pieces: Sequence[Piece]) -> Answered:
+    last = pieces[-1]
+    assert isinstance(last, Answered)
+    return last
+
+
+def calls(pieces: Sequence[Piece]) -> list[Asked]:
+    return answered(pieces).answer.calls
+
+
+def shown(pieces: Sequence[Piece]) -> dict[str, Any]:
+    """What somebody who watches has seen: text, reasoning, and each call's name and arguments."""
+    seen: dict[str, Any] = {"text": "", "thought": "", "calls": {}}
+    for piece in pieces:
+        if isinstance(piece, TextPiece):
+            seen["text"] += piece.text
+        elif isinstance(piece, ThoughtPiece):
+            seen["thought"] += piece.text
+        elif isinstance(piece, CallBegun):
+            assert piece.index not in seen["calls"]
+            seen["calls"][piece.index] = [piece.name, ""]
+        elif isinstance(piece, ArgumentsPiece):
+            seen["calls"][piece.index][1] += piece.text
+    return seen

@@ -1,0 +1,98 @@
+"""Addresses: what a key is held against is what is connected to."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
+from sessions_app.sessionlog.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept", "origin"),
+    [
+        ("https://API.OpenAI.com:443/v1/", "https://api.openai.com/v1", "https://api.openai.com"),
+        (" http://localhost:11434/v1 ", "http://localhost:11434/v1", "http://localhost:11434"),
+        ("http://h:80//", "http://h", "http://h"),
+        ("https://h:80/a/../b", "https://h:80/b", "https://h:80"),
+        ("http://bücher.example/x", "http://xn--bcher-kva.example/x", "http://xn--bcher-kva.example"),
+        ("http://[0:0::1]:8080/v1", "http://[::1]:8080/v1", "http://[::1]:8080"),
+        ("https://h/ä b", "https://h/%C3%A4%20b", "https://h"),
+        ("https://api.openai.com./v1", "https://api.openai.com./v1", "https://api.openai.com."),
+    ],
+)
+def test_an_address_is_kept_in_one_form(typed: str, kept: str, origin: str) -> None:
+    assert checked_base_url(typed) == kept
+    assert checked_base_url(kept) == kept
+    assert origin_of(typed) == origin_of(kept) == origin
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "h",
+        "//h/v1",
+        "ftp://h",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "http://",
+        "https://user:sk-secret@h/v1",
+        "https://good.com\\@evil.com/",
+        "https://good.com%5C@evil.com/",
+        "https://h?key=sk-secret",
+        "https://h/v1?",
+        "https://h#sk-secret",
+        "https://h:0",
+        "https://h:99999",
+        "https://h:80:90",
+        "https://h:x",
+        "https://ex ample.com",
+        "https://exa\nmple.com",
+        "https://%61pi.com",
+        "https://ⓐpi.com",
+        "https://-h",
+        "https://a..b",
+        "https://" + "a" * 64 + ".com",
+        "http://[fe80::1%25eth0]/",
+        "http://[::1",
+        "https://h\0/",
+        "sk-secret",
+    ],
+)
+def test_what_is_no_address_is_refused_and_not_quoted(typed: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        checked_base_url(typed)
+    assert caught.value.code == "bad_base_url"
+    assert "secret" not in str(caught.value)
+    assert "evil" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "typed", ["http://localhost", "http://LOCALHOST:1/v1", "http://127.0.0.1", "https://127.9.9.9:1", "http://[::1]:1"]
+)
+def test_this_machine_is_known(typed: str) -> None:
+    assert is_loopback(typed)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "http://localhost.example.com",
+        "http://127.0.0.1.example.com",
+        "http://0.0.0.0",
+        "http://127.1",
+        "http://2130706433",
+        "http://[::ffff:127.0.0.1]",
+        "http://10.0.0.1",
+        "http://localhost.",
+    ],
+)
+def test_what_only_looks_like_this_machine_is_another(typed: str) -> None:
+    """It may lead here in the end, but a key does not go there over plain http."""
+    assert not is_loopback(typed)
+
+
+def test_own_addresses_are_in_the_form_they_are_kept_in() -> None:
+    assert [checked_base_url(url) for _, url in OWN.values()] == [url for _, url in OWN.values()]
+    assert not any(is_loopback(url) or url.startswith("http:") for _, url in OWN.values())

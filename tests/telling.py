@@ -1,0 +1,216 @@
+"""The rows of a model's run, written into a database as a worker writes them, without a model and at a test's pace.
+
+PYTEST_DONT_REWRITE: it is imported before pytest could.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+HOST: Final = "api.anthropic.com"
+MODEL: Final = "anthropic/claude-sonnet-4-5"
+TOKENS: Final = 380_218
+PARAMETERS: Final = {"compression_ratio": 0.5, "preserve_recent": 2, "query": "Now the tests."}
+THEN: Final = "2026-03-02 10:00:00"
+
+INSERT: Final = "INSERT INTO compaction_app_runevent (run_id, seq, kind, at, data) VALUES (?, ?, ?, ?, ?)"
+
+Piece = list[Any]
+Told = tuple[str, dict[str, Any]]
+
+
+class Telling:
+    """Who tells: the run of that number, in that database. It looks as if a worker had it for years to come."""
+
+    def __init__(self, database: Path, run: int, planner: str = MODEL) -> None:
+        self.database, self.run = database, run
+        self.seq = self.calls = self.deleted = 0
+        self.usage: dict[str, Any] | None = None
+        self._set(
+            planner=planner,
+            thinking="high",
+            state="running",
+            worker="nobody",
+            lease_until="2999-01-01 00:00:00",
+            started_at=THEN,
+            parameters=json.dumps(PARAMETERS),
+        )
+
+    def tell(self, kind: str, **data: Any) -> int:
+        """One more row; gives its number."""
+        self.seq += 1
+        now: dict[str, Any] = {"last_seq": self.seq}
+        if kind == "asked":
+            self._add(requests=1, sent=data["characters"])
+        elif kind == "answered":
+            tokens = ("input", "output", "cacheRead", "cacheWrite", "cost", "estimated")
+            self._add(received=data["characters"], **{name: data[name] for name in tokens})
+        elif kind == "called":
+            self.calls += 1
+            self.deleted += data.get("gain", 0)
+            now["calls"] = self.calls
+        if self.usage is not None:
+            now["usage"] = json.dumps(self.usage)
+        now["stats"] = json.dumps(self.stats)
+        with closing(self._open()) as database, database:
+            database.execute(INSERT, (self.run, self.seq, kind, THEN, json.dumps(data)))
+        self._set(**now)
+        return self.seq
+
+    def tell_all(self, told: Iterable[Told]) -> None:
+        for kind, data in told:
+            self.tell(kind, **data)
+
+    def tell_many(self, told: Iterable[Told]) -> None:
+        """Rows that are not looked at between, all at once."""
+        rows = []
+        for kind, data in told:
+            self.seq += 1
+            rows.append((self.run, self.seq, kind, THEN, json.dumps(data)))
+        with closing(self._open()) as database, database:
+            database.executemany(INSERT, rows)
+        self._set(last_seq=self.seq)
+
+    def end(self, state: str, failure: str = "", message: str = "") -> None:
+        """The last row, and the state."""
+        said = {"message": message} if message else {}
+        self.tell("ended", state=state, **said)
+        self.leave(state, failure)
+
+    def leave(self, state: str, failure: str = "") -> None:
+        """The state alone, as that of a run whose worker is gone."""
+        self._set(state=state, failure=failure, ended_at="2026-03-02 10:01:12", lease_until=None)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        return {
+            "tokensBefore": TOKENS,
+            "tokensAfter": TOKENS - self.deleted,
+            "percentReduction": round(100 * self.deleted / TOKENS, 1),
+        }
+
+    def called(self, turn: int, index: int, tool: str, arguments: Any, **data: Any) -> None:
+        """A call's row, with what it made of the plan."""
+        before = self.stats["percentReduction"]
+        after = round(100 * (self.deleted + data.get("gain", 0)) / TOKENS, 1)
+        given = {"sentence": "Done.", "details": {}, "added": [], "gain": 0, **data}
+        self.tell(
+            "called",
+            call=self.calls + 1,
+            tool=tool,
+            arguments=arguments,
+            ms=12,
+            turn=turn,
+            **{"index": index, "before": before, "percent": after, **given},
+        )
+
+    def _add(self, **more: Any) -> None:
+        names = ("requests", "sent", "received", "input", "output", "cacheRead", "cacheWrite", "cost")
+        usage = self.usage or {"host": HOST, **dict.fromkeys(names, 0), "estimated": False}
+        for name, value in more.items():
+            usage[name] = value or usage[name] if name == "estimated" else usage[name] + (value or 0)
+        self.usage = usage
+
+    def _set(self, **values: Any) -> None:
+        names = ", ".join(f"{name} = ?" for name in values)
+        with closing(self._open()) as database, database:
+            sql = f"UPDATE compaction_app_run SET {names} WHERE id = ?"  # noqa: S608  # the names are our own
+            database.execute(sql, (*values.values(), self.run))
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.database, timeout=20)
+
+
+def streamed(turn: int, *pieces: Piece) -> Told:
+    return "streamed", {"turn": turn, "pieces": list(pieces)}
+
+
+def asked(turn: int, characters: int = 34_567) -> Told:
+    return "asked", {"turn": turn, "characters": characters, "dropped": 0}
+
+
+def answered(turn: int, **more: Any) -> Told:
+    usual = {"calls": 1, "stop": "calls", "input": 12_040, "output": 412, "cacheRead": 0, "cacheWrite": 0}
+    return "answered", {
+        "turn": turn,
+        "cost": 0.012,
+        "estimated": False,
+        "characters": 1_640,
+        "ms": 4_200,
+        **usual,
+        **more,
+    }
+
+
+PREPARED: Final[Told] = ("prepared", {"entries": 990, "tokens": TOKENS, "protected": 61})
+
+
+def in_pieces(kind: list[Any], words: str, size: int) -> list[Piece]:
+    """Words as they stream: so many characters at a time."""
+    return [[*kind, words[start : start + size]] for start in range(0, len(words), size)]
+
+
+def a_plan(telling: Telling, turns: int = 4) -> None:
+    """A run of a model that thinks, looks, deletes, is refused once, and is asked again once."""
+    telling.tell_all([PREPARED])
+    for turn in range(1, turns + 1):
+        a_turn(telling, turn)
+        if turn == 2:
+            telling.tell("trimmed", turn=3, results=12, characters=80_000)
+    telling.tell("nudged", text="The target is not reached: 41.2% of the tokens are deleted. Delete more.")
+
+
+THOUGHT: Final = (
+    "The largest entries are listings of the same directory and the output of the test suite, read again and again. "
+    "What the last run printed is still in use; the four before it are not. I leave the error in tui-renderer.ts "
+    "alone, because nobody has mended it yet, and look for the reads of main.ts that a later read replaced.\n\n"
+)
+
+
+def a_turn(telling: Telling, turn: int, *, thought: str = THOUGHT, answer: bool = True) -> None:
+    """One turn, word by word: reasoning, a sentence, a search and a deletion with their results."""
+    deletions = [{"kind": "entry", "entryId": f"{number:08x}"} for number in range(turn, turn + 9)]
+    search = json.dumps({"pattern": "tui-renderer.ts", "target": "content_block"})
+    delete = json.dumps({"deletions": deletions})
+    telling.tell_all([asked(turn, 34_567 + 4_000 * turn)])
+    if turn == 2:
+        telling.tell("retried", turn=turn, attempt=1, seconds=2.0, why=f"{HOST} is overloaded (529).")
+        telling.tell_all([asked(turn, 34_567 + 4_000 * turn)])
+    for piece in in_pieces(["thought"], thought, 90):
+        telling.tell_all([streamed(turn, piece)])
+    telling.tell_all(
+        [
+            streamed(turn, ["text", "I search for what replaced them "]),
+            streamed(turn, ["text", "first."], ["call", 0, "context_search_transcript"]),
+            *[streamed(turn, piece) for piece in in_pieces(["arguments", 0], search, 20)],
+            streamed(turn, ["call", 1, "context_delete"]),
+            *[streamed(turn, piece) for piece in in_pieces(["arguments", 1], delete, 60)],
+        ]
+    )
+    if not answer:
+        return
+    telling.tell_all([answered(turn, calls=2, cacheRead=8_000 * (turn > 1))])
+    matches = [{"entryId": f"{number:08x}", "snippet": "read …/tui/tui-renderer.ts"} for number in range(4)]
+    telling.called(
+        *(turn, 0, "context_search_transcript", json.loads(search)),
+        sentence="16 matches; the first 4 here.",
+        details={"matches": matches},
+    )
+    if turn == 3:
+        telling.called(
+            *(turn, 1, "context_delete", {"deletions": deletions}),
+            code="protected",
+            message="Entry 00000004 is a tool result that ended in an error. Leave it out and send the other 8 again.",
+            target={"kind": "entry", "entryId": "00000004"},
+        )
+    else:
+        telling.called(
+            *(turn, 1, "context_delete", {"deletions": deletions}),
+            sentence="9 entries deleted, 9 calls went with them.",
+            gain=41_108,
+        )

@@ -1,0 +1,293 @@
+"""Promises of the page of a model's run: what streams is told in its place, and loading it anew changes nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app.models import Run
+from compaction_app.pages.run import PAGE_ROWS, follow_run
+from compaction_app.pages.streamed import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN, dollars
+from compaction_app.services.starting import start_run
+from sessions_app.services.indexing import index_file
+from tests.building import raw
+from tests.running import Installation, place, working_session
+from tests.telling import HOST, MODEL, PREPARED, Telling, a_plan, a_turn, answered, asked, in_pieces, streamed
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    session = index_file(place(known_root / "work.jsonl", raw(working_session())))
+    return start_run(session, planner="embedded", asked={})
+
+
+@pytest.fixture
+def telling(run: Run, redline: Installation) -> Telling:
+    return Telling(redline.data / "redline.sqlite3", run.pk)
+
+
+Look = Callable[[], str]
+
+
+@pytest.fixture
+def look(browser: Client, run: Run) -> Look:
+    """The page of the run, as it is now."""
+
+    def page(address: str = "") -> str:
+        answer = browser.get(f"/runs/{run.pk}{address}")
+        assert answer.status_code == 200
+        return answer.content.decode()
+
+    return page
+
+
+def words(page: str) -> str:
+    """What the log says, without its markup."""
+    log = page[page.index('id="log"') : page.index('id="seen"')]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", log.partition(">")[2])).split())
+
+
+def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
+    telling: Telling, look: Look
+) -> None:
+    a_plan(telling, turns=2)
+    shown = words(look())
+    for said in (
+        f"Request 1 · 38,567 characters to {HOST}",
+        "The largest entries are listings of the same directory",
+        "I search for what replaced them first.",
+        "context_search_transcript pattern tui-renderer.ts",
+        "9 entries deleted, 9 calls went with them.",
+        "412 tokens out, 12,040 in, $0.012",
+        f"Retry 1, after 2 s: {HOST} is overloaded (529).",
+        "412 tokens out, 20,040 in (8,000 from the provider’s cache), $0.012",
+        "12 old results of 80,000 characters dropped from the conversation with the model",
+        "The target is not reached",
+    ):
+        assert said in shown
+    assert shown.index("38,567 characters") < shown.index("The largest entries") < shown.index("I search for")
+    assert "The answer is still coming." not in shown
+    assert "pending" not in shown
+
+
+def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(
+    telling: Telling, look: Look
+) -> None:
+    telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"])])
+    assert "context_delete pending The answer is still coming." in words(look())
+    telling.tell_all([streamed(1, ["arguments", 0, '{"dele']), streamed(1, ["arguments", 0, 'tions": []'])])
+    assert 'context_delete {"deletions": [] pending' in words(look())
+    telling.tell_all([answered(1)])
+    telling.called(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
+    shown = words(look())
+    assert "1 context_delete deletions 0: Nothing was deleted." in shown
+    assert "pending" not in shown
+
+
+def test_a_turn_that_broke_off_shows_its_calls_as_not_run(telling: Telling, look: Look) -> None:
+    telling.tell_all(
+        [PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
+    )
+    telling.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
+    shown = words(look())
+    assert 'context_delete {"de not run The answer broke off.' in shown
+    assert f"The run ended: failed. {HOST} closed the connection." in shown
+
+
+def test_the_calls_behind_the_one_that_met_the_target_are_not_run(telling: Telling, look: Look) -> None:
+    calls = [["call", index, f"context_read_{index}"] for index in range(3)]
+    telling.tell_all([PREPARED, asked(1), streamed(1, *calls), answered(1, calls=3)])
+    telling.called(1, 0, "context_read_0", {})
+    telling.end("target_met")
+    shown = words(look())
+    assert "context_read_1 not run context_read_2 not run" in shown
+    assert "412 tokens out" in shown
+
+
+def test_a_run_whose_worker_is_gone_leaves_nothing_pending(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED, asked(1), streamed(1, ["text", "I look."], ["call", 0, "context_delete"])])
+    telling.leave("interrupted", "Its worker is gone.")
+    assert "I look. context_delete not run The answer broke off." in words(look())
+
+
+def test_an_attempt_that_begins_again_gives_no_anchor_twice(telling: Telling, look: Look) -> None:
+    for _ in range(2):
+        telling.calls = 0
+        telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"]), answered(1)])
+        telling.called(1, 0, "context_delete", {"deletions": []})
+    anchors = re.findall(r' id="([^"]+)"', look())
+    assert len(set(anchors)) == len(anchors)
+    assert anchors.count("ev-1") == 1
+
+
+def test_whatever_a_model_says_is_text(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED, asked(1)])
+    telling.tell("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
+    telling.tell_all(
+        [
+            streamed(
+                1, ["thought", HOSTILE], ["text", HOSTILE], ["call", 0, HOSTILE], ["arguments", 0, HOSTILE]
+            )
+        ]
+    )
+    escaped = "&lt;img src=x onerror=alert(1)&gt; {{ run }} \\u202e&quot;\\x1b[2J"
+    for page, times in ((look(), 5), (look("/requests/2"), 4)):
+        assert "<img" not in page
+        assert page.count(escaped) == times
+
+
+# ---- long ones ---------------------------------------------------------------------------------------------
+
+
+def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
+    telling: Telling, look: Look
+) -> None:
+    thought, said = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
+    telling.tell_all([PREPARED, asked(1)])
+    began = telling.seq
+    for kind, all_of_it in (("thought", thought), ("text", said)):
+        telling.tell_all(streamed(1, piece) for piece in in_pieces([kind], all_of_it, 4_000))
+    open_page = look()
+    assert thought in open_page
+    assert said in open_page
+    telling.tell_all([answered(1)])
+    page = look()
+    assert "T" * THOUGHT_SHOWN + "… <a" in page
+    assert "S" * TEXT_SHOWN + "… <a" in page
+    assert f"All {TEXT_SHOWN + 9:,} characters" in page
+    assert f'href="/runs/{telling.run}/requests/{began}"' in page
+    assert thought in look(f"/requests/{began}")
+    assert said in look(f"/requests/{began}")
+
+
+def test_a_request_that_is_none_of_this_run_is_not_there(telling: Telling, browser: Client) -> None:
+    telling.tell_all([PREPARED, asked(1)])
+    assert browser.get(f"/runs/{telling.run}/requests/1").status_code == 404
+    assert browser.get(f"/runs/{telling.run}/requests/99").status_code == 404
+
+
+def test_the_arguments_of_a_call_that_did_not_run_are_cut(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"])])
+    telling.tell_all(streamed(1, piece) for piece in in_pieces(["arguments", 0], "A" * 5_000, 500))
+    assert "A" * 5_000 in look()
+    telling.end("cancelled")
+    assert max(map(len, re.findall("A+", look()))) == ARGUMENTS_SHOWN
+
+
+def test_a_long_run_shows_its_last_turns_whole(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED])
+    turns = PAGE_ROWS // 3 + 10
+    for turn in range(1, turns + 1):
+        telling.tell_all([asked(turn), streamed(turn, ["text", f"I look at part {turn}."]), answered(turn)])
+        telling.called(turn, 0, "context_read_entry", {})
+    page = look()
+    numbers = list(map(int, re.findall(r"<b>Request (\d+)</b>", page)))
+    assert numbers == list(range(numbers[0], turns + 1))
+    assert PAGE_ROWS <= 3 * len(numbers) <= PAGE_ROWS + 3
+    assert words(page).startswith(f"Request {numbers[0]} ")
+    assert f"{3 * (numbers[0] - 1) + 1} earlier events" in page
+    assert len(re.findall(r"<b>Request (\d+)</b>", look("?all=1"))) == turns
+
+
+def test_what_streams_is_told_once_however_long_it_gets(telling: Telling) -> None:
+    """A hundred kilobytes in three hundred rows: each look sends what is new, and reads two tables once."""
+    telling.tell_all([PREPARED, asked(1)])
+    found = follow_run(telling.run, 0, None, 200)
+    assert found is not None
+    sent, queries = 0, []
+    for piece in in_pieces(["text"], "x" * 100_000, 333):
+        telling.tell_all([streamed(1, piece)])
+        with CaptureQueriesContext(connection) as captured:
+            found = follow_run(telling.run, found.shown.seq, found.shown, 200)
+        assert found is not None
+        assert [change.place for change in found.changes] == ["turn-2-text"]
+        assert found.standing is None
+        sent += sum(len(change.text) for change in found.changes)
+        queries.append(len(captured))
+    assert sent == 100_000
+    assert max(queries) == 2
+
+
+def test_a_page_of_fifty_calls_with_what_streamed_opens_fast(telling: Telling, look: Look) -> None:
+    told: list[Any] = [PREPARED]
+    for turn in range(1, 51):
+        told += [
+            asked(turn),
+            *[streamed(turn, ["thought", "and so on, "]) for _ in range(110)],
+            answered(turn),
+        ]
+    telling.tell_many(told)
+    with CaptureQueriesContext(connection) as captured:
+        began = time.perf_counter()
+        page = look()
+        took = time.perf_counter() - began
+    assert page.count("<b>Request") == 50
+    assert len(captured) < 15
+    assert took < 1
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (0, "$0.00"),
+        (0.00001, "less than $0.0001"),
+        (0.0004, "$0.0004"),
+        (0.0123, "$0.012"),
+        (0.5, "$0.5"),
+        (1.236, "$1.24"),
+        (1234.5, "$1,234.50"),
+    ],
+)
+def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, said: str) -> None:
+    assert dollars(cost) == said
+
+
+# ---- beside the log ----------------------------------------------------------------------------------------
+
+
+def test_what_was_sent_and_received_is_added_up(telling: Telling, look: Look) -> None:
+    assert "Nothing has left this machine yet." in look()
+    telling.tell_all([PREPARED, asked(1, 30_000), answered(1), asked(2, 40_000)])
+    telling.tell_all([answered(2, cacheRead=9_000, estimated=True)])
+    page = look()
+    for said in (
+        f"<dd>{HOST}</dd>",
+        "70,000 characters",
+        "about 33,080 tokens, 9,000 of them from its cache",
+        "3,280 characters",
+        "about 824 tokens",
+        "about $0.024",
+    ):
+        assert said in page
+    assert f"planned by {MODEL} (high)" in page
+
+
+def test_the_embedded_planner_sends_nothing(look: Look) -> None:
+    assert "Nothing left this machine: the embedded planner works offline." in look()
+
+
+def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_validated(
+    telling: Telling, look: Look
+) -> None:
+    telling.tell_all([PREPARED, asked(1)])
+    telling.end("failed", f"{HOST}: the credit is used up.")
+    page = look()
+    assert "Try again" in page
+    assert "Review what it proposes" not in page
+    telling.leave("running")
+    a_turn(telling, 2)
+    telling.end("failed", f"{HOST}: the credit is used up.")
+    assert "Review what it proposes" in look()
+    assert f"{HOST}: the credit is used up. Nothing was written." in look()

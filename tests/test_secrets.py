@@ -1,0 +1,275 @@
+"""The promise that a key is seen by its provider alone: everything that Redline shows, writes or says is searched.
+
+Keys come from the environment and by hand, and the provider is the worst there is: it says every key that it hears
+back, in whatever it can answer. Of a key only the last four characters may be found anywhere, and of a piece of it
+nothing: whoever finds eight characters in a row has found a leak.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from html import unescape
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from tests.browser.staging import is_over, put_titled, start, title
+from tests.echoing import Echo, echoing
+from tests.serving import CSRF, Server, served
+
+KEYS: Final = {
+    "anthropic": "sk-ant-api03-Vq7TzLw2NfXk9RbYp4HsJd8Gm3Cu6QeAvnWo",
+    "openai": "sk-proj-Bx5ZrKt8WmNc2VhLp7QsYd4Fj9GuTeRaDxMi",
+    "own": "gw_Hn6PwXc3KzVt9LrBq2MyJd7FsGe4UaTo8RiE1kWx",
+}
+PIECE: Final = 8
+WAYS: Final = ("401", "400", "429", "500", "html", "stream", "redirect", "good")
+"""How the provider answers: see `tests.echoing`."""
+MOST_PAGES: Final = 600
+
+
+def pieces_of(key: str) -> set[str]:
+    """What must be nowhere: every eight characters of a key, also as they look in base64 and in an address."""
+    plain = {key[at : at + PIECE] for at in range(len(key) - PIECE + 1)}
+    coded = {base64.b64encode(key[at:].encode()).decode()[: 2 * PIECE] for at in range(3)}
+    return plain | coded | {quote(key, safe="")}
+
+
+PIECES: Final = frozenset(piece for key in KEYS.values() for piece in pieces_of(key))
+
+
+def found_in(text: str | bytes) -> list[str]:
+    """The pieces of keys in a text or in the bytes of a file."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace") + text.decode("utf-16-le", "replace")
+    return sorted(piece for piece in PIECES if piece in text)
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[Echo]:
+    with echoing() as running, echoing() as other:
+        running.aim = f"{other.base}/good"
+        yield running
+        assert other.heard == []
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Server]:
+    """A server on which every way to lose a key was gone: each model tested, and a run of each planned."""
+    base = tmp_path_factory.mktemp("secrets")
+    (base / "home").mkdir()
+    environment = {
+        "ANTHROPIC_API_KEY": KEYS["anthropic"],
+        "ANTHROPIC_BASE_URL": f"{echo.base}/401",
+        "OPENAI_API_KEY": KEYS["openai"],
+        "OPENAI_BASE_URL": f"{echo.base}/stream",
+        "OPENROUTER_API_KEY": "",
+        "OPENROUTER_BASE_URL": f"{echo.base}/500",
+    }
+    root = base / "sessions"
+    root.mkdir()
+    with (base / "stderr").open("wb") as stderr, served(base, stderr=stderr, **environment) as running:
+        _configure(running, echo)
+        _test_all(running)
+        _plan_all(running)
+        yield running
+
+
+def _configure(server: Server, echo: Echo) -> None:
+    for way in WAYS:
+        for dialect in ("anthropic", "openai"):
+            address = {"name": f"{dialect}-{way}", "dialect": dialect, "base_url": f"{echo.base}/{way}"}
+            server.post("/providers/add", "/providers/add", key=KEYS["own"], **address)
+    # Mistakes and changes of mind, with a key in the form.
+    mistaken = {"name": "Not A Name", "dialect": "x", "base_url": "ftp://x", "key": KEYS["own"]}
+    with pytest.raises(urllib.error.HTTPError):
+        server.post("/providers/add", "/providers/add", **mistaken)
+    server.post("/providers/openrouter", "/providers/openrouter", key=KEYS["own"])
+    moved = {"name": "moved", "dialect": "openai", "base_url": f"{echo.base}/good", "key": KEYS["own"]}
+    server.post("/providers/add", "/providers/add", **moved)
+    server.post("/providers/moved", "/providers/moved", dialect="openai", base_url=f"{echo.base}/401", key="")
+    for name in _providers(server):
+        model = {"provider": name, "name": f"m-{name}", "window": "200000", "output_limit": "4000"}
+        server.post("/models/add", "/models/add", thinking_style="budget", **model)
+
+
+def _providers(server: Server) -> list[str]:
+    return re.findall(r'<option value="([^"]+)" data-dialect', server.get("/models/add"))
+
+
+def _models(server: Server) -> list[str]:
+    return sorted(set(re.findall(r'href="/models/(\d+)"', server.get("/models"))), key=int)
+
+
+def _test_all(server: Server) -> None:
+    for key in _models(server):
+        assert not found_in(_posted(server, f"/models/{key}/test"))
+
+
+def _posted(server: Server, path: str) -> str:
+    """What a page says after a form of it was sent."""
+    token = CSRF.search(server.get("/models"))
+    assert token is not None
+    body = f"csrfmiddlewaretoken={token[1]}".encode()
+    with server._opener.open(urllib.request.Request(server.base + path, body, {"Origin": server.base})) as answer:
+        return f"{answer.headers}\n{answer.read().decode()}"
+
+
+def _plan_all(server: Server) -> None:
+    for number, name in enumerate(_providers(server)):
+        put_titled(server.root, f"s{number}", steps=8)
+        address = server.session(title(f"s{number}"))
+        page = start(server, address, planner=f"{name}/m-{name}")
+        server.wait_for(lambda page=page: is_over(server, page))
+
+
+# ---- what is searched --------------------------------------------------------------------------------------
+
+
+def test_the_provider_heard_each_key_and_the_search_finds_what_it_looks_for(server: Server, echo: Echo) -> None:
+    """Else nothing below would prove anything."""
+    heard = " ".join(echo.keys())
+    for key in KEYS.values():
+        assert key in heard
+        assert found_in(f"x{key[3:14]}y")
+        assert found_in(f"x{key}y".encode())
+        assert not found_in(key[-4:])
+    assert len(echo.heard) > 2 * len(WAYS)
+
+
+def test_no_body_of_a_request_holds_a_key(server: Server, echo: Echo) -> None:
+    assert not [found for body in echo.bodies if (found := found_in(body))]
+
+
+def test_no_page_shows_a_key(server: Server) -> None:
+    seen = crawl(server)
+    assert not {path: found for path, text in seen.items() if (found := found_in(text))}
+    for path in ("/models", "/settings", "/runs/", "/", "/import", "/admin/", "/providers/openai", "/models/add"):
+        assert path in seen
+    assert any("/transcript.jsonl" in path for path in seen)
+    assert any(path.startswith("/admin/compaction_app/runevent/") for path in seen)
+    assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
+
+
+def test_every_address_that_can_be_looked_at_was_searched(server: Server) -> None:
+    """A page that comes later is searched too: or this says that nothing leads there."""
+    seen = [urlsplit(path).path.removeprefix("/") for path in crawl(server)]
+    only_posted = {"stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement"}
+    # What a compaction brings about, which no run here could.
+    unwritten = {"restore", "delete_backup", "download_backup", "result", "remove", "commit", "review", "stays"}
+    missing = {
+        name
+        for name, pattern in _patterns(get_resolver())
+        if name not in only_posted | unwritten and not any(pattern.search(path) for path in seen)
+    }
+    assert missing == {"test_model"} - {name for name in ("test_model",) if name not in missing}
+
+
+def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
+    for one in resolver.url_patterns:
+        if isinstance(one, URLResolver):
+            if one.app_name != "admin":
+                yield from _patterns(one)
+        elif isinstance(one, URLPattern) and one.name:
+            regex = one.pattern.regex if hasattr(one.pattern, "regex") else None
+            yield one.name, regex or re.compile("$^")
+
+
+def test_no_error_page_shows_a_key(server: Server) -> None:
+    key = KEYS["anthropic"]
+    for path in ("/nothing", f"/runs/9999?{key[:4]}", "/models/9999", "/providers/nobody", "/admin/x/"):
+        assert not found_in(refused(server, path))
+    for path in ("/models/1/test", "/providers/add", "/runs/1/resume"):
+        assert not found_in(refused(server, path, b"key=1"))
+
+
+def test_no_file_but_the_one_for_keys_holds_one_and_that_is_private(server: Server) -> None:
+    with closing(sqlite3.connect(server.data / "redline.sqlite3")) as database:
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        dump = "\n".join(database.iterdump())
+    assert "m-anthropic" in dump
+    assert not found_in(dump)
+    base = server.data.parent
+    searched = [path for path in base.rglob("*") if path.is_file() and path != server.data / "keys.json"]
+    assert {"redline.sqlite3", "redline.log", "stderr"} <= {path.name for path in searched}
+    assert not {path.name: found for path in searched if (found := found_in(path.read_bytes()))}
+    kept = server.data / "keys.json"
+    assert KEYS["own"] in kept.read_text()
+    assert KEYS["openai"] not in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_no_command_prints_a_key(server: Server) -> None:
+    session = str(server.root / "s0.jsonl")
+    model = f"m-{_providers(server)[0]}"
+    commands = (
+        ("sessions",), ("sessions", "--json"), ("index", "--json"), ("tree", session), ("context", session, "--json"),
+        ("compact", session, "--dry-run", "--json", "--planner", f"anthropic/{model}"),
+        ("compact", session, "--dry-run", "--planner", f"anthropic/{model}"),
+        ("compact", session, "--dry-run", "--planner", "openai-401/m-openai-401"),
+        ("compact", session, "--dry-run", "--json", "--planner", "nobody"),
+        ("backups", session, "--json"), ("check",),
+    )  # fmt: skip
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "redline", *command],
+            env=server.environment, cwd=server.root, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert not found_in(done.stdout + done.stderr), command
+        assert b"Traceback" not in done.stderr, command
+
+
+def test_no_process_is_told_a_key_on_its_command_line(server: Server) -> None:
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end while it is looked at
+            lines.append((process / "cmdline").read_bytes())
+    assert any(b"redline" in line for line in lines)
+    assert not [line for line in lines if found_in(line)]
+
+
+# ---- how it is looked for ----------------------------------------------------------------------------------
+
+
+def crawl(server: Server) -> dict[str, str]:
+    """Every page that can be reached from the list, with its headers, by its address."""
+    seen: dict[str, str] = {}
+    waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/providers/anthropic", "/admin/"])
+    while waiting and len(seen) < MOST_PAGES:
+        path = waiting.popleft()
+        if path in seen:
+            continue
+        text = refused(server, path)
+        seen[path] = text
+        for found in re.findall(r'(?:href|src|action|ws-connect)="([^"#]+)', text):
+            target = unescape(found)
+            if target.startswith("?"):
+                target = path.partition("?")[0] + target
+            if target.startswith("/") and not target.startswith(("//", "/ws")) and target not in seen:
+                waiting.append(target)
+    assert len(seen) < MOST_PAGES
+    return seen
+
+
+def refused(server: Server, path: str, body: bytes | None = None) -> str:
+    """Headers and text of an answer, whatever its status."""
+    request = urllib.request.Request(server.base + quote(path, safe="/?=&%:+~,;@!$'()*"), body)
+    try:
+        answer = server._opener.open(request)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return f"{answer.headers}\n{answer.read().decode('utf-8', 'replace')}"
