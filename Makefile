@@ -1,8 +1,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INTEROP := .venv-interop
 
-.PHONY: help setup run test test-deps lint bench shots soak clean
+.PHONY: help setup run test test-deps lint interop bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -38,6 +39,14 @@ lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+interop: $(VENV)/.installed-dev $(INTEROP)/.installed ## run plans through LiteLLM's proxy, installed for itself
+	$(BIN)/python -m pytest tests/interop
+
+$(INTEROP)/.installed: tests/interop/requirements.txt
+	$(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
 shots: $(VENV)/.installed-dev ## make screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
 
@@ -48,4 +57,4 @@ soak: $(VENV)/.installed-dev ## kill commits and restores 300 times each
 	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/test_kill.py tests/test_kill_commands.py
 
 clean: ## remove what was built and cached
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -144,7 +144,10 @@ class Proposal(models.Model):
 
 
 class Decision(models.Model):
-    """One step of a human's review. The review is what the steps that were not undone make of the proposals."""
+    """One step of a human's review. The review is what the steps that were not undone make of the proposals.
+
+    Number 0 is no step: it is what hooks pinned, each target with `by`, who pinned it and why (`services.hooking`).
+    """
 
     APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW = (
         "approve",

@@ -20,6 +20,7 @@ from sessions_app.models import Entry, Session
 from sessions_app.services.indexing import Indexed, index_file, index_paths, index_roots
 from sessions_app.services.listing import list_sessions
 from sessions_app.services.reading import reading_of
+from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
 from tests.building import HEADER, assistant, call, chain, message, raw, result, some_sessions, text, user
 from tests.running import Installation, as_nobody, configured, give_away, in_child, place, refusal, snapshot
@@ -28,7 +29,7 @@ pytest_plugins = ["tests.running"]
 
 COMPARED = (
     "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
-    "damage_count context_tokens context_source last_used missing fault schema"
+    "damage_count context_tokens context_source overflow last_used missing fault schema"
 ).split()
 COLUMNS = ("number", "offset", "length", "entry_id", "parent_id", "digest")
 
@@ -115,8 +116,15 @@ class Writer:
         if kind == "result":
             return {"type": "message", "message": result(f"call-{len(self.ids) - 1}", words)}
         if kind == "assistant":
-            usage = {"usage": {"totalTokens": dice.randrange(9_000)}} if dice.random() < 0.5 else {}
-            stop = {"stopReason": dice.choice(["stop", "toolUse", "aborted", "error"])}
+            sent = dice.randrange(9_000)
+            usage = (
+                {"usage": {"totalTokens": sent, "input": sent, "output": sent % 2}}
+                if dice.random() < 0.5
+                else {}
+            )
+            stop = {"stopReason": dice.choice(["stop", "toolUse", "aborted", "error", "length"])}
+            if dice.random() < 0.3:
+                stop["errorMessage"] = "prompt is too long: 2 tokens > 1 maximum"
             blocks = [text(words), call(f"call-{len(self.ids)}", path="a.py")]
             if dice.random() < 0.2:
                 blocks.append({"type": "thinking", "thinking": words})
@@ -179,6 +187,8 @@ def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
             gauge = reading_of(path, loaded.log.entries).reader.rebuild(branch).gauge
             assert (followed["context_tokens"], followed["context_source"]) == (gauge.tokens, gauge.source)
             assert followed["leaf_id"] == loaded.leaf_id
+            context = reading_of(path, loaded.log.entries).reader.rebuild(branch)
+            assert followed["overflow"] == Tally.of(context, loaded.leaf_id, branch).overflow
         assert differences(followed, told_anew(path)) == {}, f"after {cut} bytes"
 
 

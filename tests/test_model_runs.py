@@ -38,10 +38,15 @@ def session(known_root: Path) -> Session:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits are a little shorter than for a real provider."""
-    short = Patience(connect=2, first_byte=2, between=1, attempts=4, longest_wait=5)
-    monkeypatch.setattr(thinking, "Patience", lambda: short)
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Waits are shorter than for a real provider; how often it is asked can be set."""
+
+    def set_to(number: int) -> None:
+        short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
+        monkeypatch.setattr(thinking, "patience_for", lambda endpoint: short)
+
+    set_to(3)
+    return set_to
 
 
 @pytest.fixture(params=DIALECTS)
@@ -233,7 +238,10 @@ def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(
         ("error-inside", "verload"),
     ],
 )
-def test_a_provider_that_does_not_answer_fails_the_run_in_words(plan: Start, script: str, words: str) -> None:
+def test_a_provider_that_does_not_answer_fails_the_run_in_words(
+    plan: Start, attempts: Callable[[int], None], script: str, words: str
+) -> None:
+    attempts(2)
     run = plan(script)
     assert run.state == State.FAILED
     assert words in run.failure

@@ -15,18 +15,19 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from html import unescape
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 
-from tests.browser.staging import is_over, put_titled, start, title
+from sessions_app.launching import api_token
+from tests.browser.staging import decide, is_over, planned, put_titled, title
 from tests.echoing import Echo, echoing
 from tests.serving import CSRF, Server, served
 
@@ -36,9 +37,15 @@ KEYS: Final = {
     "own": "gw_Hn6PwXc3KzVt9LrBq2MyJd7FsGe4UaTo8RiE1kWx",
 }
 PIECE: Final = 8
-WAYS: Final = ("401", "400", "429", "500", "html", "stream", "redirect", "good")
-"""How the provider answers: see `tests.echoing`."""
-MOST_PAGES: Final = 600
+BOTH: Final = ("anthropic", "openai")
+WAYS: Final = {
+    "401": BOTH, "400": BOTH, "html": BOTH, "stream": BOTH, "redirect": BOTH,
+    # These are asked again and again, so once each.
+    "429": ("openai",), "500": ("anthropic",), "good": ("openai",),
+}  # fmt: skip
+"""How the provider answers, and in which dialects: see `tests.echoing`."""
+OF_A_KIND: Final = 20
+"""Pages of one address that are searched: each entry of a session has one."""
 
 
 def pieces_of(key: str) -> set[str]:
@@ -89,8 +96,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Ser
 
 
 def _configure(server: Server, echo: Echo) -> None:
-    for way in WAYS:
-        for dialect in ("anthropic", "openai"):
+    for way, dialects in WAYS.items():
+        for dialect in dialects:
             address = {"name": f"{dialect}-{way}", "dialect": dialect, "base_url": f"{echo.base}/{way}"}
             server.post("/providers/add", "/providers/add", key=KEYS["own"], **address)
     # Mistakes and changes of mind, with a key in the form.
@@ -124,22 +131,37 @@ def _posted(server: Server, path: str) -> str:
     token = CSRF.search(server.get("/models"))
     assert token is not None
     body = f"csrfmiddlewaretoken={token[1]}".encode()
-    with server._opener.open(urllib.request.Request(server.base + path, body, {"Origin": server.base})) as answer:
+    with server._opener.open(
+        urllib.request.Request(server.base + path, body, {"Origin": server.base})
+    ) as answer:
         return f"{answer.headers}\n{answer.read().decode()}"
 
 
 def _plan_all(server: Server) -> None:
-    for number, name in enumerate(_providers(server)):
-        put_titled(server.root, f"s{number}", steps=8)
-        address = server.session(title(f"s{number}"))
-        page = start(server, address, planner=f"{name}/m-{name}")
+    names = _providers(server)
+    for name in names:
+        put_titled(server.root, name, steps=8)
+    runs = []
+    for name in names:
+        address, planner = server.session(title(name)), f"{name}/m-{name}"
+        # The form that says what leaves the machine, and where to.
+        runs.append(
+            server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner)
+        )
+    put_titled(server.root, "written", steps=8)
+    run = planned(server, server.session(title("written")))
+    decide(server, run, approve_all="1")
+    server.post(f"{run}/commit", f"{run}/commit")
+    for page in runs:
         server.wait_for(lambda page=page: is_over(server, page))
 
 
 # ---- what is searched --------------------------------------------------------------------------------------
 
 
-def test_the_provider_heard_each_key_and_the_search_finds_what_it_looks_for(server: Server, echo: Echo) -> None:
+def test_the_provider_heard_each_key_and_the_search_finds_what_it_looks_for(
+    server: Server, echo: Echo
+) -> None:
     """Else nothing below would prove anything."""
     heard = " ".join(echo.keys())
     for key in KEYS.values():
@@ -154,28 +176,38 @@ def test_no_body_of_a_request_holds_a_key(server: Server, echo: Echo) -> None:
     assert not [found for body in echo.bodies if (found := found_in(body))]
 
 
-def test_no_page_shows_a_key(server: Server) -> None:
-    seen = crawl(server)
+def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     assert not {path: found for path, text in seen.items() if (found := found_in(text))}
-    for path in ("/models", "/settings", "/runs/", "/", "/import", "/admin/", "/providers/openai", "/models/add"):
+    for path in (
+        "/models",
+        "/settings",
+        "/runs/",
+        "/",
+        "/import",
+        "/admin/",
+        "/providers/openai",
+        "/models/add",
+    ):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
     assert any(path.startswith("/admin/compaction_app/runevent/") for path in seen)
-    assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
+    assert sum("echo" in text or "You sent" in text for text in seen.values()), (
+        "no provider's words were shown"
+    )
 
 
-def test_every_address_that_can_be_looked_at_was_searched(server: Server) -> None:
+def test_every_address_that_can_be_looked_at_was_searched(seen: dict[str, str]) -> None:
     """A page that comes later is searched too: or this says that nothing leads there."""
-    seen = [urlsplit(path).path.removeprefix("/") for path in crawl(server)]
-    only_posted = {"stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement"}
-    # What a compaction brings about, which no run here could.
-    unwritten = {"restore", "delete_backup", "download_backup", "result", "remove", "commit", "review", "stays"}
-    missing = {
-        name
-        for name, pattern in _patterns(get_resolver())
-        if name not in only_posted | unwritten and not any(pattern.search(path) for path in seen)
-    }
-    assert missing == {"test_model"} - {name for name in ("test_model",) if name not in missing}
+    paths = [urlsplit(path).path.removeprefix("/") for path in seen]
+    only_posted = {
+        "stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement",
+        "test_model", "api_compact", "api_stop",
+    }  # fmt: skip
+    # Nothing was imported here; the run that was planned has a review that is closed.
+    elsewhere = {"remove", "stays"}
+    named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
+    missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere
+    assert not missing, missing
 
 
 def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
@@ -184,8 +216,7 @@ def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
             if one.app_name != "admin":
                 yield from _patterns(one)
         elif isinstance(one, URLPattern) and one.name:
-            regex = one.pattern.regex if hasattr(one.pattern, "regex") else None
-            yield one.name, regex or re.compile("$^")
+            yield one.name, one.pattern.regex
 
 
 def test_no_error_page_shows_a_key(server: Server) -> None:
@@ -213,15 +244,12 @@ def test_no_file_but_the_one_for_keys_holds_one_and_that_is_private(server: Serv
 
 
 def test_no_command_prints_a_key(server: Server) -> None:
-    session = str(server.root / "s0.jsonl")
-    model = f"m-{_providers(server)[0]}"
+    session = str(server.root / "anthropic-400.jsonl")
     commands = (
-        ("sessions",), ("sessions", "--json"), ("index", "--json"), ("tree", session), ("context", session, "--json"),
-        ("compact", session, "--dry-run", "--json", "--planner", f"anthropic/{model}"),
-        ("compact", session, "--dry-run", "--planner", f"anthropic/{model}"),
+        ("sessions", "--json"), ("context", session, "--json"), ("index",), ("nonsense",),
+        ("compact", session, "--dry-run", "--json", "--planner", "anthropic/m-anthropic"),
         ("compact", session, "--dry-run", "--planner", "openai-401/m-openai-401"),
         ("compact", session, "--dry-run", "--json", "--planner", "nobody"),
-        ("backups", session, "--json"), ("check",),
     )  # fmt: skip
     for command in commands:
         done = subprocess.run(
@@ -244,29 +272,46 @@ def test_no_process_is_told_a_key_on_its_command_line(server: Server) -> None:
 # ---- how it is looked for ----------------------------------------------------------------------------------
 
 
-def crawl(server: Server) -> dict[str, str]:
-    """Every page that can be reached from the list, with its headers, by its address."""
+@pytest.fixture(scope="module")
+def seen(server: Server) -> dict[str, str]:
+    """Pages that can be reached from the list, with their headers, by their addresses: OF_A_KIND of each."""
     seen: dict[str, str] = {}
-    waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/providers/anthropic", "/admin/"])
-    while waiting and len(seen) < MOST_PAGES:
+    kinds: Counter[str] = Counter()
+    written = server.session(title("written"))
+    waiting = deque(
+        ["/", "/models?dropped=own", "/providers/openai", "/admin/", f"{written}/entries/e3/text"]
+    )
+    for run in re.findall(r'href="(/runs/[0-9]+)"', server.get("/runs/")):
+        waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
+    while waiting:
         path = waiting.popleft()
-        if path in seen:
+        kind = _kind_of(path)
+        if path in seen or kinds[kind] == OF_A_KIND:
             continue
-        text = refused(server, path)
-        seen[path] = text
-        for found in re.findall(r'(?:href|src|action|ws-connect)="([^"#]+)', text):
+        kinds[kind] += 1
+        seen[path] = text = refused(server, path)
+        for found in re.findall(r'(?:href|src|action|hx-get)="([^"#]+)', text):
             target = unescape(found)
-            if target.startswith("?"):
-                target = path.partition("?")[0] + target
-            if target.startswith("/") and not target.startswith(("//", "/ws")) and target not in seen:
+            target = path.partition("?")[0] + target if target.startswith("?") else target
+            if target.startswith("/") and not target.startswith("/static/"):
                 waiting.append(target)
-    assert len(seen) < MOST_PAGES
     return seen
+
+
+def _kind_of(path: str) -> str:
+    """The name of an address, and for the admin that of the table."""
+    try:
+        found = resolve(unquote(urlsplit(path).path))
+    except Resolver404:
+        return "nothing"
+    return f"{found.view_name} {urlsplit(path).query.partition('=')[0]}"
 
 
 def refused(server: Server, path: str, body: bytes | None = None) -> str:
     """Headers and text of an answer, whatever its status."""
     request = urllib.request.Request(server.base + quote(path, safe="/?=&%:+~,;@!$'()*"), body)
+    if path.startswith("/api/"):
+        request.add_header("Authorization", f"Bearer {api_token(server.data)}")
     try:
         answer = server._opener.open(request)
     except urllib.error.HTTPError as error:

@@ -20,6 +20,8 @@ from websockets.sync.client import ClientConnection
 from compaction_app.deletion.states import State
 from compaction_app.models import Agreement, PlannerModel, Provider, Run
 from compaction_app.pages.waiting import told_anew
+from compaction_app.providers.addresses import origin_of
+from compaction_app.scripted.serving import ScriptedProvider
 from compaction_app.services.running import work
 from compaction_app.services.runs import change, worker_name
 from compaction_app.services.starting import start_run, stop_run
@@ -356,6 +358,48 @@ def test_a_model_plans_by_itself_only_where_the_user_agreed(
         assert "You have not agreed that here/small-model plans" in chosen.note
         agree()
         assert planner_by_itself(session).planner == "here/small-model"
+
+
+def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) -> None:
+    own = {"provider": "scripted", "model": "good-plan"}
+    recorded_at_high = {
+        "type": "thinking_level_change",
+        "id": "level",
+        "parentId": "e27",
+        "timestamp": "t",
+        "thinkingLevel": "high",
+    }
+    last = {"type": "message", "id": "last", "parentId": "level", "timestamp": "t"}
+    last["message"] = assistant(text("Done."), **own, usage=FULL)
+    path = known_root / "work.jsonl"
+    path.write_bytes(raw([*recorded(), recorded_at_high, last]))
+    with (
+        ScriptedProvider() as provider,
+        configured(plan_by_itself_with="session", windows={"good-plan": WINDOW}),
+    ):
+        url = provider.base_url("openai")
+        Provider.objects.create(name="scripted", dialect="openai", base_url=url)
+        PlannerModel.objects.create(
+            provider="scripted",
+            name="good-plan",
+            window=100_000,
+            output_limit=8_000,
+            thinking_levels=["low", "medium"],
+        )
+        session = index_file(quiet(path))
+        run = planned()
+        assert (run.planner, run.state, provider.requests) == ("embedded", State.TARGET_MET, [])
+        assert "You have not agreed" in run.note
+        look_at(run)
+        Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
+        write_on(session, 1, assistant(text("More."), **own, usage=FULL))
+        [number] = look(after=2 * REST)
+        work(number, worker_name())
+        run = Run.objects.get(pk=number)
+        assert (run.planner, run.thinking, run.note) == ("scripted/good-plan", "medium", "")
+        assert (run.state, run.by_itself) == (State.TARGET_MET, True)
+        assert provider.requests
+    assert list(waiting()) == [run]
 
 
 def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:

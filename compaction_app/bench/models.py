@@ -7,6 +7,7 @@ arrival at a browser's socket are read from the same clock.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -22,13 +23,13 @@ from typing import Any, Final
 
 from ..deletion.manifest import manifest_of
 from ..deletion.prompt import SYSTEM, user_prompt
+from ..deletion.schemas import TOOL_SCHEMAS
 from ..deletion.store import DeletionStore
 from ..deletion.tools import Workbench
-from ..deletion.transcript import Transcript
 from ..scripted.playing import Dialect
 from ..scripted.serving import ScriptedProvider
 from .core import transcript_of
-from .figures import Figure
+from .figures import Figure, median_ms
 from .pages import QUIET_SECONDS, WAIT_SECONDS, Browser, Server, follow
 from .scale import LARGE_ENTRIES, run_command
 from .sessions import generate, parsed, write_session
@@ -40,6 +41,7 @@ PACE: Final = 0.02
 SLOW_PACE: Final = 0.3
 STOPS: Final = 5
 DIALECTS: Final[Sequence[Dialect]] = ("anthropic", "openai")
+_DISCLOSED: Final = re.compile(r'name="disclosed" value="([^"]+)"')
 _CONFIGURE: Final = """
 import django, json, sys
 django.setup()
@@ -89,7 +91,11 @@ def models() -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def _providers() -> Iterator[tuple[ScriptedProvider, ScriptedProvider, ScriptedProvider]]:
-    with ScriptedProvider() as fast, ScriptedProvider(pace=PACE) as paced, ScriptedProvider(pace=SLOW_PACE) as slow:
+    with (
+        ScriptedProvider() as fast,
+        ScriptedProvider(pace=PACE) as paced,
+        ScriptedProvider(pace=SLOW_PACE) as slow,
+    ):
         yield fast, paced, slow
 
 
@@ -124,9 +130,13 @@ def _sessions(browser: Browser) -> list[str]:
 
 def _start(browser: Browser, session: str, planner: str) -> str:
     """Start a run as the form does, with what it says would be sent already shown; gives its path."""
-    form = f"{session}/compact?planner={planner}"
-    page = browser.get(form)
-    return browser.post(page, f"{session}/compact", {"planner": planner, "shown": planner, "keep": "40"})[1]
+    page = browser.get(f"{session}/compact?planner={planner}")
+    disclosed = _DISCLOSED.search(page)
+    if disclosed is None:
+        raise RuntimeError(f"the form does not say what {planner} is sent")
+    return browser.post(
+        page, f"{session}/compact", {"planner": planner, "disclosed": disclosed[1], "keep": "40"}
+    )[1]
 
 
 # ---- one figure each ---------------------------------------------------------------------------------------
@@ -135,16 +145,14 @@ def _start(browser: Browser, session: str, planner: str) -> str:
 def _prompt() -> Iterator[Figure]:
     """The prompt for a session of 50,000 entries, and how long it takes on the prepared transcript."""
     transcript = transcript_of(parsed(list(generate(entries=LARGE_ENTRIES, entry_bytes=2_400, seed=2))))
-    began = time.perf_counter()
-    prompt = _prompt_of(transcript)
-    took = time.perf_counter() - began
-    yield Figure("manifest_prompt", round((len(prompt.encode()) + len(SYSTEM.encode())) / 1000, 1), "KB", 100)
-    yield Figure("manifest_prompt_built", round(1000 * took, 1), "ms", 1_000)
+    bench = Workbench(DeletionStore(transcript))
 
+    def build() -> str:
+        return user_prompt(manifest_of(transcript), transcript.parameters, bench.budget)
 
-def _prompt_of(transcript: Transcript) -> str:
-    budget = Workbench(DeletionStore(transcript)).budget
-    return user_prompt(manifest_of(transcript), transcript.parameters, budget)
+    size = len(build().encode()) + len(SYSTEM.encode()) + len(json.dumps(TOOL_SCHEMAS).encode())
+    yield Figure("prompt_of_50000_entries", round(size / 1000, 1), "KB", 100)
+    yield Figure("prompt_of_50000_entries_built", median_ms(build), "ms", 1_000)
 
 
 def _call_to_row(
@@ -157,6 +165,7 @@ def _call_to_row(
     for seq, moment in follow(server.browser, run):
         arrived.setdefault(seq, moment)
     written = [moment for request in provider.requests[before:] for moment in request.calls_at]
+    server.browser.rest()
     (rows,) = _rows(data, run)
     called = [seq for seq, kind, _ in rows["events"] if kind == "called"]
     waits = [1000 * (arrived[seq] - moment) for seq, moment in zip(called, written, strict=True)][:100]
@@ -177,7 +186,7 @@ def _stop(server: Server, provider: ScriptedProvider, session: str) -> Figure:
         provider.wait_for(lambda known=known: len(provider.closed) > known, WAIT_SECONDS)  # type: ignore[misc]
         closed = provider.closed[-1].closed_at
         slowest = max(slowest, 1000 * ((closed or time.time()) - began))
-        _until(lambda run=run: "Stop the run" not in server.browser.get(run))  # type: ignore[misc]
+        _until(lambda run=run: "Stop the run" not in server.browser.get(run))
     return Figure("stop_to_closed_slowest", round(slowest, 1), "ms", 1_000)
 
 
@@ -213,9 +222,9 @@ def _many(server: Server, data: Path, sessions: list[str]) -> Iterator[Figure]:
 def _lost(row: dict[str, Any]) -> int:
     """Events that a run should have and has not."""
     seqs = {seq for seq, _, _ in row["events"]}
-    calls = {data["call"] for _, kind, data in row["events"] if kind == "called"}
-    missing = len(set(range(1, row["last"] + 1)) - seqs) + len(set(range(1, row["calls"] + 1)) - calls)
-    return missing + max(0, CALLS - row["calls"]) + (row["state"] != "target_met")
+    calls, made = {data["call"] for _, kind, data in row["events"] if kind == "called"}, int(row["calls"])
+    missing = len(set(range(1, row["last"] + 1)) - seqs) + len(set(range(1, made + 1)) - calls)
+    return missing + max(0, CALLS - made) + (row["state"] != "target_met")
 
 
 def _misplaced(row: dict[str, Any]) -> int:
@@ -225,11 +234,12 @@ def _misplaced(row: dict[str, Any]) -> int:
         (data["turn"], order[kind], data.get("index", 0)) for _, kind, data in row["events"] if kind in order
     ]
     seqs = [seq for seq, _, _ in row["events"]]
-    return sum(one > other for one, other in zip(places, places[1:], strict=False)) + (seqs != sorted(seqs))
+    return sum(one > other for one, other in itertools.pairwise(places)) + (seqs != sorted(seqs))
 
 
 def _until_deleted(server: Server, data: Path, session: str) -> str:
     """A run that has deleted something and is still going on."""
+    server.browser.rest()
     run = _start(server.browser, session, "slow/good-plan")
     _until(lambda: bool(_rows(data, run)[0]["proposals"]))
     return run
@@ -245,6 +255,7 @@ def _killed(server: Server, data: Path, root: Path, run: str) -> Iterator[Figure
     with Server(data, [root]) as again:
         _until(lambda: _rows(data, run)[0]["state"] == "interrupted")
         yield Figure("killed_run_interrupted", round(time.monotonic() - began, 1), "s", 30)
+        again.browser.rest()
         again.browser.post(again.browser.get(run), f"{run}/resume", {})
         _until(lambda: _rows(data, run)[0]["state"] not in ("queued", "running", "interrupted"))
     (row,) = _rows(data, run)

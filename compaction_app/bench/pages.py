@@ -88,6 +88,10 @@ class Browser:
             raise RuntimeError(f"{method} {path} was answered with {answer.status}: {text[:300]}")
         return text, answer.getheader("Location", "") or ""
 
+    def rest(self) -> None:
+        """Let go of the connection, which the server closes while nobody asks; the next question opens another."""
+        self._connection.close()
+
     def get(self, path: str, **headers: str) -> str:
         return self.ask("GET", path, **headers)[0]
 

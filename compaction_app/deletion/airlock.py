@@ -25,6 +25,7 @@ from typing import Final
 from .errors import Code, Refusal
 from .gates import (
     NO_RESTRAINTS,
+    PINNED,
     PLAN_GATES,
     SKIPPING_GATES,
     TARGET_GATES,
@@ -202,7 +203,7 @@ class Airlock:
             return Refusal(
                 Code.RECENT_CONTEXT, f"Cannot delete one side of a tool call: {why}. {instead}", target
             )
-        reason = entry.protection.sentence if entry.protection is not None else "a human decided to keep it"
+        reason = entry.protection.sentence if entry.protection is not None else PINNED
         why = f"{target} belongs to the same tool call and stays, because {reason}"
         return Refusal(
             Code.PROTECTED_PAIR, f"Cannot delete one side of a tool call: {why}. {instead}", target

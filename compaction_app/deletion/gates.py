@@ -50,7 +50,7 @@ GATES: Final = (
     Gate(
         "protected",
         "refuses",
-        "protected entries stay, and so do their blocks and whatever a human pinned",
+        "protected entries stay, and so do their blocks and whatever a human or a hook pinned",
         (Code.PROTECTED,),
     ),
     Gate(
@@ -92,6 +92,7 @@ GATES: Final = (
     ),
 )
 
+PINNED: Final = "a human or a hook decided to keep it"
 THINKING_GUARDS: Final = ("latest", "all")
 
 
@@ -99,7 +100,7 @@ class Restraints(msgspec.Struct, frozen=True):
     """What a run forbids beside the transcript's own protections."""
 
     pins: frozenset[Target] = frozenset()
-    """Objects that a human keeps: repair may not take them either."""
+    """Objects that a human or a hook keeps: repair may not take them either."""
     thinking_guard: str = "latest"
     """`latest`: the last assistant keeps its thinking. `all`: every assistant with thinking stays whole."""
 
@@ -123,7 +124,7 @@ class Judgement(NamedTuple):
         return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
 
     def is_pinned(self, found: Object) -> bool:
-        """Whether a human keeps the object: an entry with all its blocks, a block with its entry."""
+        """Whether somebody keeps the object: an entry with all its blocks, a block with its entry."""
         if not self.pins:
             return False
         if found in self.pins or Object(found.position) in self.pins:
@@ -173,7 +174,7 @@ def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -
     # A block that is not there is kept with its entry, not with its neighbours.
     whole = Object(entry.position)
     if whole in judge.pins if slot is None else judge.is_pinned(Object(entry.position, slot)):
-        return refuse(Code.PROTECTED, target, "a human decided to keep it", "Leave it where it is.")
+        return refuse(Code.PROTECTED, target, PINNED, "Leave it where it is.")
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from ..deletion.objects import Protection, TranscriptEntry
 from ..deletion.review import Item, Review, Reviewer, Standing
 from ..deletion.targets import Target
 from ..models import Proposal, Run
+from ..services.hooking import pinned_by_hooks
 from .addresses import entry_address, session_address, text_address
 from .calls import call_words
 from .items import BLOCKS, clamp
@@ -141,7 +143,13 @@ class ArticleMaker:
         # Made once: an address is resolved far more slowly than a text is put together.
         self._session = session_address(session)
         self._planner = run.planner
+        self._run = run
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
+
+    @cached_property
+    def _hooked(self) -> dict[Target, str]:
+        """What hooks pinned, looked up where something pinned is shown."""
+        return pinned_by_hooks(self._run)
 
     def article(self, item: Item) -> Article:
         """The article of a proposal or an addition."""
@@ -150,7 +158,7 @@ class ArticleMaker:
         if item.standing is Standing.APPROVED and item.added:
             label = "added by you"
         if item.standing is Standing.REJECTED and item.origin is None:
-            label = "kept by you"
+            label = "pinned by a hook" if item.target in self._hooked else "kept by you"
         pairs = list(self._pairs(item)) if entry is not None else []
         if item.standing is Standing.KEPT_WITH_PAIR and item.refusal is not None:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
@@ -305,7 +313,7 @@ class ArticleMaker:
 
     def _source(self, item: Item) -> str:
         if item.origin is None:
-            return ""
+            return self._hooked.get(item.target, "") if item.standing is Standing.REJECTED else ""
         if item.added or item.source == Proposal.HUMAN:
             return "added by hand"
         if item.source == Proposal.HOOK:

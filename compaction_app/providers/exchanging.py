@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import email.utils
 import json
+import logging
 import math
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import UTC, datetime
@@ -29,6 +30,11 @@ ERROR_SECONDS: Final = 5.0
 """How long the body of an error is waited for; without it, the status has to say what is wrong."""
 REST_SECONDS: Final = 0.2
 """How long the end of the body is waited for behind a whole answer, so that the connection can be used again."""
+
+
+for _name in ("httpx", "httpcore"):
+    # Below that they log what a provider sends back, and it may send back the key.
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class Reader(Protocol):

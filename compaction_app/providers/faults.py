@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ READ_CHARACTERS: Final = 4_000
 SHOWN_OF_KEY: Final = 4
 _FRAGMENT: Final = 8
 """A piece of a key is taken out from so many characters on."""
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 _USED_UP: Final = re.compile(
@@ -290,10 +292,12 @@ def without_key(words: str, key: str) -> str:
     if len(key) <= SHOWN_OF_KEY:
         return words
     length = min(_FRAGMENT, len(key))
-    pieces = {key[start : start + length] for start in range(len(key) - length + 1)}
+    # In any case: a host name comes back in small letters.
+    lower_key, lower_words = key.translate(_LOWER), words.translate(_LOWER)
+    pieces = {lower_key[start : start + length] for start in range(len(key) - length + 1)}
     hidden = bytearray(len(words))
     for start in range(len(words) - length + 1):
-        if words[start : start + length] in pieces:
+        if lower_words[start : start + length] in pieces:
             hidden[start : start + length] = b"\1" * length
     hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
     runs = groupby(zip(words, hidden, strict=True), key=lambda pair: pair[1])

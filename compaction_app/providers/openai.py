@@ -185,11 +185,14 @@ class OpenAIReader:
             if choice.get("index"):
                 continue
             self._count(mapping_of(choice.get("usage")))
-            said = mapping_of(choice.get("delta")) or mapping_of(choice.get("message"))
+            delta, message = mapping_of(choice.get("delta")), mapping_of(choice.get("message"))
+            said = delta or message
             pieces += self._reason(said)
             pieces += self._say(said)
-            for fragment in list_of(said.get("tool_calls")):
-                pieces += self._ask(mapping_of(fragment))
+            for place, fragment in enumerate(list_of(said.get("tool_calls"))):
+                # In a message every one is a whole call.
+                numbered = {} if delta else {"index": place}
+                pieces += self._ask({**mapping_of(fragment), **numbered})
             self._stop(choice.get("finish_reason"))
         return pieces
 

@@ -18,6 +18,8 @@ from .faults import Unreadable
 
 EVENT_BYTES: Final = 4 << 20
 """Of one event of a stream; and of comments without an event between them."""
+PART_BYTES: Final = 64 << 10
+"""What is looked at once: of a longer part that comes at once, the events are taken one after the other."""
 STREAM_BYTES: Final = 256 << 20
 JSON_BYTES: Final = 16 << 20
 """Of an answer that is no stream."""
@@ -63,12 +65,14 @@ class Body:
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         async with contextlib.aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
-                self._since_event += len(chunk)
-                if self._since_event > EVENT_BYTES:
-                    raise Unreadable(f"one of its events is longer than {EVENT_BYTES:,} bytes")
                 if self.read_bytes > STREAM_BYTES:
                     raise Unreadable(f"it is longer than {STREAM_BYTES:,} bytes")
-                yield chunk
+                for start in range(0, len(chunk), PART_BYTES):
+                    part = chunk[start : start + PART_BYTES]
+                    self._since_event += len(part)
+                    if self._since_event > EVENT_BYTES:
+                        raise Unreadable(f"one of its events is longer than {EVENT_BYTES:,} bytes")
+                    yield part
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
         async with contextlib.aclosing(self._response.aiter_bytes()) as chunks:  # type: ignore[type-var]

@@ -33,6 +33,7 @@ from ..deletion.transcript import Transcript, prepare
 from ..providers.asking import Patience
 from ..providers.errors import Overflow
 from .catalogue import endpoint_of, model_named
+from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
 from .spending import Spent
 from .thinking import Exhausted, ModelPlanner
 
@@ -172,6 +173,7 @@ class Plan:
     thinking: str
     store: DeletionStore
     faults: tuple[str, ...] = ()
+    heard: Heard = NOTHING_HEARD
     outcome: Outcome | None = None
     refusal: Refusal | None = None
     origins: Mapping[Target, Origin] = field(default_factory=dict)
@@ -193,7 +195,8 @@ def prepare_plan(
 ) -> Plan:
     """Everything up to the planner's first call.
 
-    Raises BadInput `unknown_planner`, `unknown_entry`, `no_entries` and `nothing_to_compact`.
+    Raises BadInput `unknown_planner`, `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`,
+    and what asking the hooks raises.
     """
     planner = demand_planner(planner, thinking)
     leaf = leaf_id or loaded.leaf_id
@@ -206,7 +209,9 @@ def prepare_plan(
             f"The branch of {leaf} in {loaded.path} has fewer than two entries that could be compacted. "
             "Nothing was planned.",
         )
-    restraints = Restraints(thinking_guard=settings.REDLINE.thinking_guard)
+    heard = before_compact(lambda: loaded, leaf, transcript, "manual")
+    demand_not_cancelled(heard)
+    restraints = Restraints(frozenset(heard.pins), settings.REDLINE.thinking_guard)
     return Plan(
         loaded=loaded,
         leaf_id=leaf,
@@ -217,6 +222,7 @@ def prepare_plan(
         thinking=thinking,
         store=DeletionStore(transcript, restraints),
         faults=in_force.faults,
+        heard=heard,
     )
 
 
@@ -267,6 +273,12 @@ def run_planner(plan: Plan, told: Told | None = None, home: Path | None = None) 
     windows = model_windows(home or Path.home())
     window = window_of(model[1], settings.REDLINE.windows, windows) if model is not None else None
     workbench = Workbench(plan.store, window.tokens if window is not None else None)
+    if plan.heard.supplied is not None:
+        supplied = Loop(workbench, choose_supplied(plan.heard.supplied, plan.store))
+        ended = supplied.close()
+        plan.outcome, plan.refusal, plan.origins = ended.outcome, ended.refusal, supplied.origins
+        yield ended
+        return
     planner = planner_of(plan.planner, plan.thinking, workbench, told or Unheard())
     loop = Loop(workbench)
     while loop.outcome is None:

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Q
 from django.utils import timezone
 
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import Conflict
 
 from ..deletion.airlock import ValidatedDeletion
 from ..deletion.deciding import Kind, Step
@@ -26,8 +26,9 @@ from ..deletion.review import BY_PAIR, Proposed, Review, Reviewer, Standing
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Decision, Proposal, Run
+from .hooking import PINNED_SEQ, pinned_by_hooks
 from .runs import demand
-from .snapshots import CACHED_ENTRIES, mark_of, snapshot_of
+from .snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 
 CACHED: Final = 4
 """Runs whose review is kept in memory."""
@@ -38,10 +39,12 @@ NOT_DECIDED: Final = "Nothing was decided."
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run goes on from: targets with their origins, and pins."""
+    """What a run goes on from: targets with their origins, what a human pinned, and which pins of hooks are off."""
 
     targets: list[tuple[Target, Origin]]
     pins: list[Target]
+    unpinned: list[Target]
+    """What a human took back of what hooks pinned: their next word does not pin it again."""
 
 
 @dataclass(slots=True)
@@ -73,12 +76,9 @@ def carried_from(run: Run) -> Carried:
 
     What was approved and refused comes last: it may hold by then. A run that was never prepared carries nothing.
     """
-    try:
-        review = review_of(run)
-    except BadInput as fault:
-        if fault.code != "not_prepared":
-            raise
-        return Carried([], [])
+    if not is_prepared(run):
+        return Carried([], [], [])
+    review = review_of(run)
     goes = review.approved.targets if review.approved is not None else ()
     asked = _asked_for(run)
     refused = [
@@ -88,8 +88,21 @@ def carried_from(run: Run) -> Carried:
     ]
     return Carried(
         [(target, _origin(review, target)) for target in (*goes, *refused)],
-        list(review.pins),
+        *pins_of(run),
     )
+
+
+def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
+    """What a human pinned in a run, and what a human took back of what hooks pinned."""
+    if not is_prepared(run):
+        return [], []
+    pins, hooked = review_of(run).pins, pinned_by_hooks(run)
+    steps = Decision.objects.filter(run=run, undone=False, kind=Decision.REJECT, seq__gt=PINNED_SEQ)
+    named = {
+        target for raw in steps.values_list("targets", flat=True) for target in _step("reject", raw).targets
+    }
+    own = [pin for pin in pins if pin not in hooked or pin in named]
+    return own, [pin for pin in hooked if pin not in pins]
 
 
 def _asked_for(run: Run) -> set[Target]:
@@ -126,10 +139,13 @@ def decide(run: Run, kind: Kind, targets: Iterable[Target], now: datetime) -> Re
 
 
 def undo(run: Run) -> Step | None:
-    """Undo the last decision that is not undone; gives it, or None where there is none. Raises Conflict."""
+    """Undo the last decision of a human that is not undone; gives it, or None where there is none.
+
+    What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict.
+    """
     with transaction.atomic():
         _demand_reviewable(run)
-        last = Decision.objects.filter(run=run, undone=False).order_by("-seq").first()
+        last = _last(run)
         if last is None:
             return None
         if not Decision.objects.filter(pk=last.pk, undone=False).update(undone=True):
@@ -138,9 +154,14 @@ def undo(run: Run) -> Step | None:
 
 
 def last_step(run: Run) -> tuple[Step, datetime] | None:
-    """The last decision that is not undone, and when it was made."""
-    last = Decision.objects.filter(run=run, undone=False).order_by("-seq").first()
+    """The last decision of a human that is not undone, and when it was made."""
+    last = _last(run)
     return None if last is None else (_step(last.kind, last.targets), last.at)
+
+
+def _last(run: Run) -> Decision | None:
+    steps = Decision.objects.filter(run=run, undone=False, seq__gt=PINNED_SEQ)
+    return steps.order_by("-seq").first()
 
 
 def _append(run: Run, kind: Kind, raw: list[dict[str, Any]], now: datetime) -> None:

@@ -5,6 +5,7 @@
 | event      | says                                                                      |
 |------------|---------------------------------------------------------------------------|
 | `prepared` | what the run is planned on, with which parameters                         |
+| `hooked`   | what a hook said: what it pinned, that it supplied the plan or cancelled  |
 | `carried`  | which targets of an earlier attempt or run hold, and which were dropped   |
 | `called`   | one tool call: arguments, result or refusal, what it chose, how far it is |
 | `nudged`   | the planner stopped too early and was told so                             |
@@ -49,13 +50,20 @@ from ..deletion.targets import Target, request_of
 from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run, RunEvent
 from ..providers.errors import Overflow, ProviderError
+from .hooking import PINNED_SEQ, before_compact, choose_supplied, demand_not_cancelled, keep_pins
 from .planning import planner_of, settings_in_force
-from .reviewing import Carried, carried_from, review_of
+from .reviewing import Carried, carried_from, pins_of
 from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, claim, is_asked_to_stop
-from .snapshots import keep_snapshot, prepare_snapshot, read_snapshot_texts, session_path
+from .snapshots import (
+    keep_snapshot,
+    prepare_snapshot,
+    read_snapshot_texts,
+    session_as_prepared,
+    session_path,
+)
 from .thinking import TURNS, Exhausted, ModelPlanner, Stopped
 
-STOP_LOOK_SECONDS: Final = 0.25
+STOP_LOOK_SECONDS: Final = 0.15
 """How often it is looked whether somebody wants the run to stop."""
 BEAT_AGAIN_SECONDS: Final = 0.5
 """After a beat that another writer kept from the database."""
@@ -129,9 +137,12 @@ def _plan(run: Run, recorder: _Recorder) -> None:
     )
     keep_snapshot(run, prepared)
     transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
-    store = DeletionStore(
-        transcript, Restraints(pins=frozenset(carried.pins), thinking_guard=run.thinking_guard)
+    heard = before_compact(
+        lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
     )
+    keep_pins(run, heard, timezone.now())
+    pins = frozenset(carried.pins) | (heard.pins.keys() - set(carried.unpinned))
+    store = DeletionStore(transcript, Restraints(pins=pins, thinking_guard=run.thinking_guard))
     recorder.record(
         "prepared",
         {
@@ -146,8 +157,18 @@ def _plan(run: Run, recorder: _Recorder) -> None:
         sources=dict(in_force.sources),
         stats=store.stats.to_json(),
     )
+    for word in heard.words:
+        recorder.record("hooked", word._asdict())
+    demand_not_cancelled(heard)
     workbench = Workbench(store, prepared.window)
-    loop = Loop(workbench, _carry_over(run, carried, store, recorder))
+    origins = _carry_over(run, carried, store, recorder)
+    if heard.supplied is not None:
+        loop = Loop(workbench, {**origins, **choose_supplied(heard.supplied, store)})
+        with _writing():
+            recorder.propose(loop.origins)
+            recorder.step(loop, store, loop.close())
+        return
+    loop = Loop(workbench, origins)
     planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage)
     while loop.outcome is None:
         if store.targets and store.target_met:
@@ -172,8 +193,8 @@ def _take_turn(planner: Planner, loop: Loop, store: DeletionStore, recorder: _Re
         recorder.step(loop, store, loop.close(), why=fault.message, failed=True)
     else:
         for index, event in enumerate(loop.take(turn)):
-            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, ModelPlanner) else {}
-            recorder.step(loop, store, event, **of_turn)
+            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, ModelPlanner) else None
+            recorder.step(loop, store, event, place=of_turn)
             if recorder.is_stopped():
                 break
 
@@ -191,7 +212,7 @@ def _carried(run: Run) -> Carried:
         for row in Proposal.objects.filter(run=run).order_by("order")
     ]
     if own or run.replaces is None:
-        return Carried(own, list(review_of(run).pins) if own else [])
+        return Carried(own, *pins_of(run))
     return carried_from(run.replaces)
 
 
@@ -199,7 +220,7 @@ def _carry_over(
     run: Run, carried: Carried, store: DeletionStore, recorder: _Recorder
 ) -> dict[Target, Origin]:
     """Choose again what was chosen before, where it still holds; the others are dropped and listed."""
-    if not carried.targets and not carried.pins:
+    if not carried.targets and not carried.pins and not carried.unpinned:
         _supersede(run)
         return {}
     wanted = dict(carried.targets)
@@ -216,8 +237,9 @@ def _carry_over(
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with _writing():
         _supersede(run)
-        if run.replaces is not None and not Decision.objects.filter(run=run).exists():
-            _decide_again(run, list(wanted), store, pins)
+        decided = Decision.objects.filter(run=run, seq__gt=PINNED_SEQ)
+        if run.replaces is not None and not decided.exists():
+            _decide_again(run, list(wanted), store, pins, carried.unpinned)
         recorder.propose(origins)
         recorder.record(
             "carried",
@@ -239,9 +261,12 @@ def _supersede(run: Run) -> None:
         change(run.replaces_id, State.SUPERSEDED)
 
 
-def _decide_again(run: Run, wanted: list[Target], store: DeletionStore, pins: list[Target]) -> None:
+def _decide_again(
+    run: Run, wanted: list[Target], store: DeletionStore, pins: list[Target], unpinned: list[Target]
+) -> None:
     held = set(store.targets)
     steps = [
+        (Decision.REOPEN, unpinned),
         (Decision.APPROVE, [target for target in wanted if target in held]),
         (Decision.REJECT, pins),
     ]
@@ -311,9 +336,9 @@ class _Recorder:
         stopped: bool = False,
         failed: bool = False,
         why: str = "",
-        **more: int,
+        place: Mapping[str, int] | None = None,
     ) -> None:
-        """Keep one event of the loop, with what it changed; `more` is kept with a call, `why` with the end."""
+        """Keep one event of the loop, with what it changed; a call with its place in an answer, an end with its why."""
         now = _progress(store)
         took = round((time.perf_counter() - self._since) * 1000)
         with _writing():
@@ -321,7 +346,7 @@ class _Recorder:
                 self.propose(loop.origins)
                 self.record(
                     "called",
-                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now, **more}
+                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now, **(place or {})}
                     | {"gain": now["deleted"] - self._before.get("deleted", 0)},
                     calls=event.number,
                     stats=store.stats.to_json(),
@@ -330,14 +355,17 @@ class _Recorder:
                 self.record("nudged", {"text": event.text, **now})
             else:
                 state = State.CANCELLED if stopped else State.FAILED if failed else STATES[event.outcome]
-                self._ended(event, now, state, why)
+                self._ended(event, now, state, why, store.stats.to_json())
         self._before, self._since = now, time.perf_counter()
 
-    def _ended(self, event: Ended, now: dict[str, Any], state: State, why: str) -> None:
+    def _ended(
+        self, event: Ended, now: dict[str, Any], state: State, why: str, stats: dict[str, Any]
+    ) -> None:
         """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
         refusal = _refusal(event.refusal)
         said = f"{refusal.get('message', '')} {why}".strip()
-        self.record("ended", {"state": state.value, **refusal, **({"message": said} if said else {}), **now})
+        said_too = {"message": said} if said else {}
+        self.record("ended", {"state": state.value, **refusal, **said_too, **now}, stats=stats)
         if state is not State.FAILED:
             self.end(state, why)
         elif event.outcome is Outcome.FAILED:
@@ -394,6 +422,8 @@ def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
     source = Proposal.REPAIR if origin.by_repair else Proposal.PLANNER
     if origin.tool == Proposal.HUMAN:
         source = Proposal.HUMAN
+    elif origin.tool == Proposal.HOOK and not origin.by_repair:
+        source = Proposal.HOOK
     return Proposal(
         run=run,
         order=order,

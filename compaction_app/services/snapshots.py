@@ -223,6 +223,11 @@ _cache: OrderedDict[tuple[object, ...], Kept] = OrderedDict()
 _lock = threading.Lock()
 
 
+def is_prepared(run: Run) -> bool:
+    """Whether there is something to review."""
+    return Snapshot.objects.filter(run=run).exists()
+
+
 def mark_of(run: Run) -> str:
     """By what the preparation of a run is known. Raises BadInput `not_prepared`."""
     mark = Snapshot.objects.filter(run=run).values_list("mark", flat=True).first()

@@ -43,6 +43,7 @@ from ..deletion.schemas import TOOL_SCHEMAS
 from ..deletion.targets import Target
 from ..deletion.tools import ToolCall
 from ..deletion.transcript import Transcript
+from ..providers.addresses import is_loopback
 from ..providers.asking import Patience
 from ..providers.streaming import Streaming
 from ..providers.wire import (
@@ -105,7 +106,7 @@ class ModelPlanner:
     ) -> None:
         self._model, self._endpoint, self._thinking = model, endpoint, thinking
         self._tell, self._is_stopped = tell, is_stopped
-        self._patience = patience or Patience()
+        self._patience = patience or patience_for(endpoint)
         self.spent = spent
         self.turn = 0
         """How often it was asked."""
@@ -232,6 +233,11 @@ class ModelPlanner:
                 **added,
             },
         )
+
+
+def patience_for(endpoint: Endpoint) -> Patience:
+    """How long a provider is waited for. A model on this machine may read its prompt for minutes."""
+    return Patience(first_byte=900, between=300) if is_loopback(endpoint.base_url) else Patience()
 
 
 class _Pieces:

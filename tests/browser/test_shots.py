@@ -33,9 +33,12 @@ from tests.browser.staging import (
 from tests.building import chain, raw, user
 from tests.running import place
 from tests.serving import Server, served
+from tests.telling import HOST, Telling, a_plan, a_turn, answered, asked, streamed
 
 WIDTHS: Final = (390, 1_440)
 SCHEMES: Final = ("light", "dark")
+ACME: Final = "https://gateway.example:8443/api"
+MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
 OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
 
@@ -50,6 +53,7 @@ class Stage:
         self.pages: dict[str, str] = {}
         self._sessions()
         self._runs()
+        self._model_runs()
         self._reviews()
         self._written()
         self._refused()
@@ -98,6 +102,32 @@ class Stage:
         working.send_signal(signal.SIGSTOP)
         end_lease(self.server, page, lease)
         return page
+
+    def _model_runs(self) -> None:
+        """Runs of a model, as they are told: one that goes on, and what can become of one."""
+        for name in MODEL_RUNS:
+            self.pages[f"run-{name}"] = page = start(self.server, self.at(name))
+            telling = Telling(self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1]))
+            a_plan(telling, turns=3)
+            if name == "model-streams":
+                a_turn(telling, 4, answer=False)
+                self.pages["words"] = f"{page}/requests/2"
+            elif name == "model-failed":
+                a_turn(telling, 4, answer=False)
+                telling.end("failed", f"{HOST}: the credit is used up.", f"{HOST}: the credit is used up.")
+            else:
+                calls = [["call", index, "context_search_transcript"] for index in range(50)]
+                telling.tell_all([asked(4), streamed(4, *calls), answered(4, calls=50, estimated=True)])
+                telling.called(4, 0, "context_search_transcript", {"pattern": "a"}, sentence="No match.")
+        self.server.post("/providers/add", "/providers/add", name="acme", dialect="anthropic", base_url=ACME)
+        limits = {
+            "window": "200000",
+            "output_limit": "8000",
+            "thinking_levels": "high",
+            "thinking_style": "budget",
+        }
+        self.server.post("/models/add", "/models/add", provider="acme", name="claude-x", **limits)
+        self.pages["compact-model"] = f"{self.at('ended')}/compact?planner=acme/claude-x"
 
     def _reviews(self) -> None:
         run = planned(self.server, self.real, keep="60")
@@ -163,7 +193,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = base / "all" / "sessions"
     place(root / "real.jsonl", worked_session())
     place(root / "forked.jsonl", forked_session())
-    for name in ("ended", "below", "queued", "live", "changed", "written", "gone"):
+    for name in ("ended", "below", "queued", "live", "changed", "written", "gone", *MODEL_RUNS):
         put_titled(root, name)
     for name in ("interrupted", "running"):
         put_titled(root, name, steps=LONG_STEPS, words=10)

@@ -26,12 +26,20 @@ from compaction_app.providers.wire import (
 )
 
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
-LOOK = ToolSchema("look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False})
+LOOK = ToolSchema(
+    "look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False}
+)
 
 
 def asking(*messages: Message, **more: Any) -> Request:
     """A small request; without messages it is told to look."""
-    values: dict[str, Any] = {"model": "m-1", "system": "Act.", "tools": [LOOK], "output_limit": 4_000, **more}
+    values: dict[str, Any] = {
+        "model": "m-1",
+        "system": "Act.",
+        "tools": [LOOK],
+        "output_limit": 4_000,
+        **more,
+    }
     return Request(messages=messages or (Told("Look."),), **values)
 
 
@@ -54,12 +62,17 @@ def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[di
     ]
 
 
-def message(*blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None) -> bytes:
+def message(
+    *blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None
+) -> bytes:
     """A whole answer of the Anthropic dialect."""
     counted = usage if usage is not None else {"input_tokens": 10, "output_tokens": 5}
     events = [event for one in blocks for event in one]
     return sse(
-        {"type": "message_start", "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}},
+        {
+            "type": "message_start",
+            "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}},
+        },
         *events,
         {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": counted},
         {"type": "message_stop"},
@@ -68,7 +81,9 @@ def message(*blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[s
 
 
 def text_block(index: int, *fragments: str) -> list[dict[str, Any]]:
-    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in fragments))
+    return block(
+        index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in fragments)
+    )
 
 
 def call_block(index: int, call_id: str, name: str, *fragments: str) -> list[dict[str, Any]]:
@@ -82,11 +97,21 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, **more}
 
 
-def fragment(index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = "") -> dict[str, Any]:
+def fragment(
+    index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = ""
+) -> dict[str, Any]:
     """A delta with a fragment of a tool call."""
-    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None and value != ""}
+    function = {
+        key: value
+        for key, value in (("name", name), ("arguments", arguments))
+        if value is not None and value != ""
+    }
     numbered = {} if index is None else {"index": index}
-    return {"tool_calls": [{**numbered, **({"id": call_id} if call_id else {}), "type": "function", "function": function}]}
+    return {
+        "tool_calls": [
+            {**numbered, **({"id": call_id} if call_id else {}), "type": "function", "function": function}
+        ]
+    }
 
 
 USED = {"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}

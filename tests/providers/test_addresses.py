@@ -69,7 +69,14 @@ def test_what_is_no_address_is_refused_and_not_quoted(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["http://localhost", "http://LOCALHOST:1/v1", "http://127.0.0.1", "https://127.9.9.9:1", "http://[::1]:1"]
+    "typed",
+    [
+        "http://localhost",
+        "http://LOCALHOST:1/v1",
+        "http://127.0.0.1",
+        "https://127.9.9.9:1",
+        "http://[::1]:1",
+    ],
 )
 def test_this_machine_is_known(typed: str) -> None:
     assert is_loopback(typed)

@@ -77,6 +77,8 @@ class Command(RedlineCommand):
         plan = prepare_plan(
             loaded, leaf_id=options["leaf"], own=own, planner=options["planner"], thinking=options["thinking"]
         )
+        for word in plan.heard.words:
+            self.say(f"Hook: {printable(word.text)}")
         # What was loaded stays to the end: the collector need not walk it again and again.
         gc.freeze()
         listener = _Listener(self)
@@ -190,6 +192,7 @@ class Command(RedlineCommand):
             "entryId": committed.entry_id if committed is not None else None,
             "backupPath": str(committed.backup.path) if committed is not None else None,
             "reasons": [reason_of(plan, target) for target in written.targets],
+            "hooks": [word.text for word in plan.heard.words],
         }
 
 
@@ -252,7 +255,7 @@ def _approved(plan: Plan, validated: ValidatedDeletion) -> Approved:
         targets=validated.targets,
         planner=plan.planner,
         origins=plan.origins,
-        restraints=Restraints(thinking_guard=settings.REDLINE.thinking_guard),
+        restraints=Restraints(frozenset(plan.heard.pins), settings.REDLINE.thinking_guard),
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged
 
+NICER = 5
 GIVE_UP_EVERY = 10
 """Looks for waiting runs between two looks for dead ones."""
 
@@ -42,6 +44,8 @@ class Command(RedlineCommand):
             if options["run"] is not None or options["models"]:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
+                # Pages are waited for: where the processor is short, they go first.
+                os.nice(NICER)
             if options["run"] is not None:
                 _work(options["run"])
             elif options["models"]:

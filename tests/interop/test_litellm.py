@@ -1,0 +1,153 @@
+"""Plans through LiteLLM's proxy: somebody else's code reads what we send, and writes what we read.
+
+Each of the proxy's routes in front of each of the provider's dialects. The provider is strict: what LiteLLM makes of
+our requests has to be valid in the dialect behind it, or nothing is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.deletion.conversation import Told
+from compaction_app.deletion.schemas import TOOL_SCHEMAS
+from compaction_app.models import PlannerModel, Provider
+from compaction_app.providers.asking import Patience, ask, close
+from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
+from compaction_app.providers.wire import Endpoint, Piece, Request, ThoughtPiece
+from compaction_app.scripted.playing import Dialect
+from compaction_app.scripted.serving import ScriptedProvider
+from tests.building import raw
+from tests.interop.conftest import Proxy
+from tests.running import Installation, Result, place, working_session
+
+pytest_plugins = ["tests.running"]
+DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
+SCRIPTS = (
+    *("good-plan", "parallel-calls", "split-bytes", "pings", "no-usage", "fifty-searches"),
+    *("stops-early", "unknown-tool", "missing-argument", "nonsense-arguments", "calls-5"),
+)
+THINKING = (("anthropic", "anthropic"), ("openai", "openai"))
+"""Routes and upstreams between which LiteLLM hands reasoning through, as `thinking-plain` has it."""
+ERRORS: dict[str, type[ProviderError]] = {
+    "overflow": Overflow,
+    "quota-used": QuotaUsed,
+    "wrong-key": Rejected,
+    "unknown-model": Rejected,
+    "overloaded": Unavailable,
+    "rate-limited-long": Unavailable,
+    "server-error": Unavailable,
+}
+Plan = Callable[[str], Result]
+
+
+@pytest.fixture(params=DIALECTS)
+def route(request: pytest.FixtureRequest) -> Dialect:
+    """The route of the proxy that is asked."""
+    found: Dialect = request.param
+    return found
+
+
+@pytest.fixture(params=DIALECTS)
+def upstream(request: pytest.FixtureRequest) -> Dialect:
+    """The dialect that the proxy asks the provider in."""
+    found: Dialect = request.param
+    return found
+
+
+@pytest.fixture
+def plan(
+    redline: Installation, proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
+) -> Plan:
+    """`redline compact --dry-run` with a script behind the proxy as the planner."""
+    path = place(redline.home / "sessions" / "s.jsonl", raw(working_session(steps=30)))
+    Provider.objects.create(name="litellm", dialect=route, base_url=proxy.base_url(route))
+    provider.requests.clear()
+
+    def planned(script: str, **more: Any) -> Result:
+        name = f"{upstream}/{script}"
+        PlannerModel.objects.create(
+            provider="litellm", name=name, window=200_000, output_limit=8_192, thinking_levels=["low"], **more
+        )
+        thinking = ["--thinking", "low"] if script.startswith("thinking") else []
+        return redline.call("compact", path, "--planner", f"litellm/{name}", *thinking, "--dry-run", "--json")
+
+    return planned
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_plan_reaches_its_target(
+    plan: Plan, provider: ScriptedProvider, upstream: Dialect, script: str
+) -> None:
+    ended = plan(script)
+    assert ended.code == 0, ended
+    assert ended.json["targetMet"]
+    assert provider.faults == []
+    path = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}[upstream]
+    assert {request.path for request in provider.requests} == {path}
+    assert {request.model for request in provider.requests} == {script}
+    assert provider.requests[0].body["stream"] is True
+
+
+@pytest.mark.parametrize(("route", "upstream"), THINKING, indirect=True)
+def test_reasoning_goes_back_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
+    ended = plan("thinking-plain")
+    assert ended.code == 0, ended
+    assert provider.faults == []
+    assert len(provider.requests) > 1
+
+
+@pytest.mark.parametrize(("route", "upstream"), THINKING[:1], indirect=True)
+def test_signed_and_sealed_reasoning_goes_back_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
+    assert plan("thinking-signed").code == 0
+    assert provider.faults == []
+
+
+def test_no_session_is_written(plan: Plan, redline: Installation) -> None:
+    before = {path: Path(path).read_bytes() for path in (redline.home / "sessions").iterdir()}
+    assert plan("good-plan").code == 0
+    assert {path: Path(path).read_bytes() for path in (redline.home / "sessions").iterdir()} == before
+
+
+@pytest.mark.parametrize(("script", "error"), ERRORS.items())
+def test_an_error_is_known_through_the_proxy(
+    proxy: Proxy, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
+) -> None:
+    endpoint = Endpoint("litellm", route, proxy.base_url(route))
+    request = Request(f"{upstream}/{script}", "", TOOL_SCHEMAS, [Told("Begin.")], 1_000)
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(answered(endpoint, request))
+    assert type(caught.value) is error, caught.value.message
+
+
+async def answered(endpoint: Endpoint, request: Request) -> Piece | None:
+    """The last piece of an answer; asked once."""
+    last = None
+    async with aclosing(ask(endpoint, request, Patience(attempts=1))) as pieces:
+        async for last in pieces:
+            pass
+    await close()
+    return last
+
+
+def test_a_stop_reaches_the_provider(
+    proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
+) -> None:
+    provider.requests.clear()
+    endpoint = Endpoint("litellm", route, proxy.base_url(route))
+    request = Request(f"{upstream}/long-thinking", "", TOOL_SCHEMAS, [Told("Begin.")], 1_000)
+
+    async def stopped() -> None:
+        async with aclosing(ask(endpoint, request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ThoughtPiece):
+                    break
+        await close()
+
+    asyncio.run(stopped())
+    assert provider.wait_until_closed(10).model == "long-thinking"

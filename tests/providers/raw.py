@@ -1,0 +1,132 @@
+"""A server of bare bytes on a loopback socket: it says what no well-behaved one does, and hears what is sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from compaction_app.providers.asking import Patience, ask, close
+from compaction_app.providers.wire import Dialect, Endpoint, Piece, Request
+from tests.providers.speaking import asking
+
+TEST_SECONDS = 30
+QUICK = Patience(connect=5, first_byte=5, between=5, attempts=2, longest_wait=0.01)
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), TEST_SECONDS))
+
+    return run
+
+
+@dataclass
+class Heard:
+    """One request as it came, and the connection it came on."""
+
+    number: int
+    head: str
+    body: bytes
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """The client has closed the connection."""
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def cut(self) -> None:
+        """Break the connection off without a word."""
+        self.writer.transport.abort()
+
+    async def wait(self) -> None:
+        """Say nothing until the client has gone."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(1_000):
+                pass
+        self.closed.set()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Play = Callable[[Heard], Awaitable[None]]
+
+
+class RawServer:
+    """Plays the n-th of `plays` to the n-th request, and the last one from then on."""
+
+    def __init__(self, *plays: Play | bytes) -> None:
+        self._plays = plays
+        self.requests: list[Heard] = []
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await close()
+        self._server.close()
+        for heard in self.requests:
+            heard.writer.close()
+        await self._server.wait_closed()
+
+    def endpoint(self, dialect: Dialect, key: str = "", host: str = "127.0.0.1") -> Endpoint:
+        return Endpoint("raw", dialect, f"http://{host}:{self.port}", key)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                lengths = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+                body = await reader.readexactly(int(lengths[0].partition(":")[2]) if lengths else 0)
+                heard = Heard(len(self.requests), head, body, reader, writer)
+                self.requests.append(heard)
+                play = self._plays[min(heard.number, len(self._plays) - 1)]
+                if isinstance(play, bytes):
+                    await heard.say(play)
+                else:
+                    await play(heard)
+                if writer.is_closing():
+                    break
+        writer.close()
+
+
+def answer(body: bytes, status: str = "200 OK", kind: str = "text/event-stream", *headers: str) -> bytes:
+    """A whole HTTP answer."""
+    lines = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+"""The head of an answer whose body comes in chunks; b"0\\r\\n\\r\\n" ends it."""
+UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+"""The head of an answer whose body ends where the connection does."""
+
+
+def chunked(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+async def collect(
+    endpoint: Endpoint, request: Request | None = None, patience: Patience = QUICK
+) -> list[Piece]:
+    """All pieces of one question."""
+    async with contextlib.aclosing(ask(endpoint, request or asking(), patience)) as pieces:
+        return [piece async for piece in pieces]

@@ -1,0 +1,522 @@
+"""Asking over a real socket, of servers that break off, fall silent, refuse, and answer in ways of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import json
+import time
+from typing import Any
+
+import pytest
+
+from compaction_app.deletion.conversation import Answer, Asked, Said, Told
+from compaction_app.providers.asking import Patience, size_of
+from compaction_app.providers.errors import (
+    Broken,
+    Overflow,
+    ProviderError,
+    QuotaUsed,
+    Rejected,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
+from compaction_app.providers.wire import Answered, Dialect, Endpoint, Retrying, Sent, TextPiece
+from sessions_app.sessionlog.errors import BadInput
+from tests.providers.raw import (
+    QUICK,
+    STREAM,
+    UNTIL_CLOSED,
+    Heard,
+    Play,
+    RawServer,
+    answer,
+    chunked,
+    collect,
+    on_a_loop,
+)
+from tests.providers.speaking import DIALECTS, LOOKING, asking, chunk, message, sse, text_block
+
+END = b"0\r\n\r\n"
+SLOW = Patience(connect=5, first_byte=0.3, between=0.3, attempts=2, longest_wait=0.01)
+LOOKED = Answer([Said("Let me look."), Asked("t1", "look", '{"at": "ü"}')])
+
+ERRORS: dict[Dialect, Any] = {
+    "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    "openai": {"error": {"message": "Overloaded", "type": "server_error", "code": None}},
+}
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def begun(dialect: Dialect) -> bytes:
+    """The stream up to the middle of its call."""
+    return LOOKING[dialect].partition(b"\\u00fc")[0]
+
+
+def as_json(value: object, status: str, *headers: str) -> bytes:
+    return answer(json.dumps(value).encode(), status, "application/json", *headers)
+
+
+def cutting(*said: bytes) -> Play:
+    async def play(heard: Heard) -> None:
+        for one in said:
+            await heard.say(one)
+        heard.cut()
+
+    return play
+
+
+def falling_silent(*said: bytes) -> Play:
+    async def play(heard: Heard) -> None:
+        for one in said:
+            await heard.say(one)
+        await heard.wait()
+
+    return play
+
+
+async def failure(
+    server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = ""
+) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await collect(server.endpoint(dialect, key), patience=patience)
+    return caught.value
+
+
+# ---- an answer ------------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert isinstance(pieces[0], Sent)
+    assert pieces[1:3] == [TextPiece("Let me "), TextPiece("look.")]
+    last = pieces[-1]
+    assert isinstance(last, Answered)
+    assert last.answer == LOOKED
+    path = {"anthropic": "/v1/messages", "openai": "/chat/completions"}[dialect]
+    assert server.requests[0].head.startswith(f"POST {path} HTTP/1.1\r\n")
+
+
+@both
+@on_a_loop
+async def test_the_size_that_is_told_is_the_size_that_is_sent(dialect: Dialect) -> None:
+    request = asking(Told("größer als 大きさ 🔎 \ud83d lone"))
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect), request)
+    assert pieces[0] == Sent(len(server.requests[0].body.decode())) == Sent(size_of(request, dialect))
+    assert "大きさ 🔎 \ufffd lone" in json.dumps(server.requests[0].json, ensure_ascii=False)
+
+
+@both
+@on_a_loop
+async def test_a_connection_is_used_again_after_a_whole_answer(dialect: Dialect) -> None:
+    async with RawServer(STREAM + chunked(LOOKING[dialect]) + END) as server:
+        for _ in range(3):
+            await collect(server.endpoint(dialect))
+        assert (len(server.requests), server.connections) == (3, 1)
+
+
+@both
+@on_a_loop
+async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect: Dialect) -> None:
+    async with RawServer(falling_silent(STREAM + chunked(LOOKING[dialect]))) as server:
+        began = time.monotonic()
+        pieces = await collect(server.endpoint(dialect))
+        assert time.monotonic() - began < 1
+        assert isinstance(pieces[-1], Answered)
+
+
+@both
+@pytest.mark.parametrize(
+    "kind", ["text/event-stream; charset=latin-1", "TEXT/EVENT-STREAM", "text/plain", ""]
+)
+@on_a_loop
+async def test_a_stream_is_read_whatever_it_is_called(dialect: Dialect, kind: str) -> None:
+    async with RawServer(answer(LOOKING[dialect], kind=kind)) as server:
+        last = (await collect(server.endpoint(dialect)))[-1]
+    assert isinstance(last, Answered)
+    assert last.answer == LOOKED
+
+
+@both
+@on_a_loop
+async def test_an_answer_that_comes_whole_is_read(dialect: Dialect) -> None:
+    whole: dict[Dialect, Any] = {
+        "anthropic": {
+            "type": "message",
+            "content": [
+                {"type": "text", "text": "Let me look."},
+                {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}},
+            ],
+            "stop_reason": "tool_use",
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+        },
+        "openai": {
+            "object": "chat.completion",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": "Let me look.",
+                        "tool_calls": [
+                            {
+                                "id": "t1",
+                                "type": "function",
+                                "function": {"name": "look", "arguments": '{"at": "ü"}'},
+                            }
+                        ],
+                    },
+                    "finish_reason": "tool_calls",
+                }
+            ],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
+    }
+    async with RawServer(as_json(whole[dialect], "200 OK")) as server:
+        pieces = await collect(server.endpoint(dialect))
+    last = pieces[-1]
+    assert isinstance(last, Answered)
+    assert last.answer == LOOKED
+    assert last.usage is not None
+    assert TextPiece("Let me look.") in pieces
+
+
+@both
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"", b"{", b"3", b"[" * 100_000, b"\xff", b'{"done": true}\n{"done": true}']
+)
+@on_a_loop
+async def test_json_that_is_no_answer_is_broken(dialect: Dialect, body: bytes) -> None:
+    async with RawServer(answer(body, kind="application/json")) as server:
+        assert isinstance(await failure(server, dialect), Broken)
+        assert len(server.requests) == 1
+
+
+# ---- a connection that breaks -----------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", STREAM], ids=["nothing", "half a head", "a head"])
+@on_a_loop
+async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(
+    dialect: Dialect, said: bytes
+) -> None:
+    async with RawServer(cutting(said), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert retrying.attempt == 1
+    assert "closed the connection" in retrying.why
+    assert isinstance(pieces[-1], Answered)
+    assert server.requests[0].body == server.requests[1].body
+
+
+@both
+@on_a_loop
+async def test_one_that_always_breaks_is_given_up_and_says_how_often(dialect: Dialect) -> None:
+    async with RawServer(cutting()) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == QUICK.attempts
+    assert isinstance(error, Unreachable)
+    assert "It was asked 2 times." in error.message
+
+
+@both
+@pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
+@on_a_loop
+async def test_an_answer_that_breaks_off_is_not_asked_for_again(dialect: Dialect, head: bytes) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
+        heard.writer.close()
+
+    async with RawServer(play) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, Broken)
+    assert "broke off" in error.message
+    assert "Its calls were not run." in error.message
+
+
+@both
+@on_a_loop
+async def test_an_answer_is_whole_once_it_said_how_it_ended(dialect: Dialect) -> None:
+    """The rest would have been no more than how many tokens it took."""
+    last = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}[
+        dialect
+    ]
+    async with RawServer(cutting(UNTIL_CLOSED + LOOKING[dialect].partition(last)[0])) as server:
+        server_pieces = await collect(server.endpoint(dialect))
+    found = server_pieces[-1]
+    assert isinstance(found, Answered)
+    assert found.answer == LOOKED
+
+
+@both
+@on_a_loop
+async def test_nobody_at_the_address_is_said_so(dialect: Dialect) -> None:
+    async with RawServer(b"") as server:
+        endpoint = server.endpoint(dialect)
+    with pytest.raises(Unreachable) as caught:
+        await collect(endpoint)
+    assert caught.value.message.startswith(f"{endpoint.host} cannot be reached")
+    assert "Nothing was sent." in caught.value.message
+
+
+@both
+@on_a_loop
+async def test_a_server_that_speaks_no_http_is_no_answer(dialect: Dialect) -> None:
+    async with RawServer(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as server:
+        assert isinstance(await failure(server, dialect), Unreachable)
+
+
+# ---- silence --------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
+@on_a_loop
+async def test_silence_before_the_first_byte_is_given_up_and_the_connection_closed(
+    dialect: Dialect, said: bytes
+) -> None:
+    async with RawServer(falling_silent(said)) as server:
+        error = await failure(server, dialect, SLOW)
+        await server.requests[0].closed.wait()
+        assert len(server.requests) == 1
+    assert isinstance(error, TimedOut)
+    assert "gave no answer within 0.3 s" in error.message
+
+
+@both
+@on_a_loop
+async def test_silence_in_an_answer_is_given_up_and_the_connection_closed(dialect: Dialect) -> None:
+    async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
+        error = await failure(server, dialect, SLOW)
+        await server.requests[0].closed.wait()
+    assert isinstance(error, TimedOut)
+    assert "fell silent in the middle of its answer, for 0.3 s" in error.message
+
+
+@both
+@on_a_loop
+async def test_a_server_that_says_that_it_lives_is_waited_for(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(STREAM)
+        for _ in range(8):
+            await heard.say(chunked(b": still reading\n\n"))
+            # Together longer than either limit.
+            await asyncio.sleep(0.1)
+        await heard.say(chunked(LOOKING[dialect]) + END)
+
+    async with RawServer(play) as server:
+        assert isinstance((await collect(server.endpoint(dialect), patience=SLOW))[-1], Answered)
+
+
+# ---- asking again ---------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@on_a_loop
+async def test_what_passes_is_asked_again_after_a_status(dialect: Dialect, status: int) -> None:
+    refusal = as_json(ERRORS[dialect], f"{status} No")
+    async with RawServer(refusal, answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert f"({status})" in retrying.why
+    assert "Try again" not in retrying.why
+
+
+@both
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 418, 422])
+@on_a_loop
+async def test_what_stays_is_not_asked_again(dialect: Dialect, status: int) -> None:
+    async with RawServer(as_json({"error": {"message": "no"}}, f"{status} No", "retry-after: 0")) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert not isinstance(error, Unavailable)
+
+
+@both
+@on_a_loop
+async def test_an_error_that_calls_itself_a_stream_is_still_an_error(dialect: Dialect) -> None:
+    """JSON with status 529, whatever its content type says."""
+    body = json.dumps(ERRORS[dialect]).encode()
+    async with RawServer(answer(body, "529 Overloaded", "text/event-stream")) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Unavailable)
+    assert "“Overloaded”" in error.message
+
+
+@both
+@on_a_loop
+async def test_an_error_whose_body_never_comes_is_known_by_its_status(dialect: Dialect) -> None:
+    head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
+    async with RawServer(cutting(head)) as server:
+        assert (await failure(server, dialect)).code == "no_key"
+
+
+@both
+@on_a_loop
+async def test_an_overload_inside_an_answer_is_asked_again_before_its_first_piece(dialect: Dialect) -> None:
+    first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
+    async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+
+
+@both
+@on_a_loop
+async def test_an_overload_inside_an_answer_ends_it_after_its_first_piece(dialect: Dialect) -> None:
+    start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
+    async with RawServer(answer(start + sse(ERRORS[dialect]))) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, Unavailable)
+
+
+@both
+@on_a_loop
+async def test_a_quota_is_never_asked_again(dialect: Dialect) -> None:
+    said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    async with RawServer(as_json(said, "429 Too Many Requests", "retry-after: 0.001")) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, QuotaUsed)
+    async with RawServer(answer(sse(said))) as server:
+        assert isinstance(await failure(server, dialect), QuotaUsed)
+        assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_an_overflow_is_known_by_status_and_inside_an_answer(dialect: Dialect) -> None:
+    said = {"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}
+    for body in (as_json(said, "400 Bad Request"), answer(sse(said)), as_json(said, "200 OK")):
+        async with RawServer(body) as server:
+            assert isinstance(await failure(server, dialect), Overflow)
+            assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_a_window_that_is_full_in_the_middle_is_an_overflow(dialect: Dialect) -> None:
+    full = "model_context_window_exceeded"
+    body = (
+        message(text_block(0, "a"), stop=full)
+        if dialect == "anthropic"
+        else sse(chunk({"content": "a"}, full))
+    )
+    async with RawServer(answer(body)) as server:
+        assert isinstance(await failure(server, dialect), Overflow)
+
+
+def in_seconds(seconds: float) -> str:
+    return email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("retry-after: 0.05", 0.05, 0.05),
+        ("retry-after-ms: 60", 0.06, 0.06),
+        ("RETRY-AFTER:0.07", 0.07, 0.07),
+        ("retry-after: 0", 0.09, 0.09),
+        ("retry-after: -5", 0.09, 0.09),
+        ("retry-after: soon", 0.09, 0.09),
+        ("retry-after: nan", 0.09, 0.09),
+        ("retry-after: inf", 0.09, 0.09),
+        (f"retry-after: {in_seconds(-3_600)}", 0.09, 0.09),
+    ],
+)
+@on_a_loop
+async def test_the_provider_says_how_long_to_wait(header: str, least: float, most: float) -> None:
+    patience = Patience(attempts=2, longest_wait=0.09)
+    async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
+        began = time.monotonic()
+        pieces = await collect(server.endpoint("openai"), patience=patience)
+        assert time.monotonic() - began >= least
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert least <= retrying.seconds <= most
+
+
+@pytest.mark.parametrize("header", ["retry-after: 3600", "retry-after-ms: 3600000"])
+@on_a_loop
+async def test_a_wait_that_is_too_long_is_not_begun(header: str) -> None:
+    async with RawServer(as_json({}, "429 No", header)) as server:
+        error = await failure(server, "openai", Patience())
+        assert len(server.requests) == 1
+    assert isinstance(error, Unavailable)
+    assert "It wants to be asked again in 3,600 s" in error.message
+
+
+@on_a_loop
+async def test_a_date_to_wait_for_is_understood() -> None:
+    async with RawServer(as_json({}, "503 No", f"retry-after: {in_seconds(7_200)}")) as server:
+        error = await failure(server, "openai", Patience())
+        assert len(server.requests) == 1
+    assert "in 7,1" in error.message or "in 7,200 s" in error.message
+
+
+@on_a_loop
+async def test_waits_grow_and_have_an_end() -> None:
+    patience = Patience(attempts=5, longest_wait=0.02)
+    async with RawServer(as_json({}, "500 No")) as server:
+        began = time.monotonic()
+        error = await failure(server, "openai", patience)
+        assert time.monotonic() - began < 5
+        assert len(server.requests) == 5
+    assert "It was asked 5 times." in error.message
+
+
+# ---- not this dialect -------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_a_web_page_is_no_answer(dialect: Dialect) -> None:
+    async with RawServer(
+        answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")
+    ) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Rejected)
+    assert error.code == "not_this_dialect"
+    assert "Welcome" not in error.message
+
+
+@both
+@pytest.mark.parametrize("body", [b"", b"\n\n", b": hello\n\n", b"welcome", b"data: {}\n\n", b"id: 1\n\n"])
+@on_a_loop
+async def test_a_stream_of_nothing_is_broken(dialect: Dialect, body: bytes) -> None:
+    async with RawServer(answer(body)) as server:
+        assert isinstance(await failure(server, dialect), Broken)
+
+
+@both
+@on_a_loop
+async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(UNTIL_CLOSED + b"data: ")
+        while not heard.writer.is_closing():
+            await heard.say(b"x" * 100_000)
+
+    async with RawServer(play) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Broken)
+    assert "one of its events is longer" in error.message
+
+
+@pytest.mark.parametrize("address", ["", "h", "ftp://h", "https://user:pw@h", "https://h?x"])
+@on_a_loop
+async def test_an_address_that_is_none_is_bad_input(address: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        await collect(Endpoint("p", "openai", address))
+    assert caught.value.code == "bad_base_url"
