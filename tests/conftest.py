@@ -9,6 +9,10 @@ import tempfile
 # Before Django reads its settings: no test ever touches the user's own data.
 _OWN = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
 os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
+# Nor are its keys there: no test could ask a provider, or show what depends on whose machine it runs on.
+for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
+    for _name in ("API_KEY", "BASE_URL"):
+        os.environ.pop(f"{_provider}_{_name}", None)
 
 
 def pytest_unconfigure() -> None:

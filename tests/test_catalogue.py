@@ -52,14 +52,6 @@ OWN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of whoever runs the tests."""
-    for name in OWN:
-        monkeypatch.delenv(f"{name.upper()}_API_KEY", raising=False)
-        monkeypatch.delenv(f"{name.upper()}_BASE_URL", raising=False)
-
-
 @pytest.fixture
 def added(redline: Installation) -> Iterator[Provider]:
     """A provider that was added with a key, and a model of it."""

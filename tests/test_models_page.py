@@ -14,7 +14,7 @@ from django.test import Client
 from compaction_app.keys import read_keys
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.scripted.serving import ScriptedProvider
-from compaction_app.services.catalogue import LABELS, provider_named
+from compaction_app.services.catalogue import provider_named
 from sessions_app.services.indexing import index_roots
 from tests.building import assistant, chain, raw, text, user
 from tests.echoing import Echo, echoing
@@ -34,14 +34,7 @@ MODEL = {
     "price_in": "0.5",
     "price_out": "",
 }
-
-
-@pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch, known_root: Path) -> None:
-    """No variable of whoever runs the tests."""
-    for name in LABELS:
-        monkeypatch.delenv(f"{name.upper()}_API_KEY", raising=False)
-        monkeypatch.delenv(f"{name.upper()}_BASE_URL", raising=False)
+pytestmark = pytest.mark.usefixtures("known_root")
 
 
 @pytest.fixture

@@ -31,8 +31,10 @@ from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.services.indexing import index_file
 from tests.browser.staging import worker_of
 from tests.building import raw
-from tests.running import place, working_session
+from tests.running import Installation, place, working_session
 from tests.serving import Server, served
+from tests.telling import PREPARED, Telling, answered, streamed
+from tests.telling import asked as was_asked
 
 pytest_plugins = ["tests.running", "tests.browsing"]
 SEQ = re.compile(r'data-seq="(\d+)"')
@@ -273,6 +275,44 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
     talk(f"/ws/runs/{run}", watch)
     assert seen
     assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
+    run: int, redline: Installation
+) -> None:
+    telling = Telling(redline.data / "redline.sqlite3", run)
+    telling.tell_all(
+        [PREPARED, was_asked(1), streamed(1, ["text", "It had "], ["call", 0, "context_delete"])]
+    )
+    told: list[str] = []
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {telling.seq}}}'})
+        told.append((await socket.receive_output(10))["text"])
+        telling.tell_all(
+            [streamed(1, ["text", "this <b> "]), streamed(1, ["text", "too."], ["arguments", 0, "{"])]
+        )
+        told.append((await socket.receive_output(10))["text"])
+        telling.tell_all([answered(1)])
+        telling.called(1, 0, "context_delete", {})
+        telling.end("target_met")
+        while (said := await socket.receive_output(10))["type"] == "websocket.send":
+            told.append(said["text"])
+        assert said["code"] == compaction_app.consumers.OVER
+
+    talk(f"/ws/runs/{run}", watch)
+    first, second, *rest = told
+    assert "turn-2" not in first
+    appended = re.findall(r'<div hx-swap-oob="beforeend:#([^"]+)">([^<]*)</div>', second)
+    assert appended == [("turn-2-text", "this &lt;b&gt; too."), ("turn-2-call-0-arguments", "{")]
+    assert SEQ.findall(second) == []
+    assert f'data-upto="{telling.seq - 3}"' in second
+    after = "".join(rest)
+    assert re.search(
+        r'<li class="ev" id="ev-1" data-seq="\d+" hx-swap-oob="outerHTML:#turn-2-call-0">', after
+    )
+    assert 'hx-swap-oob="innerHTML:#turn-2-end"' in after
+    assert "It had" not in second + after
 
 
 def test_a_defect_closes_the_socket_of_a_run_so_that_its_page_connects_again(

@@ -3,9 +3,10 @@
     async with aclosing(ask(endpoint, request)) as pieces:
         async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · Answered
 
-A provider that cannot answer now, and a connection that breaks before the first byte, are asked again; from the first
-piece of an answer on nothing is. Closing the generator, or cancelling its task, closes the connection, also while it
-waits. A key goes to the endpoint's own origin alone: no redirect is followed, and over plain http only to loopback.
+A provider that cannot answer now, and a connection that breaks before the first byte, are asked again. One that stays
+silent is not, and nothing is from the first piece of an answer on. Closing the generator, or cancelling its task,
+closes the connection, also while it waits. A key goes to the endpoint's own origin alone: no redirect is followed, and
+over plain http it goes only to loopback.
 """
 
 from __future__ import annotations

@@ -52,13 +52,19 @@ class Growing:
         return _shown(held)
 
     @property
+    def shown(self) -> str:
+        """What could be shown of it by now."""
+        text = "".join(self._fragments)
+        return _shown(text[: len(text) - len(self._held)])
+
+    @property
     def raw(self) -> str:
         """All of it, with halves put together where they stand side by side."""
         return well_formed("".join(self._fragments))
 
     @property
     def text(self) -> str:
-        """All of it as it was shown."""
+        """All of it as it is shown in the end."""
         return _shown("".join(self._fragments))
 
     def __bool__(self) -> bool:
@@ -152,7 +158,7 @@ class Gathering:
         if len(name) > NAME_CHARACTERS:
             raise Unreadable(f"it asks for a tool by a name of more than {NAME_CHARACTERS:,} characters")
         call.name = _shown(name)
-        before = call.growing.text
+        before = call.growing.shown
         return [CallBegun(call.index, call.name), *([ArgumentsPiece(call.index, before)] if before else [])]
 
     def add_arguments(self, call: Call, fragment: str) -> list[Piece]:

@@ -64,15 +64,23 @@ class Received:
 
 
 class ScriptedApp:
-    """The app. `script` is played whatever the model's name; `key` is the only one taken; `pace` in seconds a delta."""
+    """The app. `script` is played whatever the model's name, `key` is the only one that is taken.
 
-    def __init__(self, *, script: str = "", key: str = "", pace: float = 0.0) -> None:
+    Where `keeps` is given, only so many of the latest requests are kept.
+    """
+
+    def __init__(
+        self, *, script: str = "", key: str = "", pace: float = 0.0, keeps: int | None = None
+    ) -> None:
         self.requests: list[Received] = []
+        self.pace = pace
+        """Seconds after each delta, for people who watch."""
         self.changed: Callable[[], None] = lambda: None
         """Called whenever something was received, answered or closed."""
         self._script = script
         self._key = key
-        self._pace = pace
+        self._keeps = keeps
+        self._count = 0
         self._tries: Counter[str] = Counter()
         self._live: set[_Exchange] = set()
 
@@ -87,9 +95,12 @@ class ScriptedApp:
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         received = Received(scope["method"], scope["path"], headers, raw, time.time())
+        self._count += 1
         self.requests.append(received)
+        if self._keeps is not None:
+            del self.requests[: max(0, len(self.requests) - self._keeps)]
         self.changed()
-        exchange = _Exchange(self, received, send, scope.get("extensions", {})[CUT]["close"])
+        exchange = _Exchange(self, self._count, received, send, scope.get("extensions", {})[CUT]["close"])
         self._live.add(exchange)
         answering = asyncio.create_task(exchange.answer())
         leaving = asyncio.create_task(_left(receive))
@@ -119,11 +130,6 @@ class ScriptedApp:
         """Whether the key is taken."""
         return not self._key or key == self._key
 
-    @property
-    def pace(self) -> float:
-        """Seconds after each delta, for people who watch."""
-        return self._pace
-
     def tries(self, raw: bytes) -> int:
         """How often this very request was turned away before."""
         return self._tries[_digest(raw)]
@@ -139,14 +145,15 @@ class ScriptedApp:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, app: ScriptedApp, received: Received, send: Send, cut: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ScriptedApp, number: int, received: Received, send: Send, cut: Callable[[], None]
+    ) -> None:
         self._app = app
         self._received = received
         self._send = send
         self._cut = cut
         by_header: Dialect = "anthropic" if "anthropic-version" in received.headers else "openai"
         self._dialect: Dialect = PATHS.get(received.path, by_header)
-        number = len(app.requests)
         self._request_id = f"req_scripted{number:012}"
         self._message_id = (
             f"msg_01scripted{number:012}" if self._dialect == "anthropic" else f"chatcmpl-{number:012}"

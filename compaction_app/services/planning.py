@@ -35,7 +35,7 @@ from ..providers.errors import Overflow
 from .catalogue import endpoint_of, model_named
 from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
 from .spending import Spent
-from .thinking import Exhausted, ModelPlanner
+from .thinking import ASKED_ENOUGH, Exhausted, ModelPlanner
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 DEFAULT_SOURCE: Final = "default"
@@ -176,6 +176,8 @@ class Plan:
     heard: Heard = NOTHING_HEARD
     outcome: Outcome | None = None
     refusal: Refusal | None = None
+    why: str = ""
+    """Why it ended before the planner was done, in words."""
     origins: Mapping[Target, Origin] = field(default_factory=dict)
 
     @property
@@ -282,16 +284,20 @@ def run_planner(plan: Plan, told: Told | None = None, home: Path | None = None) 
     planner = planner_of(plan.planner, plan.thinking, workbench, told or Unheard())
     loop = Loop(workbench)
     while loop.outcome is None:
-        for event in _next(planner, loop):
+        for event in _next(planner, loop, plan):
             if isinstance(event, Ended):
                 plan.outcome, plan.refusal, plan.origins = event.outcome, event.refusal, loop.origins
             yield event
 
 
-def _next(planner: Planner, loop: Loop) -> Iterator[Event]:
+def _next(planner: Planner, loop: Loop, plan: Plan) -> Iterator[Event]:
     try:
         turn = planner.next_turn(loop.report)
-    except (Overflow, Exhausted):
+    except Overflow as fault:
+        plan.why = fault.message
+        yield loop.close()
+    except Exhausted:
+        plan.why = ASKED_ENOUGH
         yield loop.close()
     else:
         yield from loop.take(turn)

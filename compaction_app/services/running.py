@@ -61,7 +61,7 @@ from .snapshots import (
     session_as_prepared,
     session_path,
 )
-from .thinking import TURNS, Exhausted, ModelPlanner, Stopped
+from .thinking import ASKED_ENOUGH, Exhausted, ModelPlanner, Stopped
 
 STOP_LOOK_SECONDS: Final = 0.15
 """How often it is looked whether somebody wants the run to stop."""
@@ -77,7 +77,6 @@ STATES: Final = {
 NOTHING: Final = "The planner found nothing that may be deleted."
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 KEPT: Final = "What had been validated is kept."
-ASKED_ENOUGH: Final = f"The model was asked {TURNS} times and is not done: the run ends here."
 
 _log = logging.getLogger("redline")
 

@@ -67,6 +67,7 @@ LOOK_SECONDS: Final = 0.05
 """How often a stop is looked for while nothing comes."""
 TURNS: Final = 200
 """A model that was asked so often and is not done will not be."""
+ASKED_ENOUGH: Final = f"The model was asked {TURNS} times and is not done: the run ends here."
 OUTPUT_PART: Final = 4
 """An answer may take so much of the window: one of so many parts."""
 MARGIN_PART: Final = 20

@@ -116,7 +116,7 @@ def test(request: HttpRequest, model: int) -> HttpResponse:
     if request.method != "POST":
         return _back(f"#model-{model}")
     found = _known(model)
-    tested = {"tested": found.pk, "verdict": _try(found)}
+    tested: dict[str, Any] = {"tested": found.pk, "verdict": _try(found)}
     if request.headers.get("HX-Request"):
         return render(request, "models/list.html#verdict", {"model": found, **tested})
     return _page(request, **tested)

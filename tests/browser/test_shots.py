@@ -38,6 +38,9 @@ from tests.telling import HOST, Telling, a_plan, a_turn, answered, asked, stream
 WIDTHS: Final = (390, 1_440)
 SCHEMES: Final = ("light", "dark")
 ACME: Final = "https://gateway.example:8443/api"
+NOBODY: Final = "http://127.0.0.1:1/v1"
+LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
+A_KEY: Final = "sk-0123456789abcdefghijkl"
 MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
 OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
@@ -54,6 +57,7 @@ class Stage:
         self._sessions()
         self._runs()
         self._model_runs()
+        self._models()
         self._reviews()
         self._written()
         self._refused()
@@ -129,6 +133,31 @@ class Stage:
         self.server.post("/models/add", "/models/add", provider="acme", name="claude-x", **limits)
         self.pages["compact-model"] = f"{self.at('ended')}/compact?planner=acme/claude-x"
 
+    def _models(self) -> None:
+        """Providers of each kind, and models: one with prices, one with a long name and an address of its own."""
+        acme, ours = {"provider": "acme"}, {"provider": "ours"}
+        limits = {"window": "262144", "output_limit": "8192", "thinking_style": "budget"}
+        preset = "/providers/add?for=llama-cpp"
+        self.server.post(preset, "/providers/add", name="ours", dialect="openai", base_url=NOBODY, key=A_KEY)
+        own = {"base_url": "http://127.0.0.1:2/v1", "price_in": "0", "price_out": "0"}
+        self.server.post("/models/add", "/models/add", name=LONG_MODEL, **ours, **own, **limits)
+        prices = {"price_in": "3", "price_out": "15", "price_cache_read": "0.3", "price_cache_write": "3.75"}
+        self.server.post("/models/add", "/models/add", name="claude-y", **acme, **prices, **limits)
+        self.server.post("/models", "/providers/acme/agreement", origin="https://gateway.example:8443")
+        found = re.findall(r'href="(/models/[0-9]+)"', self.server.get("/models"))
+        self.pages |= {
+            "models": "/models",
+            "models-told": "/models?dropped=ours&ended=ours#provider-ours",
+            "model-add": "/models/add?provider=anthropic&name=claude-z",
+            "model-edit": found[0],
+            "model-remove": f"{found[0]}/remove",
+            "provider-add": "/providers/add",
+            "provider-preset": preset,
+            "provider-edit": "/providers/ours",
+            "provider-key": "/providers/openai",
+            "provider-remove": "/providers/ours/remove",
+        }
+
     def _reviews(self) -> None:
         run = planned(self.server, self.real, keep="60")
         keys = undecided(self.server, run)
@@ -201,7 +230,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     place(root / "empty.jsonl", raw(titled("empty")[:1]))
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (
-        served(base / "all", REDLINE_WORK_IN="worker") as server,
+        served(base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY) as server,
         served(base / "none") as nobody,
     ):
         staged = Stage(server, nobody)
@@ -222,7 +251,8 @@ def test_every_page_fits_and_can_be_told(
     unknown.expect(REFUSED)
     faults: list[str] = []
     views = [(known, name, path) for name, path in stage.pages.items()]
-    for watched, name, path in [*views, (empty, "list-empty", "/"), (unknown, "launch", "/")]:
+    others = [(empty, "list-empty", "/"), (empty, "models-empty", "/models"), (unknown, "launch", "/")]
+    for watched, name, path in [*views, *others]:
         page = watched.open(path)
         faults += [f"{name}: {fault}" for fault in faults_of(page)]
         keep(page, f"{name}-{width}-{scheme}")

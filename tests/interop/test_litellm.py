@@ -125,14 +125,12 @@ def test_an_error_is_known_through_the_proxy(
     assert type(caught.value) is error, caught.value.message
 
 
-async def answered(endpoint: Endpoint, request: Request) -> Piece | None:
-    """The last piece of an answer; asked once."""
-    last = None
+async def answered(endpoint: Endpoint, request: Request) -> list[Piece]:
+    """What comes of asking once."""
     async with aclosing(ask(endpoint, request, Patience(attempts=1))) as pieces:
-        async for last in pieces:
-            pass
+        came = [piece async for piece in pieces]
     await close()
-    return last
+    return came
 
 
 def test_a_stop_reaches_the_provider(

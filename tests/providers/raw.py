@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from compaction_app.providers.asking import Patience, ask, close
+from compaction_app.providers.errors import ProviderError
 from compaction_app.providers.wire import Dialect, Endpoint, Piece, Request
 from tests.providers.speaking import asking
 
@@ -130,3 +133,33 @@ async def collect(
     """All pieces of one question."""
     async with contextlib.aclosing(ask(endpoint, request or asking(), patience)) as pieces:
         return [piece async for piece in pieces]
+
+
+def as_json(value: object, status: str, *headers: str) -> bytes:
+    return answer(json.dumps(value).encode(), status, "application/json", *headers)
+
+
+def cutting(*said: bytes) -> Play:
+    async def play(heard: Heard) -> None:
+        for one in said:
+            await heard.say(one)
+        heard.cut()
+
+    return play
+
+
+def falling_silent(*said: bytes) -> Play:
+    async def play(heard: Heard) -> None:
+        for one in said:
+            await heard.say(one)
+        await heard.wait()
+
+    return play
+
+
+async def failure(
+    server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = ""
+) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await collect(server.endpoint(dialect, key), patience=patience)
+    return caught.value

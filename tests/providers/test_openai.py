@@ -237,6 +237,13 @@ def test_arguments_may_come_as_an_object() -> None:
     assert calls(read("openai", sse(chunk(delta), chunk(finish="stop"))))[0].arguments == '{"at": "ü"}'
 
 
+def test_half_a_character_before_the_name_meets_its_other_half_behind_it() -> None:
+    deltas = [fragment(0, '{"a\ud83d', call_id="t"), fragment(0, name="look"), fragment(0, '\ude00": 1}')]
+    pieces = read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls")))
+    assert calls(pieces) == [Asked("t", "look", '{"a\U0001f600": 1}')]
+    assert shown(pieces)["calls"] == {0: ["look", '{"a\U0001f600": 1}']}
+
+
 def test_a_call_that_never_got_a_name_is_still_a_call() -> None:
     pieces = read("openai", sse(chunk(fragment(0, "{}", call_id="t")), chunk(finish="tool_calls")))
     assert calls(pieces) == [Asked("t", "", "{}")]

@@ -198,12 +198,28 @@ def test_the_command_says_where_it_is_and_what_it_plays(fresh: Installation) -> 
         process.stdout.close()
 
 
-def test_an_unknown_script_or_a_taken_port_is_told(fresh: Installation) -> None:
-    ended = fresh.run("fake_provider", "--script", "none", "--json")
+def test_an_unknown_script_or_a_taken_port_is_told(redline: Installation) -> None:
+    ended = redline.call("fake_provider", "--script", "none", "--json")
     assert (ended.code, ended.error) == (2, "unknown_script")
     for pace in ("-1", "nan", "much"):
-        ended = fresh.run("fake_provider", "--pace", pace, "--json")
+        ended = redline.call("fake_provider", "--pace", pace, "--json")
         assert (ended.code, ended.error) == (2, "bad_arguments")
     with listening() as taken:
-        ended = fresh.run("fake_provider", "--port", str(taken.getsockname()[1]), "--json")
+        ended = redline.call("fake_provider", "--port", taken.getsockname()[1], "--json")
     assert (ended.code, ended.error) == (4, "port_taken")
+
+
+def test_an_interrupt_ends_the_command_in_the_middle_of_a_stream(fresh: Installation) -> None:
+    process = fresh.start("fake_provider", "--port", "0", "--json", "--pace", "0.5")
+    try:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["openai"] + "/chat/completions"
+        body = {"model": "fifty-searches", "messages": [{"role": "user", "content": "x"}], "stream": True}
+        with httpx.stream("POST", address, json=body, trust_env=False) as answer:
+            next(answer.iter_lines())
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=10)
+        assert (process.returncode, err) == (0, "")
+    finally:
+        process.kill()
+        process.wait()

@@ -111,7 +111,8 @@ class Command(RedlineCommand):
             why = f" The last refusal: {plan.refusal.message}" if plan.refusal is not None else ""
             raise TargetNotMet(
                 "nothing_deletable",
-                f"The planner found nothing that may be deleted in {plan.loaded.path}. Nothing was written.{why}",
+                f"The planner found nothing that may be deleted in {plan.loaded.path}. Nothing was written.{why} "
+                f"{plan.why}".rstrip(),
             )
         return plan.validated
 
@@ -162,6 +163,8 @@ class Command(RedlineCommand):
             self.say(
                 f"{len(back)} of these the agent will not apply, to keep its latest thinking replayable: {named}."
             )
+        if plan.why:
+            self.say(f"It ended early: {printable(plan.why)}")
         if not validated.target_met:
             self.say("The target is not met: writing this needs --allow-below-target.")
 

@@ -40,7 +40,7 @@ class Command(RedlineCommand):
                 "unknown_script",
                 f"There is no script {script}. Nothing was served. Known are {', '.join(SCRIPTS)}, and calls-N.",
             )
-        app = ScriptedApp(script=script, pace=options["pace"])
+        app = ScriptedApp(script=script, pace=options["pace"], keeps=0)
         with listening(options["port"]) as listener:
             port = listener.getsockname()[1]
             anthropic, openai = base_url(port, "anthropic"), base_url(port, "openai")

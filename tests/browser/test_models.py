@@ -1,0 +1,86 @@
+"""The promise of the page of models in a browser: a local server is two forms and one press away, script or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from compaction_app.scripted.serving import ScriptedProvider
+from tests.browser.chromium import Watched
+from tests.serving import Server, served
+
+CONFLICT = "status of 409"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("models")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(pace=0.02) as running:
+        yield running
+
+
+def add_provider(page: Page, name: str, base_url: str) -> None:
+    page.get_by_role("link", name="Add a provider").click()
+    page.get_by_role("link", name="http://localhost:11434/v1").click()
+    expect(page.get_by_label("Base URL")).to_have_value("http://localhost:11434/v1")
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Base URL").fill(base_url)
+    page.get_by_role("button", name="Add the provider").click()
+
+
+def add_model(page: Page, provider: str, name: str) -> None:
+    page.get_by_role("link", name="Add a model").click()
+    page.get_by_label("Provider").select_option(provider)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Context window").fill("32k")
+    page.get_by_role("button", name="Add the model").click()
+    expect(page.get_by_text("Write the window in digits")).to_be_visible()
+    expect(page.get_by_label("Name")).to_have_value(name)
+    page.get_by_label("Context window").fill("32,000")
+    page.get_by_role("button", name="Add the model").click()
+    expect(page.get_by_role("status").filter(has_text=f"{provider}/{name}")).to_be_visible()
+
+
+@pytest.mark.parametrize("scripted", [True, False], ids=["with-script", "without-script"])
+def test_a_local_server_is_added_tested_and_removed(
+    server: Server, provider: ScriptedProvider, browse: Callable[..., Watched], scripted: bool
+) -> None:
+    watched = browse(server, java_script_enabled=scripted)
+    watched.expect(CONFLICT)
+    page = watched.open("/models")
+    name = "local" if scripted else "plain"
+    add_provider(page, name, provider.base_url("openai"))
+    add_model(page, name, "wrong-key")
+    asked = len(provider.requests)
+    before = page.url
+    page.get_by_role("button", name="Test wrong-key").click()
+    verdict = page.locator(".verdict", has=page.locator("svg"))
+    expect(verdict).to_have_count(1)
+    expect(verdict).to_contain_text("key")
+    assert len(provider.requests) == asked + 1
+    # With script the words come into the page that is there.
+    assert (page.url == before) is scripted
+    page.get_by_role("link", name="Remove… wrong-key").click()
+    page.get_by_role("button", name="Remove the model").click()
+    expect(page.get_by_role("status").filter(has_text=f"Removed: {name}/wrong-key")).to_be_visible()
+    page.get_by_role("link", name=re.compile(f"Remove… {name}")).click()
+    page.get_by_role("button", name="Remove the provider").click()
+    expect(page.get_by_role("heading", name="No provider is set up")).to_be_visible()
+
+
+def test_how_a_level_is_told_is_asked_only_where_it_matters(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    page = browse(server).open("/models/add")
+    page.get_by_label("Provider").select_option("openai")
+    expect(page.get_by_text("a budget of tokens")).to_be_hidden()
+    page.get_by_label("Provider").select_option("anthropic")
+    expect(page.get_by_text("a budget of tokens")).to_be_visible()
