@@ -16,7 +16,7 @@ class Echo(ThreadingHTTPServer):
     """`heard` holds the headers of each request, `bodies` what it carried.
 
     The first part of the path says how it answers: with a status in an error of its dialect (`/401/v1`), with a page
-    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), or one call (`/good`).
+    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), an answer that holds the key (`/says`), or one call (`/good`).
     """
 
     daemon_threads = True
@@ -83,6 +83,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def _said_in_pieces(said: str) -> str:
+    """An answer of the model itself that holds what was sent: in its reasoning, its text, and a call, cut anywhere."""
+    cut = [said[at : at + 7] for at in range(0, len(said), 7)]
+    deltas: list[dict[str, Any]] = [{"reasoning_content": piece} for piece in cut]
+    deltas += [{"content": piece} for piece in cut]
+    deltas += [
+        {"tool_calls": [{"index": 0, "id": said, "function": {"name": said, "arguments": '{"pattern":"'}}]}
+    ]
+    deltas += [
+        {"tool_calls": [{"index": 0, "function": {"arguments": json.dumps(piece)[1:-1]}}]} for piece in cut
+    ]
+    deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]}]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    return "".join(f"data: {json.dumps(one)}\n\n" for one in (*chunks, end)) + "data: [DONE]\n\n"
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ BOTH: Final = ("anthropic", "openai")
 WAYS: Final = {
     "401": BOTH, "400": BOTH, "html": BOTH, "stream": BOTH, "redirect": BOTH,
     # These are asked again and again, so once each.
-    "429": ("openai",), "500": ("anthropic",), "good": ("openai",),
+    "429": ("openai",), "500": ("anthropic",), "good": ("openai",), "says": ("openai",),
 }  # fmt: skip
 """How the provider answers, and in which dialects: see `tests.echoing`."""
 OF_A_KIND: Final = 20

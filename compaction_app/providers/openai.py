@@ -13,7 +13,8 @@ Many servers speak it, each a little differently. Of the fragments of tool calls
 | no index, and a name        |                                              |              | a call         |
 | no index, and no name       |                                              | the last one |                |
 
-Reasoning comes as `reasoning_content`, `reasoning` or `reasoning_details`, and goes back under the same names.
+Reasoning comes as `reasoning_content`, `reasoning`, `reasoning_details` or `thinking_blocks`, and goes back under the
+same names.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ PATH: Final = "/chat/completions"
 _OWN_HOST: Final = "api.openai.com"
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 """Names of reasoning as text. Servers that send the same under two of them want both back."""
-_DETAIL_TEXTS: Final[Mapping[str, str]] = {"reasoning.text": "text", "reasoning.summary": "summary"}
+_DETAILS: Final = ("reasoning_details", "thinking_blocks")
+"""Names of reasoning in parts, with signatures: OpenRouter's, and LiteLLM's for Anthropic's models."""
+_DETAIL_TEXTS: Final[Mapping[str, str]] = {
+    "reasoning.text": "text",
+    "reasoning.summary": "summary",
+    "thinking": "thinking",
+}
 _STOPS: Final[Mapping[str, str]] = {
     "stop": "end",
     "eos": "end",
@@ -141,7 +148,7 @@ class OpenAIReader:
         self._text: Text | None = None
         self._reasoning: Reasoning | None = None
         self._kept: dict[str, Growing] = {}
-        self._details: list[_Detail] = []
+        self._details: dict[str, list[_Detail]] = {}
         self._by_index: dict[int, Call] = {}
         self._by_id: dict[str, Call] = {}
         self._has_refused = False
@@ -172,8 +179,8 @@ class OpenAIReader:
             raise Unreadable("it broke off before its end")
         if self._reasoning is not None:
             self._reasoning.block = {name: growing.raw for name, growing in self._kept.items()}
-            if self._details:
-                self._reasoning.block["reasoning_details"] = [detail.whole for detail in self._details]
+            for name, details in self._details.items():
+                self._reasoning.block[name] = [detail.whole for detail in details]
         if self._has_refused and self.gathering.stop == "end":
             self.gathering.stop = "refusal"
         return self.gathering.rest(), self.gathering.answered()
@@ -206,16 +213,22 @@ class OpenAIReader:
                 self.gathering.weigh(fragment)
                 self._kept.setdefault(name, Growing()).add(fragment)
                 shown = shown or fragment
-        details = [detail for detail in list_of(said.get("reasoning_details")) if isinstance(detail, dict)]
-        for detail in details:
+        details = [
+            (name, detail)
+            for name in _DETAILS
+            for detail in list_of(said.get(name))
+            if isinstance(detail, dict)
+        ]
+        for name, detail in details:
             self.gathering.weigh(printed(detail))
-            if self._details and self._details[-1].goes_on_with(detail):
-                self._details[-1].add(detail)
+            kept = self._details.setdefault(name, [])
+            if kept and kept[-1].goes_on_with(detail):
+                kept[-1].add(detail)
             else:
-                self._details.append(_Detail(detail))
+                kept.append(_Detail(detail))
         if not shown:
             shown = "".join(
-                text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details
+                text_of(detail.get(_DETAIL_TEXTS.get(str(detail.get("type")), ""))) for _, detail in details
             )
         if (shown or details) and self._reasoning is None:
             self._reasoning = self.gathering.open_reasoning()
@@ -309,7 +322,7 @@ class OpenAIReader:
 
 
 class _Detail:
-    """One of OpenRouter's reasoning details, whose text comes in fragments."""
+    """One of OpenRouter's reasoning details, or of LiteLLM's thinking blocks, whose text comes in fragments."""
 
     def __init__(self, fragment: Mapping[str, Any]) -> None:
         self._text_name = _DETAIL_TEXTS.get(str(fragment.get("type")), "")
@@ -325,7 +338,7 @@ class _Detail:
         for name, value in fragment.items():
             if name == self._text_name and isinstance(value, str):
                 self._growing.add(value)
-            elif self._facts.get(name) is None:
+            elif self._facts.get(name) in (None, ""):
                 self._facts[name] = value
 
     @property

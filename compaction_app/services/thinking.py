@@ -45,6 +45,7 @@ from ..deletion.tools import ToolCall
 from ..deletion.transcript import Transcript
 from ..providers.addresses import is_loopback
 from ..providers.asking import Patience
+from ..providers.faults import SHOWN_OF_KEY
 from ..providers.streaming import Streaming
 from ..providers.wire import (
     Answered,
@@ -146,8 +147,9 @@ class ModelPlanner:
         answered = self._ask()
         self._calls, self._stop = answered.answer.calls, answered.stop
         self._conversation.add(answered.answer)
-        reason = _reason(answered.answer)
-        return Turn([_planned(asked, reason) for asked in self._calls])
+        key = self._endpoint.key
+        reason = _without(_reason(answered.answer), key)
+        return Turn([_planned(asked, reason, key) for asked in self._calls])
 
     @property
     def _limit(self) -> int:
@@ -216,7 +218,9 @@ class ModelPlanner:
     def _flush(self, pieces: _Pieces) -> None:
         taken = pieces.take()
         if taken:
-            self._tell("streamed", {"turn": self.turn, "pieces": taken})
+            # A provider could say the key back: no row holds it.
+            shown = [[*head, _without(text, self._endpoint.key)] for *head, text in taken]
+            self._tell("streamed", {"turn": self.turn, "pieces": shown})
 
     def _answered(self, piece: Answered, sent: int, began: float) -> None:
         added = self.spent.receive(piece.usage, sent, piece.characters, self._model.prices)
@@ -287,13 +291,18 @@ def _told(piece: Piece) -> tuple[list[Any], str]:
     return ["arguments", piece.index], piece.text
 
 
+def _without(text: str, key: str) -> str:
+    """The text without the key; only as a whole, because what a model asks for must not change otherwise."""
+    return text.replace(key, f"…{key[-SHOWN_OF_KEY:]}") if len(key) > SHOWN_OF_KEY else text
+
+
 # ---- what the model asks for -------------------------------------------------------------------------------
 
 
-def _planned(asked: Asked, reason: str) -> PlannedCall:
-    arguments = parsed_arguments(asked.arguments)
+def _planned(asked: Asked, reason: str, key: str) -> PlannedCall:
+    arguments = parsed_arguments(_without(asked.arguments, key))
     reasons = dict.fromkeys(_named(arguments), reason) if asked.name == "context_delete" and reason else {}
-    return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
+    return PlannedCall(ToolCall(well_formed(_without(asked.name, key)), arguments), reasons)
 
 
 def _reason(answer: Answer) -> str:

@@ -208,6 +208,12 @@ def test_the_form_says_where_a_model_is_asked_before_it_is(server: Server, brows
     assert page.locator("input[name=disclosed]").count() == 0
 
 
+def longest(page: Page, kind: str) -> list[str]:
+    """What one place of this kind has held, one after the other; of the one that changed most often."""
+    grown: dict[str, list[str]] = page.evaluate("grown")
+    return max((texts for place, texts in grown.items() if place.endswith(kind)), key=len, default=[])
+
+
 def test_a_run_is_watched_as_it_thinks_and_stopped(
     server: Server, provider: ScriptedProvider, browse: Opener
 ) -> None:
@@ -224,11 +230,9 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
     expect(page.locator("#meter .big")).not_to_have_text("0.0%")
     expect(page.locator("#log .ev:not(.ev--pending)", has_text="context_delete").first).to_contain_text("−")
-    for place in ("thought", "text", "arguments"):
-        page.wait_for_function(
-            f"Object.entries(grown).some(([id, texts]) => id.endsWith('{place}') && texts.length > 3)"
-        )
-    grown = page.evaluate("grown")
+    for kind in ("thought", "text", "arguments"):
+        server.wait_for(lambda kind=kind: len(longest(page, kind)) > 3)
+    grown = [longest(page, kind) for kind in ("thought", "text", "arguments")]
     page.get_by_role("button", name="Stop the run").click()
     closed = provider.wait_until_closed()
     assert closed.status == 200
@@ -236,7 +240,7 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     expect(page.locator("#note")).to_contain_text("It was stopped.")
     expect(page.locator(".turn__end").last).to_have_text("The answer broke off.")
     expect(page.locator("#traffic")).to_contain_text("$")
-    for texts in grown.values():
+    for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
     page.get_by_role("link", name="Review what it proposes").click()
     assert page.locator("article.prop[data-open]").count() > 0

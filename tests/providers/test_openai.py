@@ -305,6 +305,32 @@ def test_reasoning_details_are_put_together_in_their_order() -> None:
     }
 
 
+def test_thinking_blocks_are_put_together_and_kept_with_their_signature() -> None:
+    def block(**values: Any) -> dict[str, Any]:
+        return {"thinking_blocks": [{"type": "thinking", **values}]}
+
+    pieces = read(
+        "openai",
+        sse(
+            chunk(block(thinking="H", signature=None)),
+            chunk(block(thinking="m.", signature="")),
+            chunk(block(thinking="", signature="sig==")),
+            chunk({"thinking_blocks": [{"type": "redacted_thinking", "data": "sealed"}]}),
+            chunk(fragment(0, "{}", call_id="t", name="look")),
+            chunk(finish="tool_calls"),
+        ),
+    )
+    thought = answered(pieces).answer.parts[0]
+    assert isinstance(thought, Thought)
+    assert thought.text == "Hm."
+    assert thought.block == {
+        "thinking_blocks": [
+            {"type": "thinking", "signature": "sig==", "thinking": "Hm."},
+            {"type": "redacted_thinking", "data": "sealed"},
+        ]
+    }
+
+
 def test_encrypted_reasoning_alone_is_kept_for_the_way_back() -> None:
     detail = {"type": "reasoning.encrypted", "data": "e"}
     pieces = read(
