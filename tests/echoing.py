@@ -16,7 +16,8 @@ class Echo(ThreadingHTTPServer):
     """`heard` holds the headers of each request, `bodies` what it carried.
 
     The first part of the path says how it answers: with a status in an error of its dialect (`/401/v1`), with a page
-    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), an answer that holds the key (`/says`), or one call (`/good`).
+    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), an answer of the model
+    that holds the key (`/says`), or one call (`/good`).
     """
 
     daemon_threads = True
@@ -48,6 +49,8 @@ class _Handler(BaseHTTPRequestHandler):
             f"You sent {headers} and {headers.get('x-api-key') or headers.get('authorization')}, it is wrong."
         )
         way = self.path.split("/")[1]
+        if b'"assistant"' in body:
+            way = "400"  # a run goes no further than this
         if way.isdigit():
             fault = {
                 "type": "error",
@@ -62,6 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
             event = {"error": {"type": "api_error", "message": said, "code": 400}}
             events = f"event: error\ndata: {json.dumps({'type': 'error', **event})}\n\ndata: [DONE]\n\n"
             self._answer(200, "text/event-stream", events)
+        elif way == "says":
+            self._answer(200, "text/event-stream", _said_in_pieces(said))
         else:
             call = {
                 "id": "c1",

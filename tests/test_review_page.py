@@ -381,7 +381,6 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
     [
         (State.QUEUED, "still at work"),
         (State.RUNNING, "still at work"),
-        (State.FAILED, "failed"),
         (State.COMMITTED, "is committed"),
         (State.SUPERSEDED, "went on from here"),
     ],
@@ -397,6 +396,21 @@ def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
     assert post(browser, run, approve=first).status_code == 409
     assert post(browser, run, undo="1").status_code == 409
     assert not Decision.objects.exists()
+
+
+def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Client, run: Run) -> None:
+    first = key(leads(run)[0])
+    Run.objects.filter(pk=run.pk).update(state=State.FAILED, failure="The model was overloaded.")
+    assert post(browser, run, approve=first).status_code == 303
+    assert Decision.objects.get().kind == Decision.APPROVE
+
+
+def test_a_run_that_failed_for_nothing_says_so(browser: Client, run: Run) -> None:
+    run.proposals.all().delete()
+    Run.objects.filter(pk=run.pk).update(state=State.FAILED, failure="The model was overloaded.")
+    shown = page(browser, run)
+    assert "This run failed" in shown
+    assert "The model was overloaded." in shown
 
 
 @pytest.mark.parametrize("gone", [True, False])

@@ -224,7 +224,7 @@ def _lost(row: dict[str, Any]) -> int:
     seqs = {seq for seq, _, _ in row["events"]}
     calls, made = {data["call"] for _, kind, data in row["events"] if kind == "called"}, int(row["calls"])
     missing = len(set(range(1, row["last"] + 1)) - seqs) + len(set(range(1, made + 1)) - calls)
-    return missing + max(0, CALLS - made) + (row["state"] != "target_met")
+    return missing + max(0, CALLS - made) + int(row["state"] != "target_met")
 
 
 def _misplaced(row: dict[str, Any]) -> int:

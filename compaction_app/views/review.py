@@ -43,7 +43,8 @@ KEYS: Final = (
 def review(request: HttpRequest, run: int) -> HttpResponse:
     """The proposals of a run in place; one window of them, from a turn or an entry on."""
     found = known_run(run)
-    if State(found.state) not in REVIEWABLE:
+    failed_for_nothing = found.state == State.FAILED and not found.proposals.exists()
+    if State(found.state) not in REVIEWABLE or failed_for_nothing:
         return _closed(request, found)
     try:
         desk = ReviewDesk(found)

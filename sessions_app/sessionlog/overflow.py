@@ -52,7 +52,10 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
             r"exceeds? the available context size|exceed_context_size|context size (?:has been |was )?exceeded",
         ),
         ("Ollama", r"prompt too long|exceeded (?:the )?(?:max(?:imum)? )?context length"),
-        ("LM Studio", r"greater than the context length|loaded with context length of only [\d,]+"),
+        (
+            "LM Studio",
+            r"greater than the context length|loaded with context length of only [\d,]+|n_keep[^.]{0,20}>= ?n_ctx",
+        ),
         ("MLX", r"prompt has [\d,]+ tokens?, but the configured context size is"),
         ("MiniMax", r"context window exceeds limit"),
         ("Kimi", r"exceeded model token limit"),

@@ -32,7 +32,7 @@ SCRIPTS = (
     *("good-plan", "parallel-calls", "split-bytes", "pings", "no-usage", "fifty-searches"),
     *("stops-early", "unknown-tool", "missing-argument", "nonsense-arguments", "calls-5"),
 )
-THINKING = (("anthropic", "anthropic"), ("openai", "openai"))
+THINKING = (("anthropic", "anthropic"), ("openai", "openai"), ("openai", "anthropic"))
 """Routes and upstreams between which LiteLLM hands reasoning through, as `thinking-plain` has it."""
 ERRORS: dict[str, type[ProviderError]] = {
     "overflow": Overflow,
