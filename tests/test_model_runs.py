@@ -73,7 +73,9 @@ def start(session: Session, provider: ScriptedProvider, dialect: str) -> Start:
         limits = {"window": more.pop("window", WINDOW), "output_limit": 8_000}
         prices = {"price_in": 3.0, "price_out": 15.0}
         levels = {"thinking_levels": ["low", "high"]}
-        PlannerModel.objects.get_or_create(provider="scripted", name=script, defaults={**limits, **prices, **levels})
+        PlannerModel.objects.get_or_create(
+            provider="scripted", name=script, defaults={**limits, **prices, **levels}
+        )
         return start_run(session, planner=f"scripted/{script}", asked=more.pop("asked", {}), **more)
 
     return started
@@ -163,7 +165,9 @@ def plan_of(run: Run) -> Run:
     return Run.objects.get(pk=run.pk)
 
 
-def test_an_unknown_tool_is_named_and_the_known_ones_are_told(plan: Start, provider: ScriptedProvider) -> None:
+def test_an_unknown_tool_is_named_and_the_known_ones_are_told(
+    plan: Start, provider: ScriptedProvider
+) -> None:
     run = plan("unknown-tool")
     first = data_of(run, "called")[0]
     assert (first["tool"], first["code"]) == ("context_summarize", "unknown_tool")
@@ -173,7 +177,8 @@ def test_an_unknown_tool_is_named_and_the_known_ones_are_told(plan: Start, provi
 def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> None:
     run = plan("good-plan")
     said = {
-        "".join(text for kind, *_, text in one["pieces"] if kind == "text") for one in data_of(run, "streamed")
+        "".join(text for kind, *_, text in one["pieces"] if kind == "text")
+        for one in data_of(run, "streamed")
     } - {""}
     reasons = set(Proposal.objects.filter(run=run, source=Proposal.PLANNER).values_list("reason", flat=True))
     assert reasons <= {*said, ""}
@@ -250,7 +255,9 @@ def test_a_provider_that_does_not_answer_fails_the_run_in_words(
     assert not Proposal.objects.filter(run=run).exists()
 
 
-@pytest.mark.parametrize(("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)])
+@pytest.mark.parametrize(
+    ("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)]
+)
 def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: str, times: int) -> None:
     run = plan(script)
     retried = data_of(run, "retried")
@@ -298,6 +305,16 @@ def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch
     assert "asked" in run.failure
 
 
+def test_a_model_whose_calls_are_all_refused_is_asked_no_more(
+    plan: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinking, "FRUITLESS_TURNS", 2)
+    run = plan("nonsense-arguments")
+    assert run.state == State.FAILED
+    assert "refused" in run.failure
+    assert len(data_of(run, "asked")) == 2
+
+
 # ---- its own window ----------------------------------------------------------------------------------------
 
 
@@ -328,7 +345,9 @@ def test_a_stop_closes_the_connection_and_keeps_what_was_validated(
 ) -> None:
     run = start("stalls")
     thread = redline_thread(run)
-    provider.wait_for(lambda: Proposal.objects.filter(run=run).exists() and not provider.requests[-1].answered_at)
+    provider.wait_for(
+        lambda: Proposal.objects.filter(run=run).exists() and not provider.requests[-1].answered_at
+    )
     stop_run(run)
     provider.wait_until_closed()
     thread.join()
@@ -357,4 +376,3 @@ def test_a_run_is_planned_again_with_its_model_and_level(plan: Start) -> None:
     run = plan("good-plan", thinking="low")
     again = plan_again(run)
     assert (again.planner, again.thinking) == (run.planner, "low")
-

@@ -35,7 +35,7 @@ from ..providers.errors import Overflow
 from .catalogue import endpoint_of, model_named
 from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
 from .spending import Spent
-from .thinking import ASKED_ENOUGH, Exhausted, ModelPlanner
+from .thinking import Exhausted, ModelPlanner
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 DEFAULT_SOURCE: Final = "default"
@@ -296,8 +296,8 @@ def _next(planner: Planner, loop: Loop, plan: Plan) -> Iterator[Event]:
     except Overflow as fault:
         plan.why = fault.message
         yield loop.close()
-    except Exhausted:
-        plan.why = ASKED_ENOUGH
+    except Exhausted as enough:
+        plan.why = str(enough)
         yield loop.close()
     else:
         yield from loop.take(turn)

@@ -61,7 +61,7 @@ from .snapshots import (
     session_as_prepared,
     session_path,
 )
-from .thinking import ASKED_ENOUGH, Exhausted, ModelPlanner, Stopped
+from .thinking import Exhausted, ModelPlanner, Stopped
 
 STOP_LOOK_SECONDS: Final = 0.15
 """How often it is looked whether somebody wants the run to stop."""
@@ -184,8 +184,8 @@ def _take_turn(planner: Planner, loop: Loop, store: DeletionStore, recorder: _Re
         turn = planner.next_turn(loop.report)
     except Stopped:
         recorder.step(loop, store, loop.close(), stopped=True)
-    except Exhausted:
-        recorder.step(loop, store, loop.close(), why=ASKED_ENOUGH)
+    except Exhausted as enough:
+        recorder.step(loop, store, loop.close(), why=str(enough))
     except Overflow as fault:
         recorder.step(loop, store, loop.close(), why=fault.message)
     except ProviderError as fault:
@@ -345,7 +345,13 @@ class _Recorder:
                 self.propose(loop.origins)
                 self.record(
                     "called",
-                    {**_called(event), "before": self._before.get("percent", 0), "ms": took, **now, **(place or {})}
+                    {
+                        **_called(event),
+                        "before": self._before.get("percent", 0),
+                        "ms": took,
+                        **now,
+                        **(place or {}),
+                    }
                     | {"gain": now["deleted"] - self._before.get("deleted", 0)},
                     calls=event.number,
                     stats=store.stats.to_json(),

@@ -68,7 +68,8 @@ LOOK_SECONDS: Final = 0.05
 """How often a stop is looked for while nothing comes."""
 TURNS: Final = 200
 """A model that was asked so often and is not done will not be."""
-ASKED_ENOUGH: Final = f"The model was asked {TURNS} times and is not done: the run ends here."
+FRUITLESS_TURNS: Final = 12
+"""Nor will one whose calls were all refused so many times in a row."""
 OUTPUT_PART: Final = 4
 """An answer may take so much of the window: one of so many parts."""
 MARGIN_PART: Final = 20
@@ -89,7 +90,7 @@ class Stopped(Exception):
 
 
 class Exhausted(Exception):
-    """The model was asked as often as is allowed."""
+    """The model was asked as often as is allowed. It says so in words."""
 
 
 class ModelPlanner:
@@ -112,6 +113,7 @@ class ModelPlanner:
         self.spent = spent
         self.turn = 0
         """How often it was asked."""
+        self._fruitless = 0
         self._ratio = FIRST_GUESS
         self._output = min(model.output_limit, max(1, model.window // OUTPUT_PART))
         self._conversation = Conversation("")
@@ -134,9 +136,13 @@ class ModelPlanner:
 
     def next_turn(self, report: Report) -> Turn:
         """Ask for the next calls. Raises ProviderError, Stopped and Exhausted."""
-        if self.turn >= TURNS:
-            raise Exhausted
         self._hear(report)
+        if self.turn >= TURNS:
+            raise Exhausted(f"The model was asked {TURNS} times and is not done: the run ends here.")
+        if self._fruitless >= FRUITLESS_TURNS:
+            raise Exhausted(
+                f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here."
+            )
         self.turn += 1
         trimmed = self._conversation.fit(self._limit)
         if trimmed is not None:
@@ -158,6 +164,8 @@ class ModelPlanner:
         return max(0, math.floor(tokens * self._ratio) - len(SYSTEM) - TOOLS_LENGTH)
 
     def _hear(self, report: Report) -> None:
+        refused = [result.refusal is not None for result in report.results]
+        self._fruitless = self._fruitless + 1 if refused and all(refused) else 0
         if self._calls:
             told = zip(self._calls, report.results, strict=True)
             self._conversation.add(
