@@ -19,18 +19,14 @@ from sessions_app.windows import window_of
 
 from ..deletion.budget import Budget
 from ..deletion.conversation import Told
-from ..deletion.manifest import ENTRIES, manifest_of
-from ..deletion.prompt import SYSTEM, user_prompt
-from ..deletion.schemas import TOOL_SCHEMAS
 from ..deletion.stats import Stats
 from ..deletion.transcript import Transcript
 from ..providers.asking import size_of
-from ..providers.wire import Request
 from .catalogue import ModelInForce
 from .planning import settings_in_force
 from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
 from .spending import CHARACTERS_PER_TOKEN
-from .thinking import FIRST_GUESS, MARGIN_PART, OUTPUT_PART, TOOLS_LENGTH
+from .thinking import prompt_for, request_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +57,9 @@ def measure_first_request(
         session, leaf_id, in_force.values, window.tokens if window is not None else None
     )
     transcript = prepared.transcript(_TextsOnDemand(session_path(session), prepared))
-    request, entries = _first_request(model, thinking, transcript, _budget(transcript, prepared.window))
-    characters = size_of(request, model.provider.dialect)
+    prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
+    characters = size_of(request_for(model, thinking, [Told(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
-
-
-def _first_request(
-    model: ModelInForce, thinking: str, transcript: Transcript, budget: Budget
-) -> tuple[Request, int]:
-    """The request as `thinking.ModelPlanner` begins, and how many entries its manifest shows."""
-    output = min(model.output_limit, max(1, model.window // OUTPUT_PART))
-    tokens = model.window - output - model.window // MARGIN_PART
-    limit = max(0, math.floor(tokens * FIRST_GUESS) - len(SYSTEM) - TOOLS_LENGTH)
-    most = ENTRIES
-    while True:
-        manifest = manifest_of(transcript, most)
-        prompt = user_prompt(manifest, transcript.parameters, budget)
-        if not most or len(prompt) <= limit // 2:
-            break
-        most //= 2
-    request = Request(
-        model=model.name,
-        system=SYSTEM,
-        tools=TOOL_SCHEMAS,
-        messages=[Told(prompt)],
-        output_limit=output,
-        thinking=thinking,
-        thinking_style=model.thinking_style,
-    )
-    return request, len(manifest.entries)
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:

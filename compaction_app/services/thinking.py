@@ -29,6 +29,7 @@ from ..deletion.conversation import (
     Answer,
     Asked,
     Conversation,
+    Message,
     Result,
     Results,
     Said,
@@ -115,7 +116,6 @@ class ModelPlanner:
         """How often it was asked."""
         self._fruitless = 0
         self._ratio = FIRST_GUESS
-        self._output = min(model.output_limit, max(1, model.window // OUTPUT_PART))
         self._conversation = Conversation("")
         self._calls: list[Asked] = []
         self._stop = ""
@@ -125,13 +125,8 @@ class ModelPlanner:
         return self._model.planner
 
     def begin(self, transcript: Transcript, budget: Budget, chosen: int) -> None:
-        """Make the prompt for a run that has chosen so many targets already; a small window gets a shorter manifest."""
-        entries = ENTRIES
-        while True:
-            prompt = user_prompt(manifest_of(transcript, entries), transcript.parameters, budget, chosen)
-            if not entries or len(prompt) <= self._limit // 2:
-                break
-            entries //= 2
+        """Make the prompt for a run that has chosen so many targets already."""
+        prompt, _ = prompt_for(self._model, transcript, budget, chosen)
         self._conversation = Conversation(prompt)
 
     def next_turn(self, report: Report) -> Turn:
@@ -159,9 +154,7 @@ class ModelPlanner:
 
     @property
     def _limit(self) -> int:
-        """Characters that the conversation may have, so that it and an answer are within the window."""
-        tokens = self._model.window - self._output - self._model.window // MARGIN_PART
-        return max(0, math.floor(tokens * self._ratio) - len(SYSTEM) - TOOLS_LENGTH)
+        return room_in(self._model, self._ratio)
 
     def _hear(self, report: Report) -> None:
         refused = [result.refusal is not None for result in report.results]
@@ -184,15 +177,7 @@ class ModelPlanner:
     # ---- one request -------------------------------------------------------------------------------------
 
     def _ask(self) -> Answered:
-        request = Request(
-            model=self._model.name,
-            system=SYSTEM,
-            tools=TOOL_SCHEMAS,
-            messages=list(self._conversation.messages),
-            output_limit=self._output,
-            thinking=self._thinking,
-            thinking_style=self._model.thinking_style,
-        )
+        request = request_for(self._model, self._thinking, self._conversation.messages)
         began, sent, pieces = time.monotonic(), 0, _Pieces()
         with Streaming(self._endpoint, request, self._patience) as stream:
             while True:
@@ -246,6 +231,48 @@ class ModelPlanner:
                 **added,
             },
         )
+
+
+def request_for(model: ModelInForce, thinking: str, messages: Iterable[Message]) -> Request:
+    """What a model is asked."""
+    return Request(
+        model=model.name,
+        system=SYSTEM,
+        tools=TOOL_SCHEMAS,
+        messages=list(messages),
+        output_limit=_output_of(model),
+        thinking=thinking,
+        thinking_style=model.thinking_style,
+    )
+
+
+def prompt_for(
+    model: ModelInForce, transcript: Transcript, budget: Budget, chosen: int = 0
+) -> tuple[str, int]:
+    """The prompt of a run that has chosen so many targets already, and how many entries its manifest shows.
+
+    It takes at most half of what room there is: a small window gets a shorter manifest.
+    """
+    room, most = room_in(model, FIRST_GUESS) // 2, ENTRIES
+    while True:
+        manifest = manifest_of(transcript, most)
+        prompt = user_prompt(manifest, transcript.parameters, budget, chosen)
+        if not most or len(prompt) <= room:
+            return prompt, len(manifest.entries)
+        most //= 2
+
+
+def room_in(model: ModelInForce, ratio: float) -> int:
+    """Characters that a conversation may have, so that it and an answer are within the model's window.
+
+    `ratio`: characters per token.
+    """
+    tokens = model.window - _output_of(model) - model.window // MARGIN_PART
+    return max(0, math.floor(tokens * ratio) - len(SYSTEM) - TOOLS_LENGTH)
+
+
+def _output_of(model: ModelInForce) -> int:
+    return min(model.output_limit, max(1, model.window // OUTPUT_PART))
 
 
 def patience_for(endpoint: Endpoint) -> Patience:
