@@ -43,7 +43,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def set_to(number: int) -> None:
         short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
-        monkeypatch.setattr(thinking, "patience_for", lambda endpoint: short)
+        monkeypatch.setattr(thinking, "patience_for", lambda _: short)
 
     set_to(3)
     return set_to

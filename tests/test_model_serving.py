@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,9 @@ def sessions(server: Server) -> list[str]:
 
 def start(server: Server, session: str, script: str) -> str:
     planner = f"scripted/{script}"
-    return server.post(f"{session}/compact?planner={planner}", f"{session}/compact", planner=planner, keep="40")
+    return server.post(
+        f"{session}/compact?planner={planner}", f"{session}/compact", planner=planner, keep="40"
+    )
 
 
 def state(server: Server, run: str) -> dict[str, Any]:
@@ -59,12 +62,10 @@ def state(server: Server, run: str) -> dict[str, Any]:
 
 def workers(server: Server, runs: list[str]) -> set[str]:
     """The processes that worked on the runs, as the database knows them."""
-    import sqlite3
-
-    numbers = ",".join(run.rsplit("/", 1)[1] for run in runs)
+    numbers = {int(run.rsplit("/", 1)[1]) for run in runs}
     with sqlite3.connect(server.data / "redline.sqlite3") as database:
-        rows = database.execute(f"SELECT worker FROM compaction_app_run WHERE id IN ({numbers})").fetchall()
-    return {worker.split(":")[1] for (worker,) in rows if worker}
+        rows = database.execute("SELECT id, worker FROM compaction_app_run").fetchall()
+    return {worker.split(":")[1] for number, worker in rows if worker and number in numbers}
 
 
 def test_runs_of_models_share_one_process_and_none_loses_an_event(server: Server) -> None:
@@ -102,6 +103,8 @@ def test_a_killed_process_loses_nothing_and_its_run_goes_on(server: Server) -> N
 def test_a_model_run_does_not_start_before_it_was_said_what_is_sent(server: Server) -> None:
     session = sessions(server)[0]
     with pytest.raises(urllib.error.HTTPError) as refused:
-        server.post(f"{session}/compact", f"{session}/compact", planner="scripted/good-plan", disclosed="", keep="40")
+        server.post(
+            f"{session}/compact", f"{session}/compact", planner="scripted/good-plan", disclosed="", keep="40"
+        )
     assert refused.value.code == 409
     assert "127.0.0.1" in refused.value.read().decode()

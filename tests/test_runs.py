@@ -26,8 +26,9 @@ from compaction_app.deletion.loop import Report, Turn
 from compaction_app.deletion.states import REVIEWABLE, State, may_become
 from compaction_app.deletion.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.services import planning, running, runs, starting
-from compaction_app.services.running import STOPPED, Terminated, work
+from compaction_app.services import planning, recording, running, runs, starting
+from compaction_app.services.recording import Terminated
+from compaction_app.services.running import STOPPED, work
 from compaction_app.services.runs import (
     LEASE_SECONDS,
     beat,
@@ -525,7 +526,7 @@ def test_an_interrupt_from_the_terminal_ends_a_worker_like_a_signal(session: Ses
 def test_a_run_whose_database_failed_is_resumed_to_its_end(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = running._Recorder.step
+    step = recording.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.run.proposals.exists():
@@ -534,7 +535,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(
 
     run = started(session, asked={"compression_ratio": 0.1})
     with monkeypatch.context() as patched:
-        patched.setattr(running._Recorder, "step", fail)
+        patched.setattr(recording.Recorder, "step", fail)
         with pytest.raises(OperationalError):
             work(run.pk, worker_name())
     run.refresh_from_db()
@@ -626,7 +627,7 @@ def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
     claimed = claim(run.pk, "one", timezone.now())
     assert claimed is not None
     with held_database(0.4):
-        running._Recorder(claimed, "one").end(State.INTERRUPTED, STOPPED)
+        recording.Recorder(claimed, "one").end(State.INTERRUPTED, STOPPED)
     run.refresh_from_db()
     assert run.state == State.INTERRUPTED
 
@@ -644,8 +645,8 @@ def test_a_heart_beats_on_after_a_busy_database(
             assert time.monotonic() < deadline, "no beat came"
             time.sleep(0.05)
 
-    monkeypatch.setattr(running, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(running, "BEAT_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(recording, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(recording, "BEAT_AGAIN_SECONDS", 0.05)
     stubborn(think)
     run = started(session, planner="stubborn")
     work(run.pk, worker_name())

@@ -10,7 +10,8 @@ from django.db import connection
 
 from sessions_app.logs import defects_logged
 
-from .running import Terminated, work
+from .recording import Terminated
+from .running import work
 from .runs import waiting_model_runs, worker_name
 
 AT_ONCE: Final = 32

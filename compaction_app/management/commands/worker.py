@@ -10,7 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from compaction_app.services.running import Terminated, work
+from compaction_app.services.recording import Terminated
+from compaction_app.services.running import work
 from compaction_app.services.runs import give_up_dead_runs, waiting_runs, worker_name
 from compaction_app.services.together import LOOK_SECONDS, Together, work_until_idle
 from sessions_app.announcing import relay_through

@@ -1,0 +1,275 @@
+"""What a worker writes of a run: each step as a row, its proposals, its state, and the lease that lets it.
+
+    with beating(recorder):              the lease is renewed, and a stop is seen
+        recorder.step(loop, store, event)
+        recorder.tell("streamed", {…})   of a planner that is a model
+
+An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
+announced. A worker that has lost its lease writes nothing more: LostLease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from django.db import DatabaseError, OperationalError, connection, transaction
+from django.utils import timezone
+
+from sessions_app.announcing import announce, run_group
+from sessions_app.sessionlog.jsjson import well_formed
+
+from ..deletion.errors import Refusal
+from ..deletion.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
+from ..deletion.states import State
+from ..deletion.store import DeletionStore
+from ..deletion.targets import Target
+from ..models import Proposal, Run, RunEvent
+from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, is_asked_to_stop
+
+STOP_LOOK_SECONDS: Final = 0.15
+"""How often it is looked whether somebody wants the run to stop."""
+BEAT_AGAIN_SECONDS: Final = 0.5
+"""After a beat that another writer kept from the database."""
+END_TRIES: Final = 3
+"""The statement that ends a run waits for the database so often, each time as long as any statement."""
+STATES: Final = {
+    Outcome.TARGET_MET: State.TARGET_MET,
+    Outcome.BELOW_TARGET: State.BELOW_TARGET,
+    Outcome.FAILED: State.FAILED,
+}
+NOTHING: Final = "The planner found nothing that may be deleted."
+KEPT: Final = "What had been validated is kept."
+
+_log = logging.getLogger("redline")
+
+
+class LostLease(Exception):
+    """Somebody else has the run now, or nobody: this worker stops without another word."""
+
+
+class Terminated(BaseException):
+    """The worker was told to end; its run is interrupted. Raised by a signal handler, anywhere."""
+
+
+def progress_of(store: DeletionStore) -> dict[str, Any]:
+    stats = store.stats
+    return {
+        "deleted": stats.tokens_before - stats.tokens_after,
+        "percent": stats.percent_reduction,
+    }
+
+
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction; those of this process's runs come one after the other, and none waits by looking again."""
+    with _one_at_a_time, transaction.atomic():
+        yield
+
+
+@dataclass
+class Recorder:
+    """Writes a run's events, proposals and state, as long as its worker has the lease."""
+
+    run: Run
+    worker: str
+    ending: threading.Event | None = None
+    seq: int = 0
+    stop_asked: bool = False
+    lost: bool = False
+    _proposed: list[Target] = field(default_factory=list)
+    _before: dict[str, Any] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.seq = self.run.last_seq
+
+    def is_stopped(self) -> bool:
+        """Whether the run was asked to stop. Raises Terminated and LostLease."""
+        if self.ending is not None and self.ending.is_set():
+            raise Terminated
+        if self.lost:
+            raise LostLease
+        return self.stop_asked
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
+        """Keep what a planner that is a model tells, with the sums of what it has sent and received."""
+        self.record(kind, data, **({} if usage is None else {"usage": usage}))
+        self._since = time.perf_counter()
+
+    def step(
+        self,
+        loop: Loop,
+        store: DeletionStore,
+        event: Event,
+        *,
+        stopped: bool = False,
+        failed: bool = False,
+        why: str = "",
+        place: Mapping[str, int] | None = None,
+    ) -> None:
+        """Keep one event of the loop, with what it changed; a call with its place in an answer, an end with its why."""
+        now = progress_of(store)
+        took = round((time.perf_counter() - self._since) * 1000)
+        with writing():
+            if isinstance(event, Called):
+                self.propose(loop.origins)
+                self.record(
+                    "called",
+                    {
+                        **_called(event),
+                        "before": self._before.get("percent", 0),
+                        "ms": took,
+                        **now,
+                        **(place or {}),
+                    }
+                    | {"gain": now["deleted"] - self._before.get("deleted", 0)},
+                    calls=event.number,
+                    stats=store.stats.to_json(),
+                )
+            elif isinstance(event, Nudged):
+                self.record("nudged", {"text": event.text, **now})
+            else:
+                state = State.CANCELLED if stopped else State.FAILED if failed else STATES[event.outcome]
+                self._ended(event, now, state, why, store.stats.to_json())
+        self._before, self._since = now, time.perf_counter()
+
+    def _ended(
+        self, event: Ended, now: dict[str, Any], state: State, why: str, stats: dict[str, Any]
+    ) -> None:
+        """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
+        refusal = _refusal(event.refusal)
+        said = f"{refusal.get('message', '')} {why}".strip()
+        said_too = {"message": said} if said else {}
+        self.record("ended", {"state": state.value, **refusal, **said_too, **now}, stats=stats)
+        if state is not State.FAILED:
+            self.end(state, why)
+        elif event.outcome is Outcome.FAILED:
+            self.end(state, f"{NOTHING} {said}".strip())
+        else:
+            self.end(state, f"{said} {KEPT}")
+
+    def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
+        """One more row, and the run's own with it. Raises LostLease."""
+        if self.lost:
+            raise LostLease
+        seq, now = self.seq + 1, timezone.now()
+        with writing():
+            mine = Run.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
+            lease = now + timedelta(seconds=LEASE_SECONDS)
+            if not mine.update(last_seq=seq, heartbeat=now, lease_until=lease, **fields):
+                raise LostLease
+            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
+            self.stop_asked = self.stop_asked or bool(mine.values_list("stop_asked", flat=True).first())
+        self.seq = seq
+        transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))
+
+    def propose(self, origins: Mapping[Target, Origin]) -> None:
+        """Bring the proposals up to what is chosen now; mostly that adds some at the end."""
+        chosen = list(origins)
+        known = len(self._proposed)
+        rows = Proposal.objects.filter(run=self.run)
+        if not known or chosen[:known] != self._proposed:
+            rows.delete()
+            known = 0
+        Proposal.objects.bulk_create(
+            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][
+                known:
+            ],
+            batch_size=500,
+        )
+        self._proposed = chosen
+
+    def end(self, state: State, failure: str) -> None:
+        """The run's last state under this worker; nothing where it has lost its lease."""
+        ended = {"failure": failure, "ended_at": timezone.now(), "lease_until": None}
+        for tries_left in reversed(range(END_TRIES)):
+            try:
+                change(self.run.pk, state, held_by=self.worker, **ended)
+            except OperationalError:
+                # Busy. To end a run twice is to end it once; but a transaction that failed is over.
+                if connection.in_atomic_block or not tries_left:
+                    raise
+            else:
+                return
+
+
+def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
+    source = Proposal.REPAIR if origin.by_repair else Proposal.PLANNER
+    if origin.tool == Proposal.HUMAN:
+        source = Proposal.HUMAN
+    elif origin.tool == Proposal.HOOK and not origin.by_repair:
+        source = Proposal.HOOK
+    return Proposal(
+        run=run,
+        order=order,
+        entry_id=target.entry_id,
+        block_index=target.block_index,
+        source=source,
+        call=origin.call,
+        tool=origin.tool,
+        reason=well_formed(origin.reason),
+    )
+
+
+def _called(event: Called) -> dict[str, Any]:
+    return {
+        "call": event.number,
+        "tool": event.result.name,
+        "arguments": event.planned.call.arguments,
+        "sentence": event.result.sentence,
+        "details": dict(event.result.details),
+        "added": [target.to_json() for target in event.added],
+        **_refusal(event.result.refusal),
+    }
+
+
+def _refusal(refusal: Refusal | None) -> dict[str, Any]:
+    if refusal is None:
+        return {}
+    target = refusal.target.to_json() if refusal.target is not None else None
+    return {"code": refusal.code.value, "message": refusal.message, "target": target}
+
+
+# ---- the lease -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def beating(recorder: Recorder) -> Iterator[None]:
+    """Renew the lease from another thread, also while the planner thinks and whoever else holds the database; and see
+    soon that somebody wants the run to stop."""
+    over = threading.Event()
+
+    def renew() -> None:
+        due = time.monotonic() + BEAT_SECONDS
+        while not over.wait(STOP_LOOK_SECONDS):
+            try:
+                if time.monotonic() < due:
+                    asked: bool | None = is_asked_to_stop(recorder.run.pk)
+                else:
+                    asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+                    due = time.monotonic() + BEAT_SECONDS
+            except DatabaseError as fault:
+                _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)
+                due = time.monotonic() + BEAT_AGAIN_SECONDS
+                continue
+            recorder.lost = recorder.lost or asked is None
+            recorder.stop_asked = recorder.stop_asked or bool(asked)
+        connection.close()
+
+    thread = threading.Thread(target=renew, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
