@@ -24,7 +24,19 @@ LOOK_SECONDS: Final = 1.0
 MESSAGE_LIMIT: Final = 1_000
 DRAWN_AT_ONCE: Final = 200
 """Events in one message at most."""
-PARTS: Final = ("facts", "acts", "note", "meter", "steps", "traffic")
+PARTS: Final = (
+    "heading",
+    "facts",
+    "note",
+    "meter",
+    "brief",
+    "acts",
+    "nothing",
+    "steps",
+    "traffic",
+    "asked",
+    "foot",
+)
 """What stands beside the log, and is drawn anew where it is another."""
 OVER: Final = 1000
 """The code of a socket that is closed because nothing more can come."""

@@ -170,7 +170,7 @@ def ask_hooks(**sent: Any) -> Iterator[Answered]:
         hook = name_of(receiver)
         try:
             answer = receiver(signal=session_before_compact, sender=None, **sent)
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:
             _log.exception("The hook %s failed before a compaction", hook)
             raise SystemFailure(
                 "hook_failed",
@@ -195,7 +195,7 @@ def tell_hooks(**sent: Any) -> None:
     for receiver in session_compact.listening():
         try:
             receiver(signal=session_compact, sender=None, **sent)
-        except Exception:  # noqa: BLE001  # the compaction is written, whatever a receiver makes of it
+        except (Exception, SystemExit):  # noqa: BLE001  # the compaction is written, whatever it makes of that
             _log.exception("The hook %s failed when it was told of a compaction", name_of(receiver))
 
 
@@ -227,7 +227,7 @@ def load_hooks(modules: Iterable[str]) -> None:
         before = len(_connected())
         try:
             importlib.import_module(module)
-        except Exception as fault:  # noqa: BLE001  # whatever a user's module raises; it is told in words
+        except (Exception, SystemExit) as fault:  # noqa: BLE001  # whatever a user's module raises; it is told
             _unloaded.append(Unloaded(module, _why(fault)))
             continue
         connected = _connected()
@@ -262,7 +262,7 @@ def _lies_in(receiver: Receiver, module: str) -> bool:
     return f"{name_of(receiver)}.".startswith(f"{module}.")
 
 
-def _why(fault: Exception) -> str:
+def _why(fault: Exception | SystemExit) -> str:
     """A failed import: what was raised, and in which line of the user's own file."""
     told = " ".join(f"{type(fault).__name__}: {fault}".split())[:WORDS_KEPT].rstrip(".: ")
     frames = traceback.extract_tb(fault.__traceback__)

@@ -37,6 +37,8 @@ class Run(models.Model):
     """`embedded`, or a model as `provider/name`."""
     thinking = models.CharField(max_length=10, blank=True, default="")
     """The thinking level that a model is asked for; empty: none."""
+    base_url = models.TextField(blank=True, default="")
+    """Where its model is asked, as it was said before it started; empty where the planner is none."""
     reason = models.CharField(max_length=10, default="manual")
     """What made it start: `manual`, `threshold` or `overflow`, as in the agent."""
     by_itself = models.BooleanField(default=False)

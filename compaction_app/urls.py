@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.urls import path, re_path
+from django.views.generic import RedirectView
 
 from .views import api, backups, committing, models, runs
 from .views import review as review_pages
@@ -43,6 +44,8 @@ urlpatterns = [
     path("runs/<int:run>/commit", committing.commit, name="commit"),
     path("runs/<int:run>/result", committing.result, name="result"),
     path("models", models.models, name="models"),
+    # `runs` without its slash is led on by Django; a slash too many is not.
+    path("models/", RedirectView.as_view(pattern_name="compaction:models", query_string=True)),
     path("models/add", models.new_model, name="add_model"),
     path("models/<int:model>", models.model, name="model"),
     path("models/<int:model>/remove", models.remove, name="remove_model"),

@@ -78,13 +78,17 @@ class Installation:
         return {**kept, "REDLINE_DATA_DIR": str(self.data), "HOME": str(self.home), **more}
 
     def start(
-        self, *arguments: object, stdout: int | IO[bytes] = subprocess.PIPE, **environment: str
+        self,
+        *arguments: object,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        **environment: str,
     ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "redline", *map(os.fspath, map(_argument, arguments))],
             cwd=PROJECT,
             env=self.environment(**environment),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -434,7 +434,7 @@ def test_what_was_typed_becomes_a_model(added: Provider) -> None:
     [
         ("provider", "nobody"), ("name", ""), ("name", "x" * 201), ("name", "a\u202eb"), ("name", "a\nb"),
         ("base_url", "ftp://x"), ("base_url", "https://user@x/v1"), ("window", ""), ("window", "200k"),
-        ("window", "-1"), ("window", "999"), ("window", "100000001"), ("window", "٣٠٠٠"), ("output_limit", "0"),
+        ("window", "-1"), ("window", "7999"), ("window", "100000001"), ("window", "٣٠٠٠"), ("output_limit", "499"),
         ("output_limit", "200001"), ("thinking_levels", ("low", "extreme")), ("thinking_style", "vibes"),
         ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
     ],
@@ -456,17 +456,17 @@ def test_a_model_cannot_be_there_twice(added: Provider) -> None:
     with pytest.raises(BadInput, match="already"):
         add_model(GOOD)
     with pytest.raises(BadInput, match="already"):
-        change_model(row.pk, TypedModel("own", "m", window="2000", output_limit="10"))
+        change_model(row.pk, TypedModel("own", "m", window="20000", output_limit="1000"))
 
 
 def test_the_form_refuses_an_address_where_the_key_of_the_environment_does_not_go(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    typed = TypedModel("openai", "m", "https://evil.example/v1", "2000", "10")
+    typed = TypedModel("openai", "m", "https://evil.example/v1", "20000", "1000")
     with pytest.raises(BadInput, match="goes nowhere else"):
         add_model(typed)
-    own = add_model(TypedModel("openai", "m", "https://api.openai.com/v1/", "2000", "10"))
+    own = add_model(TypedModel("openai", "m", "https://api.openai.com/v1/", "20000", "1000"))
     assert own.base_url == ""
 
 

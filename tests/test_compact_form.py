@@ -124,6 +124,47 @@ def test_what_leaves_is_said_before_it_does(look: Look) -> None:
     assert 'part=size" hx-params' in page
 
 
+def test_the_first_page_says_how_much_would_be_sent(look: Look) -> None:
+    configured()
+    page = look()
+    assert re.search(r'id="size" [^>]*>[\d,]+ characters, about [\d,]+ tokens', page)
+    assert "not measured yet" not in page
+
+
+def test_a_planner_whose_size_was_not_shown_cannot_be_started(
+    browser: Client, session: Session, look: Look
+) -> None:
+    configured()
+    without = look(part="planning", planner="acme/claude-x")
+    assert "not measured yet" in without
+    assert MARK.search(without) is None
+    assert posted(browser, session, planner="acme/claude-x").status_code == 409
+    shown = MARK.search(look(part="size", planner="acme/claude-x"))
+    assert shown is not None
+    assert posted(browser, session, planner="acme/claude-x", disclosed=shown[1]).status_code == 302
+
+
+def test_the_form_of_a_session_whose_file_is_gone_says_why_nothing_would_be_sent(
+    look: Look, session: Session, known_root: Path
+) -> None:
+    configured()
+    (known_root / session.relative_path).unlink()
+    page = look()
+    assert re.search(r'id="size" [^>]*>none: ', page)
+    assert str(known_root / session.relative_path) in page
+
+
+def test_whose_model_it_is_is_said_of_no_other_planner(look: Look) -> None:
+    configured()
+    configured("other")
+    own = "This is the session’s own model."
+    for planner, is_own in (("acme/claude-x", True), ("acme/other", False), ("embedded", False)):
+        part = look(part="planning", planner=planner)
+        label = part[part.index('id="planner-of" hx-swap-oob="true"') :]
+        assert (own in label) is is_own
+        assert part.count(own) == is_own
+
+
 def test_another_planner_brings_its_own_host_and_levels(look: Look) -> None:
     configured()
     configured("local", "llama", base_url="http://127.0.0.1:8080/v1", thinking_levels=[])

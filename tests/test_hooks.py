@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,8 @@ def test_the_documented_module_does_what_the_document_says(
     assert ended.code == 0, ended
     assert ended.json["hooks"] == ["1 object pinned by my_hooks.keep_decisions: it says DECISION."]
     assert "e3" not in deleted(ended)
+    silent = place(fresh.home / "silent.jsonl", raw(working_session()))
+    assert fresh.run("compact", silent, "--dry-run", "--json", **written_as_documented).json["hooks"] == []
     notes = (fresh.home / "compactions.txt").read_text()
     assert notes == f"s.jsonl {ended.json['stats']['percentReduction']}%\n"
 
@@ -337,6 +340,29 @@ def test_an_async_function_cannot_be_a_hook() -> None:
 
     with pytest.raises(TypeError, match="later is async"):
         HookSignal().connect(later)
+
+
+def test_a_module_that_exits_is_told_of_and_ends_nothing(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(tmp_path / "own" / "leaves_at_once.py", b"import sys\n\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "own"))
+    load_hooks(["leaves_at_once"])
+    [found] = check_hooks(None)
+    assert "SystemExit: 3" in found.msg
+    assert "leaves_at_once.py, line 3" in found.msg
+    run = planned(session)
+    assert (run.state, "leaves_at_once" in run.failure) == (State.FAILED, True)
+
+
+def test_a_hook_that_exits_fails_its_run_alone(session: Session) -> None:
+    def leaver(**sent: Any) -> None:
+        sys.exit(3)
+
+    asked(leaver)
+    run = planned(session)
+    assert run.state == State.FAILED
+    assert "leaver failed (SystemExit). Nothing was planned" in run.failure
 
 
 def test_a_plan_is_refused_where_a_hook_could_not_be_loaded(session: Session) -> None:
@@ -534,6 +560,19 @@ def test_what_stays_anyway_or_is_not_there_is_counted_and_not_pinned(session: Se
         "1 object pinned by tests.test_hooks.answers.<locals>.hook; 2 more stay anyway; 2 are not in the context."
     ]
     assert review_of(run).pins == (Target("e4"),)
+
+
+def test_a_pin_of_nothing_is_not_told_of(session: Session) -> None:
+    answers(Pin([], "it never finds any"))
+    assert said(planned(session)) == []
+
+
+def test_a_pin_of_what_stays_anyway_counts_no_objects(session: Session) -> None:
+    answers(Pin([Target("e1"), Target("nowhere")]))
+    assert said(planned(session)) == [
+        "Nothing more pinned by tests.test_hooks.answers.<locals>.hook; 1 stays anyway; "
+        "1 is not in the context."
+    ]
 
 
 def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:

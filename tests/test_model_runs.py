@@ -20,7 +20,7 @@ from compaction_app.services.runs import worker_name
 from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.building import raw
 from tests.running import quiet, working_session
 
@@ -174,6 +174,27 @@ def test_an_unknown_tool_is_named_and_the_known_ones_are_told(
     assert b"context_grep_delete" in provider.requests[1].raw.split(b"There is no tool")[1]
 
 
+def test_a_refused_call_comes_back_as_an_error_where_the_dialect_has_a_word_for_it(
+    plan: Start, provider: ScriptedProvider, dialect: str
+) -> None:
+    plan("unknown-tool")
+    told = provider.requests[1].body["messages"][-1]["content"]
+    if dialect == "anthropic":
+        assert [one.get("is_error", False) for one in told] == [True, False]
+
+
+def test_an_answer_that_the_output_limit_cut_is_told_so(plan: Start, provider: ScriptedProvider) -> None:
+    plan("cut-by-limit")
+    assert b"reached the output limit" in provider.requests[1].raw
+
+
+def test_a_failed_run_is_not_tried_again_beside_another(plan: Start, session: Session) -> None:
+    run = plan("cut-inside")
+    start_run(session, planner="embedded", asked={})
+    with pytest.raises(Conflict, match="already planning"):
+        resume_run(run)
+
+
 def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> None:
     run = plan("good-plan")
     said = {
@@ -288,7 +309,8 @@ def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan: St
 def test_an_overflow_before_anything_was_validated_fails_the_run(plan: Start, script: str) -> None:
     run = plan(script)
     assert run.state == State.FAILED
-    assert "found nothing that may be deleted" in run.failure
+    assert "longer than" in run.failure
+    assert run.failure.endswith("Nothing was planned.")
 
 
 def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(plan: Start) -> None:
@@ -335,6 +357,71 @@ def test_a_small_window_gets_a_shorter_manifest(plan: Start, provider: ScriptedP
     run = plan("good-plan", window=8_000)
     shorter = next(one for one in data_of(run, "asked"))["characters"]
     assert shorter < whole
+
+
+# ---- what is sent, and where --------------------------------------------------------------------------------
+
+
+def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan: Start) -> None:
+    run = plan("cut-inside")
+    assert run.usage is not None
+    whole = data_of(run, "answered")
+    assert run.usage["estimated"] is True
+    assert run.usage["counted"] == len(whole) + 1
+    assert run.usage["output"] > sum(one["output"] for one in whole)
+    assert run.usage["received"] > sum(one["characters"] for one in whole)
+    pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 3 for piece in one["pieces"]]
+    assert ["text", "I go on."] in pieces
+
+
+def test_a_request_that_was_refused_counts_no_tokens(plan: Start) -> None:
+    run = plan("quota-used")
+    assert run.usage is not None
+    assert (run.usage["requests"], run.usage["input"], run.usage["cost"]) == (1, 0, None)
+    assert run.usage["sent"] > 0
+    assert run.failure.endswith("Nothing was planned.")
+
+
+@pytest.mark.parametrize("act", [resume_run, plan_again])
+def test_a_run_goes_on_only_where_it_was_said_to_go(
+    plan: Start, provider: ScriptedProvider, act: Callable[[Run], object]
+) -> None:
+    run = plan("cut-inside")
+    asked = len(provider.requests)
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(BadInput, match="Nothing was sent"):
+        act(run)
+    run.refresh_from_db()
+    assert run.state == State.FAILED
+    assert len(provider.requests) == asked
+
+
+def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: ScriptedProvider) -> None:
+    run = start("good-plan")
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    assert worked_on(run).state == State.FAILED
+    assert "Nothing was sent" in run.failure
+    assert provider.requests == []
+
+
+def test_a_run_by_itself_ends_where_nobody_agrees_any_more(start: Start, provider: ScriptedProvider) -> None:
+    run = start("good-plan", by_itself=True)
+    assert worked_on(run).state == State.FAILED
+    assert "Nobody agrees" in run.failure
+    assert provider.requests == []
+
+
+def test_the_first_call_after_a_resume_has_no_gain_and_goes_on_counting(plan: Start) -> None:
+    run = plan("cut-inside")
+    last = run.calls
+    resume_run(run)
+    PlannerModel.objects.create(provider="scripted", name="good-plan", window=WINDOW, output_limit=8_000)
+    Run.objects.filter(pk=run.pk).update(planner="scripted/good-plan")
+    again = worked_on(run)
+    first = next(one for one in data_of(again, "called") if one["call"] == last + 1)
+    assert first["tool"] == "context_compaction_budget"
+    assert first["gain"] == 0
+    assert [one["call"] for one in data_of(again, "called")] == list(range(1, again.calls + 1))
 
 
 # ---- stopping ----------------------------------------------------------------------------------------------

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core import signing
 from django.test import Client
 
 from compaction_app.keys import read_keys
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.scripted.serving import ScriptedProvider
-from compaction_app.services.catalogue import provider_named
+from compaction_app.services.catalogue import COMFORTABLE_WINDOW, endpoint_of, model_named, provider_named
+from compaction_app.services.configuring import SMALLEST_OUTPUT, SMALLEST_WINDOW
+from compaction_app.views.models import TOLD_SECONDS
 from sessions_app.services.indexing import index_roots
-from tests.building import assistant, chain, raw, text, user
+from tests.building import PROJECT, assistant, chain, raw, text, user
 from tests.echoing import Echo, echoing
 from tests.running import Installation
 
@@ -139,9 +143,96 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
         shown = page(browser, path)
         assert "<script>alert" not in shown
         assert not re.search("[\x1b\u202e]", shown)
-    added = page(browser, "/models?added=%3Cscript%3Ealert&removed=%E2%80%AE&dropped=%1b")
-    assert "<script>alert" not in added
-    assert not re.search("[\x1b\u202e]", added)
+
+
+def test_nobody_else_puts_words_on_the_page(browser: Client) -> None:
+    sent(browser, "/providers/add", OWN)
+    place = sent(browser, "/models/add", MODEL).partition("#")[0]
+    assert "Added: own/qwen3:32b" in words(page(browser, place))
+    forged = f"{place.partition('told=')[0]}told={place.partition('told=')[2].replace('e', 'f', 1)}"
+    kinds = ("added", "removed", "dropped", "ended")
+    for address in (forged, "/models?told=", "/models?" + "&".join(f"{kind}=evil" for kind in kinds)):
+        shown = page(browser, address)
+        assert 'role="status"><svg' not in shown
+        assert "evil" not in shown
+
+
+def test_what_was_done_is_told_for_a_while(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = sent(browser, "/providers/add", OWN).partition("#")[0]
+    assert "Added: own" in words(page(browser, place))
+    later = time.time() + TOLD_SECONDS + 2
+    monkeypatch.setattr(signing.time, "time", lambda: later)
+    assert "Added: own" not in words(page(browser, place))
+
+
+def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
+    sent(browser, "/providers/add", OWN)
+    sent(browser, "/models/add", {**MODEL, "window": "16000", "output_limit": "500"})
+    assert "small for a planner" not in words(page(browser))
+    sent(browser, "/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
+    assert words(page(browser)).count("small for a planner") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "told"),
+    [
+        (
+            "window",
+            "7999",
+            "The window is 8,000 tokens or more. A planner needs that much for what it is told",
+        ),
+        (
+            "output_limit",
+            "499",
+            "The output limit is 500 tokens or more. A planner needs that much for its calls.",
+        ),
+    ],
+)
+def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
+    browser: Client, field: str, typed: str, told: str
+) -> None:
+    sent(browser, "/providers/add", OWN)
+    assert told in words(sent(browser, "/models/add", {**MODEL, field: typed}, 409))
+    assert not PlannerModel.objects.exists()
+
+
+def test_readme_says_the_same_numbers() -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert f"{SMALLEST_WINDOW:,} tokens or more, and below {COMFORTABLE_WINDOW:,} it is small" in readme
+    assert f"An answer may have {SMALLEST_OUTPUT:,} tokens or more" in readme
+    form = (PROJECT / "templates/models/model.html").read_text(encoding="utf-8")
+    assert f"{SMALLEST_WINDOW:,} or more; below {COMFORTABLE_WINDOW:,} it is small for a planner." in form
+    assert f"{SMALLEST_OUTPUT:,} or more." in form
+
+
+def test_a_price_that_nobody_gave_is_unknown_once_on_a_narrow_page(browser: Client) -> None:
+    sent(browser, "/providers/add", OWN)
+    sent(browser, "/models/add", {**MODEL, "price_in": ""})
+    shown = page(browser)
+    narrow = re.sub(r"<td[^>]*hide-s[^>]*>.*?</td>", "", shown, flags=re.DOTALL)
+    assert "price unknown" in words(narrow)
+    assert words(narrow).count("unknown") == 1
+
+
+def test_words_between_variables_are_no_variables(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
+    assert "and" not in re.findall(r'<span class="mono">([^<]*)</span>', page(browser))
+    assert not re.search(r'class="mono">[^<]* and ', page(browser))
+
+
+@pytest.mark.parametrize(("typed", "there"), [("/models/", "/models"), ("/runs", "/runs/")])
+def test_a_slash_more_or_less_leads_to_the_page(browser: Client, typed: str, there: str) -> None:
+    answer = browser.get(f"{typed}?page=1", follow=True)
+    assert answer.status_code == 200
+    assert answer.request["PATH_INFO"] == there
+    assert answer.request["QUERY_STRING"] == "page=1"
+
+
+def test_the_page_of_nothing_leads_to_the_models_too(browser: Client) -> None:
+    shown = page(browser, "/models/12345", 404)
+    assert "a model or a provider may have been removed" in shown
+    assert 'class="btn" href="/models"' in shown
 
 
 # ---- suggestions -------------------------------------------------------------------------------------------
@@ -207,7 +298,8 @@ def test_a_server_of_ones_own_is_one_click_away(browser: Client) -> None:
 def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_that_says_so(
     browser: Client, redline: Installation
 ) -> None:
-    assert sent(browser, "/providers/add", {**OWN, "key": TYPED}) == "/models?added=own#provider-own"
+    place, _, anchor = sent(browser, "/providers/add", {**OWN, "key": TYPED}).partition("#")
+    assert (anchor, "Added: own" in words(page(browser, place))) == ("provider-own", True)
     sent(browser, "/models/add", MODEL)
     sent(browser, "/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
     assert Provider.objects.get().dialect == "anthropic"
@@ -232,7 +324,7 @@ def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser:
     assert (row.name, row.price_out, row.thinking_levels) == ("other", 2, [])
     assert "What it planned stays" in words(page(browser, f"/models/{row.pk}/remove"))
     assert PlannerModel.objects.exists()
-    assert sent(browser, f"/models/{row.pk}/remove", {}) == "/models?removed=own%2Fother"
+    assert "Removed: own/other" in words(page(browser, sent(browser, f"/models/{row.pk}/remove", {})))
     page(browser, f"/models/{row.pk}", 404)
     page(browser, f"/models/{row.pk}/remove", 404)
 
@@ -307,6 +399,45 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     page(browser, "/providers/openai/remove", 404)
 
 
+def test_an_entered_key_counts_where_the_variable_cannot_be_used(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
+    told = words(page(browser))
+    assert "It is not asked. OPENAI_API_KEY cannot be used." in told
+    assert "or enter a key on the Models page" in told
+    assert 'href="/providers/openai">Key…' in page(browser)
+    sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
+    shown = page(browser)
+    told = words(shown)
+    assert "It is not asked" not in told
+    assert "…ZYXW entered by you, sent to https://api.openai.com alone" in told
+    assert "OPENAI_API_KEY cannot be used." in told
+    assert "the entered one counts" in told
+    assert "torn" not in shown
+    sent(browser, "/models/add", {**MODEL, "provider": "openai"})
+    assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
+
+
+@pytest.mark.parametrize("url", ["no address", "http://gateway.example.com/v1"])
+def test_a_key_is_not_asked_for_where_it_could_not_be_sent(
+    browser: Client, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    shown = page(browser)
+    assert "It is not asked. OPENAI_BASE_URL is" in words(shown)
+    assert 'href="/providers/openai"' not in shown
+
+
+def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "torn in two")
+    sent(browser, "/providers/add", OWN)
+    for address in ("/models/add", "/models/add?provider=nobody"):
+        assert re.findall(r'<option value="([^"]+)"[^>]* selected>', page(browser, address))[0] == "own"
+
+
 def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
     browser: Client, redline: Installation
 ) -> None:
@@ -364,7 +495,8 @@ def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
     browser: Client, echo: Echo
 ) -> None:
     told = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
-    assert re.search(r"called a tool after \d+\.\d s\.", told)
+    assert told.startswith("It can plan.")
+    assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", told)
     assert len(echo.heard) == 1
 
 
@@ -394,7 +526,8 @@ def test_what_is_wrong_with_a_model_is_said_in_plain_words(
         assert expected[script] in told
         assert told.endswith((".", "s."))
         assert len(provider.requests) == 1
-    assert "called a tool after" not in told
+    assert "called a tool" not in told
+    assert "It can plan" not in told
 
 
 def test_nobody_at_the_address_is_said_with_the_address(browser: Client) -> None:

@@ -18,7 +18,7 @@ from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.review import Standing
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
-from compaction_app.models import Decision, Run, Snapshot
+from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.pages import review as review_pages
 from compaction_app.pages import review_outline
 from compaction_app.pages.calls import call_words
@@ -97,6 +97,36 @@ def page(browser: Client, run: Run, asked: str = "") -> str:
     answer = browser.get(f"/runs/{run.pk}/review{asked}")
     assert answer.status_code == 200
     return str(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("read again later", "Read again later."),
+        ("Read again later.", "Read again later."),
+        ("It says “done.”\n", "It says “done.”"),
+        ("Is it used?", "Is it used?"),
+        ("", ""),
+    ],
+)
+def test_a_reason_ends_in_one_stop(browser: Client, run: Run, reason: str, said: str) -> None:
+    Proposal.objects.filter(run=run).update(reason=reason)
+    reasons = set(re.findall(r"<q>(.*?)</q>", page(browser, run), re.DOTALL))
+    assert reasons == ({said} if said else set())
+
+
+def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
+    browser: Client, run: Run, known_root: Path
+) -> None:
+    post(browser, run, approve=key(leads(run)[0]))
+    lines = (known_root / "work.jsonl").read_bytes()
+    (known_root / "work.jsonl").write_bytes(lines.replace(b"parser", b"lexer!"))
+    for base_url, said in (("https://gateway.example:8443/api", True), ("", False)):
+        Run.objects.filter(pk=run.pk).update(base_url=base_url)
+        for address in ("review", "commit"):
+            shown = browser.get(f"/runs/{run.pk}/{address}").content.decode()
+            assert "Plan again from here" in shown
+            assert ("sends to gateway.example:8443 again" in shown) is said
 
 
 # ---- without script --------------------------------------------------------------------------------------

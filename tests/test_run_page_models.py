@@ -106,6 +106,33 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(telling: Telling, look
     assert f"The run ended: failed. {HOST} closed the connection." in shown
 
 
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([], "No answer came."),
+        ([["text", ""]], "No answer came."),
+        ([["thought", "I"]], "The answer broke off."),
+        ([["call", 0, "context_delete"]], "The answer broke off."),
+    ],
+)
+def test_an_answer_of_which_nothing_came_did_not_break_off(
+    telling: Telling, look: Look, pieces: list[list[Any]], said: str
+) -> None:
+    telling.tell_all([PREPARED, asked(1), streamed(1, *pieces)])
+    telling.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
+    shown = words(look())
+    assert said in shown
+    assert ("The answer broke off." in shown) is (said == "The answer broke off.")
+
+
+def test_a_nudge_says_who_speaks_to_whom(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED])
+    telling.tell("nudged", text="The target is not reached. Delete more.")
+    assert "Redline told the model: The target is not reached. Delete more." in words(look())
+    Run.objects.filter(pk=telling.run).update(planner="embedded")
+    assert "Redline told the planner: The target is not reached. Delete more." in words(look())
+
+
 def test_the_calls_behind_the_one_that_met_the_target_are_not_run(telling: Telling, look: Look) -> None:
     calls = [["call", index, f"context_read_{index}"] for index in range(3)]
     telling.tell_all([PREPARED, asked(1), streamed(1, *calls), answered(1, calls=3)])
@@ -272,6 +299,82 @@ def test_what_was_sent_and_received_is_added_up(telling: Telling, look: Look) ->
     ):
         assert said in page
     assert f"planned by {MODEL} (high)" in page
+
+
+def beside(page: str) -> str:
+    """What is said of the traffic, without its markup."""
+    found = page[page.index('id="traffic"') :].partition("</div>")[0].partition(">")[2]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+
+def test_what_was_not_reported_is_no_sum(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED, asked(1, 30_000)])
+    said = beside(look())
+    assert said.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
+    assert "$" not in words_of_bar(look())
+    telling.end("failed", "It is gone.")
+    assert beside(look()).endswith("Received nothing Tokens, cost not reported")
+
+
+def test_what_streams_counts_before_its_tokens_are_reported(telling: Telling, look: Look) -> None:
+    telling.tell_all([PREPARED, asked(1, 30_000)])
+    assert telling.usage is not None
+    telling.usage |= {"received": 90, "cost": None}
+    telling.tell_all([streamed(1, ["text", "x" * 90])])
+    assert beside(look()).endswith("Received 90 characters Tokens, cost not reported yet")
+    telling.usage |= {"input": 7_500, "output": 23, "estimated": True}
+    telling.end("cancelled")
+    said = beside(look())
+    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost not known: no price" in said
+
+
+def words_of_bar(page: str) -> str:
+    """What stands beside Stop on a narrow screen."""
+    found = page[page.index('id="brief"') :].partition("</p>")[0].partition(">")[2]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+
+def test_beside_stop_stands_how_far_it_is_and_what_it_cost(telling: Telling, look: Look) -> None:
+    a_plan(telling, turns=2)
+    assert words_of_bar(look()) == "21.6% struck $0.024"
+    telling.end("target_met")
+    assert words_of_bar(look()) == ""
+
+
+def test_the_list_says_who_planned_and_what_it_cost(telling: Telling, browser: Client) -> None:
+    def row() -> str:
+        page = browser.get("/runs/").content.decode()
+        found = page[page.index("<tbody>") :].partition("</tbody>")[0]
+        return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+    telling.tell_all([PREPARED, asked(1)])
+    assert MODEL in row()
+    assert "not reported yet" in row()
+    telling.tell_all([answered(1)])
+    assert "$0.012" in row()
+    assert "about" not in row()
+    telling.tell_all([asked(2), answered(2, estimated=True)])
+    telling.end("target_met")
+    assert "about $0.024" in row()
+    Run.objects.update(planner="embedded", usage=None)
+    assert "embedded" in row()
+    assert "$" not in row()
+
+
+def test_where_a_run_goes_on_it_says_to_which_host_it_sends_again(
+    telling: Telling, look: Look, browser: Client
+) -> None:
+    telling.tell_all([PREPARED, asked(1)])
+    assert "again" not in look()
+    a_turn(telling, 2)
+    telling.end("failed", "The credit is used up.")
+    assert f"sends to {HOST} again" in look()
+    Run.objects.update(base_url="https://gateway.example:8443/api")
+    assert "sends to gateway.example:8443 again" in look()
+    Run.objects.update(planner="embedded", base_url="", usage=None, state="interrupted")
+    page = look()
+    assert "Resume" in page
+    assert "sends to" not in page
 
 
 def test_the_embedded_planner_sends_nothing(look: Look) -> None:

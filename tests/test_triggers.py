@@ -18,7 +18,8 @@ from django.utils import timezone
 from websockets.sync.client import ClientConnection
 
 from compaction_app.deletion.states import State
-from compaction_app.models import Agreement, PlannerModel, Provider, Run
+from compaction_app.hooks import Cancel, session_before_compact
+from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.pages.waiting import told_anew
 from compaction_app.providers.addresses import origin_of
 from compaction_app.scripted.serving import ScriptedProvider
@@ -304,15 +305,104 @@ def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
     assert len(look(after=2 * REST)) == 1
 
 
-def test_what_was_stopped_rests(known_root: Path) -> None:
+def go_on(session: Session, number: int) -> Session:
+    """An agent goes on with the session, after everything that was done to it so far."""
+    path = Path(session.root.path) / session.relative_path
+    write_on(session, number, full())
+    # The clock of the file system lags a little behind ours.
+    then = time.time() + 1
+    os.utime(path, (then, then))
+    return index_file(path)
+
+
+def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
+    session = put(known_root, full())
+    now, rests = timezone.now(), [1, 2, 4, 8, 16, 32, 64, 128, 144, 144]
+    far = now + timedelta(days=9)
+    for number, tens in enumerate(rests, 1):
+        session = go_on(session, number)
+        Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
+        [run] = plan_due(now, Path.home()).started
+        assert change(run, State.FAILED, failure="for no reason", ended_at=now)
+        session = go_on(session, 100 + number)
+        Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
+        rest = timedelta(minutes=10 * tens)
+        assert plan_due(now + rest - timedelta(seconds=1), Path.home()).started == [], number
+        now += rest
+    last = Session.objects.get()
+    why = left_because(last, now - timedelta(hours=3), Path.home())
+    assert why == "planning it failed 10 times in a row; that is tried again in 3 hours, where it goes on"
+
+
+def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -> None:
+    session = put(known_root, full())
+    for number in range(3):
+        [run] = look(after=number * 10 * REST)
+        assert change(run, State.FAILED, failure="for no reason", ended_at=timezone.now())
+        session = go_on(session, number)
+    assert look(after=2 * REST) == []
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 9)
+    assert len(look()) == 1
+
+
+def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
     session = put(known_root, full())
     [number] = look()
     stop_run(Run.objects.get(pk=number))
-    write_on(session, 1, full())
-    os.utime(known_root / "work.jsonl")
-    index_file(known_root / "work.jsonl")
+    session = go_on(session, 1)
     assert look() == []
+    assert look(after=100 * REST) == []
+    assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
     assert not waiting().exists()
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 2)
+    assert len(look()) == 1
+
+
+def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) -> None:
+    session = put(known_root, full())
+    [number] = look()
+    stop_run(Run.objects.get(pk=number))
+    session = go_on(session, 1)
+    assert look(after=2 * REST) == []
+    backup = Backup.objects.create(
+        session=session, path="b", sha256="0", size=1, taken_at=timezone.now(), reason=Backup.COMPACT
+    )
+    Compaction.objects.create(
+        session=session, backup=backup, entry_id="e", leaf_id="e", planner="embedded",
+        written_at=timezone.now(), parameters={}, stats={}, origins={},
+    )  # fmt: skip
+    assert len(look()) == 1
+
+
+def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
+    def no(**sent: Any) -> Cancel:
+        return Cancel("not on a Friday")
+
+    session = put(known_root, full())
+    session_before_compact.connect(no)
+    try:
+        run = planned()
+    finally:
+        session_before_compact.disconnect(no)
+    assert (run.state, "not on a Friday" in run.failure) == (State.FAILED, True)
+    session = go_on(session, 1)
+    assert look(after=100 * REST) == []
+    assert "a hook cancelled planning it" in left_because(session, timezone.now(), Path.home())
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 2)
+    assert len(look()) == 1
+
+
+def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client) -> None:
+    session = put(known_root, full())
+    planned()
+    assert "older proposal waits" not in browser.get("/").content.decode()
+    assert "it has gone on since" not in browser.get("/runs/").content.decode()
+    go_on(session, 1)
+    assert "older proposal waits" in browser.get("/").content.decode()
+    assert "it has gone on since its proposal was planned" in browser.get("/runs/").content.decode()
 
 
 def test_at_most_two_run_at_once(known_root: Path) -> None:
@@ -407,6 +497,29 @@ def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerM
     Agreement.objects.update(origin="http://127.0.0.1:10")
     with configured(plan_by_itself_with="here/small-model"):
         assert planner_by_itself(put(known_root, full())).planner == "embedded"
+
+
+def test_an_agreement_is_not_for_a_model_at_another_address(known_root: Path, model: PlannerModel) -> None:
+    agree()
+    PlannerModel.objects.update(base_url="http://127.0.0.1:10/v1")
+    with configured(plan_by_itself_with="here/small-model"):
+        assert planner_by_itself(put(known_root, full())).planner == "embedded"
+
+
+def test_the_page_of_runs_names_the_planner_in_force_first(
+    known_root: Path, model: PlannerModel, browser: Client
+) -> None:
+    with configured(plan_by_itself_with="here/small-model"):
+        page = browser.get("/runs/").content.decode()
+        assert "is planned with the embedded planner, and the proposal waits" in page
+        assert "planned with here/small-model" not in page
+        told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
+        assert "You have not agreed" in told
+        assert 'The <a href="/models">Models page</a> asks you.' in told, told[:400]
+        agree()
+        page = browser.get("/runs/").content.decode()
+        assert "is planned with here/small-model, and the proposal waits" in page
+        assert "does not plan yet" not in page
 
 
 def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Client) -> None:

@@ -234,8 +234,17 @@ def _part_size(part: Said | Thought | Asked) -> int:
     if isinstance(part, Said):
         return len(part.text)
     if isinstance(part, Thought):
-        return max(len(part.text), sum(len(value) for value in part.block.values() if isinstance(value, str)))
+        return max(len(part.text), _weight(part.block))
     return len(part.name) + len(part.arguments) + len(part.call_id)
+
+
+def _weight(value: object) -> int:
+    """The characters of all texts in a JSON value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(str(name)) + _weight(one) for name, one in value.items())
+    return sum(map(_weight, value)) if isinstance(value, list | tuple) else 0
 
 
 def _fair_share(lengths: Sequence[int], room: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -10,11 +10,18 @@ from typing import Final
 from django.conf import settings
 
 from sessions_app.models import Session
+from sessions_app.services.due import DUE
 
+from ..services.planning import EMBEDDED
 from ..services.triggers import due_sessions, left_because, note_on_planner
+from ..services.waiting import outgrown, waiting
 
 LOOKED_AT: Final = 20
 SHOWN: Final = 5
+MODELS_PAGE: Final = "Models page"
+OUTGROWN: Final = (
+    "it has gone on since its proposal was planned; it is planned again once you have looked at that"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +30,31 @@ class ByItself:
 
     on: bool
     planner: str
-    note: str
-    """Why that planner does not plan, in words; empty where it does."""
-    left: list[tuple[Session, str]]
+    """The one in force: `embedded`, a model as `provider/name`, or `session`."""
+    set_up: str = ""
+    """The one that is set up, where it is not in force."""
+    why: tuple[str, str, str] = ("", "", "")
+    """Why not, in words: before the mention of the page of models, that mention, and after it."""
+    left: list[tuple[Session, str]] = field(default_factory=list)
     """Sessions that are due and left alone, each with the reason in words."""
 
 
 def by_itself(now: datetime, home: Path) -> ByItself:
     """For the page of runs. Nothing is left alone where nothing is planned."""
     configuration = settings.REDLINE
+    planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:
-        return ByItself(False, configuration.plan_by_itself_with, "", [])
+        return ByItself(False, planner)
     due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
-    left = [(session, why) for session, why in due if why][:SHOWN]
-    return ByItself(True, configuration.plan_by_itself_with, note_on_planner(), left)
+    left = [(session, why) for session, why in due if why]
+    older = (
+        waiting()
+        .filter(session__in=Session.objects.filter(DUE))
+        .annotate(outgrown=outgrown())
+        .filter(outgrown=True)
+    )
+    left = [*((run.session, OUTGROWN) for run in older[:SHOWN]), *left][:SHOWN]
+    note = note_on_planner()
+    if not note:
+        return ByItself(True, planner, left=left)
+    return ByItself(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)

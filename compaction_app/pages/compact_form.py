@@ -1,7 +1,8 @@
 """The form that starts a run: each parameter as it is in force, with its source, or as it was typed.
 
 A planner that is a model is started only by a form that has said where that sends what: `Given.disclosed` names the
-planner and the host that were shown, and `demand_disclosed` compares it with those that would be asked.
+planner and the host that were shown, together with the size of the first request, and `demand_disclosed` compares it
+with those that would be asked.
 """
 
 from __future__ import annotations

@@ -207,8 +207,8 @@ def new_model_form(provider: str, name: str) -> ModelForm:
     """The form for a model that is added, with what is known of one of that name."""
     window = Surroundings().window(name)
     known = providers()
-    if not provider:
-        provider = next((one.name for one in known if not one.unset), "")
+    if provider not in {one.name for one in known}:
+        provider = next((one.name for one in known if one.usable), "")
     typed = TypedModel(
         provider=provider,
         name=name,

@@ -21,6 +21,7 @@ from .calls import call_words
 from .items import BLOCKS, clamp
 from .review_keys import anchor, key
 from .review_outline import tokens_of
+from .review_words import as_sentence
 
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
@@ -180,7 +181,9 @@ class ArticleMaker:
             parts=list(self._parts(item, entry)) if entry is not None else [],
             tokens=self._tokens(item),
             signed=item.standing in _SIGNED,
-            reason=self._short(item.origin.reason) if item.origin is not None and not item.added else "",
+            reason=as_sentence(self._short(item.origin.reason))
+            if item.origin is not None and not item.added
+            else "",
             source=self._source(item),
             call=item.origin.call if item.origin is not None else 0,
             pairs=pairs[:PAIRS_SHOWN],

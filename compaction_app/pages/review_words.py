@@ -8,6 +8,16 @@ from typing import Final
 from ..deletion.deciding import Step
 from ..deletion.objects import TranscriptEntry
 
+STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
+QUOTES: Final = "\"'”’»)"
+"""What may stand behind the stop of a sentence."""
+
+
+def as_sentence(words: str) -> str:
+    """Words with one stop at their end, whoever wrote it; empty where there are none."""
+    words = words.rstrip()
+    return words if not words or words.rstrip(QUOTES).endswith(STOPS) else f"{words}."
+
 
 def fold_words(entries: Sequence[TranscriptEntry]) -> str:
     """Entries in words: 6 entries stay (2 writes, 1 bash)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.db.models import QuerySet
 
@@ -60,7 +61,12 @@ class Traffic:
     estimated: bool
     """Whether some of the tokens are our estimate."""
     cost: str
-    """In words; empty where it is not known."""
+    """In words; empty where it is not known, and before anything was reported."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether anything is known of the tokens: until then their sums are no facts."""
+        return self.tokens_in + self.tokens_out > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Standing:
     refused: int
     traffic: Traffic | None
     """None where nothing has left the machine."""
+    facts: list[Fact]
+    """What was asked for."""
 
     @property
     def is_active(self) -> bool:
@@ -100,6 +108,11 @@ class Standing:
     @property
     def is_by_model(self) -> bool:
         return self.run.planner != EMBEDDED
+
+    @property
+    def sends_to(self) -> str:
+        """The host that its model is asked at again where it goes on; empty where nothing leaves the machine."""
+        return host_asked(self.run)
 
     @property
     def met(self) -> bool:
@@ -146,7 +159,6 @@ class RunView:
     """A run's page."""
 
     standing: Standing
-    facts: list[Fact]
     items: list[Turn | Row]
     earlier: int
     """How many rows came before those shown."""
@@ -166,7 +178,7 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
     if run.state not in ACTIVE:
         log.close()
     earlier = run.events.filter(seq__lte=first).exclude(kind="streamed").count() if first else 0
-    return RunView(standing_of(run, _points(run)), _facts(run), log.items, earlier, seq)
+    return RunView(standing_of(run, _points(run)), log.items, earlier, seq)
 
 
 def follow_run(run_id: int, after: int, shown: Shown | None, limit: int) -> Followed | None:
@@ -188,7 +200,7 @@ def follow_run(run_id: int, after: int, shown: Shown | None, limit: int) -> Foll
     if run.state not in ACTIVE and not more:
         shown.log.close()
     changes = list(shown.log.changes())
-    mark = (run.state, run.stop_asked, run.calls, run.stats, run.usage, run.failure)
+    mark = (run.state, run.stop_asked, run.calls, run.stats, run.usage, run.failure, run.parameters)
     is_same, shown.mark = mark == shown.mark, mark
     return Followed(run, changes, None if is_same else standing_of(run, shown.points), shown, more)
 
@@ -279,7 +291,13 @@ def standing_of(run: Run, points: Sequence[tuple[float, bool]] = ()) -> Standing
         steps=_steps([percent for percent, _ in points], 100 * (1 - ratio)),
         refused=sum(refused for _, refused in points),
         traffic=_traffic(run),
+        facts=_facts(run),
     )
+
+
+def host_asked(run: Run) -> str:
+    """Host and port that a run's model is asked at, as it was said before it started; empty for the embedded one."""
+    return urlsplit(run.base_url).netloc or (run.usage or {}).get("host", "")
 
 
 def _traffic(run: Run) -> Traffic | None:
@@ -287,16 +305,18 @@ def _traffic(run: Run) -> Traffic | None:
     if not usage:
         return None
     about = "about " if usage["estimated"] else ""
+    tokens_in, tokens_out = usage["input"] + usage["cacheRead"] + usage["cacheWrite"], usage["output"]
+    is_known = usage["cost"] is not None and tokens_in + tokens_out > 0
     return Traffic(
         host=usage["host"],
         requests=usage["requests"],
         sent=usage["sent"],
         received=usage["received"],
-        tokens_in=usage["input"] + usage["cacheRead"] + usage["cacheWrite"],
-        tokens_out=usage["output"],
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
         cached=usage["cacheRead"],
         estimated=usage["estimated"],
-        cost="" if usage["cost"] is None else about + dollars(usage["cost"]),
+        cost=about + dollars(usage["cost"]) if is_known else "",
     )
 
 

@@ -133,11 +133,18 @@ class Turn:
         return self.thought.is_over
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of the answer came."""
+        return bool(self.thought.length or self.text.length or self.calls)
+
+    @property
     def end(self) -> str:
         """How the answer ended, in words."""
         if self.answer is not None:
             return _sum(self.answer)
-        return "The answer broke off." if self.is_over else "The answer is still coming."
+        if not self.is_over:
+            return "The answer is still coming."
+        return "The answer broke off." if self.has_begun else "No answer came."
 
     # ---- what comes --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from sessions_app.console import one_line
 from sessions_app.services.marks import Mark
 
 from ..models import Run
-from ..services.waiting import waiting
+from ..services.waiting import outgrown, waiting
 
 TITLE_CHARACTERS: Final = 120
 
@@ -25,9 +25,12 @@ def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
 
 def marks(sessions: Sequence[int]) -> Mapping[int, Mark]:
     """For the list: the sessions of which a proposal waits, each with the way to its review."""
-    found = waiting().filter(session__in=sessions).order_by("pk").values_list("session_id", "pk")
+    found = waiting().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {
-        session: Mark("proposal waits", reverse("compaction:review", args=(run,))) for session, run in found
+        session: Mark(
+            "older proposal waits" if old else "proposal waits", reverse("compaction:review", args=(run,))
+        )
+        for session, run, old in found.values_list("session_id", "pk", "outgrown")
     }
 
 

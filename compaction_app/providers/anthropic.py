@@ -44,6 +44,8 @@ LEAST_BUDGET: Final = 1_024
 ANSWER_TOKENS: Final = 1_024
 """Tokens of an answer that reasoning leaves for text and calls, at least."""
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
+CACHED_TURNS: Final = 2
+"""Turns of the user whose end is marked; with the system prompt there are three marks of at most four."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _BEFORE_XHIGH: Final = re.compile(r"-4[-.]6\b")
@@ -104,10 +106,9 @@ def _messages(said: Sequence[Message]) -> list[dict[str, Any]]:
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": role, "content": blocks})
-    for turn in reversed(turns):
-        if turn["role"] == "user":
-            turn["content"][-1]["cache_control"] = CACHED
-            break
+    # What was sent before is found again from its own end: a turn can have more blocks than are looked back over.
+    for turn in [turn for turn in turns if turn["role"] == "user"][-CACHED_TURNS:]:
+        turn["content"][-1]["cache_control"] = CACHED
     return turns
 
 
@@ -203,11 +204,13 @@ class AnthropicReader:
             raise Unreadable("it broke off before its end")
         gathering = self.gathering
         pieces = [piece for index in list(self._given) for piece in self._end(index)] + gathering.rest()
-        for part in gathering.parts:
-            if isinstance(part, Reasoning) and part.block.get("type") == "thinking":
-                part.block = (
-                    part.block | {"thinking": part.growing.raw} if part.growing or _signed(part) else {}
-                )
+        thoughts = [part for part in gathering.parts if isinstance(part, Reasoning)]
+        # A thought that the output limit cut has no signature, and the service takes none without.
+        has_cut = gathering.stop == "length" and any(map(_signed, thoughts))
+        for part in thoughts:
+            if part.block.get("type") == "thinking":
+                is_kept = _signed(part) or (part.growing and not has_cut)
+                part.block = part.block | {"thinking": part.growing.raw} if is_kept else {}
         usage = Usage(
             input=self._tokens.get("input_tokens", 0),
             output=self._tokens.get("output_tokens", 0),

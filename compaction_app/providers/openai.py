@@ -31,7 +31,7 @@ from .values import count_of, event_object, list_of, mapping_of, printed, text_o
 from .wire import Answered, Endpoint, Piece, Request, Usage
 
 PATH: Final = "/chat/completions"
-_OWN_HOST: Final = "api.openai.com"
+_OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 """Names of reasoning as text. Servers that send the same under two of them want both back."""
 _DETAILS: Final = ("reasoning_details", "thinking_blocks")
@@ -63,7 +63,7 @@ def headers_for(endpoint: Endpoint) -> dict[str, str]:
 
 def body_of(request: Request, host: str = "") -> dict[str, Any]:
     """The body of a request, ready for JSON. OpenAI's own host takes the output limit under another name."""
-    limit = "max_completion_tokens" if host == _OWN_HOST else "max_tokens"
+    limit = "max_completion_tokens" if f".{host}".endswith(_OWN_HOSTS) else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
         limit: request.output_limit,

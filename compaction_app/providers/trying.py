@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from ..deletion.conversation import Told
 from ..deletion.schemas import ToolSchema
 from .asking import Patience, ask
 from .errors import ProviderError
-from .wire import Answered, Endpoint, Request, ThinkingStyle
+from .wire import Answered, Endpoint, Request, Retrying, Sent, ThinkingStyle
 
 TOOL: Final = ToolSchema(
     name="say_ready",
@@ -29,6 +30,10 @@ OUTPUT_TOKENS: Final = 4_096
 """Enough for a model that thinks before it calls a tool."""
 PATIENCE: Final = Patience(connect=5, first_byte=60, between=30, attempts=1)
 """Somebody waits in front of a page."""
+LONGEST: Final = 60.0
+"""Seconds in all."""
+AT_ONCE: Final = 0.1
+"""Seconds that nobody notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,12 @@ async def try_model(
     thinking: str,
     thinking_style: ThinkingStyle,
     patience: Patience = PATIENCE,
+    longest: float = LONGEST,
 ) -> Verdict:
-    """Ask the model for one tool call, with the thinking that a run would ask for. Raises BadInput for no address."""
+    """Ask the model for one tool call, with the thinking that a run would ask for, `longest` seconds in all.
+
+    Raises BadInput for no address.
+    """
     request = Request(
         model=model,
         system=SYSTEM,
@@ -61,20 +70,38 @@ async def try_model(
     )
     began = time.monotonic()
     answered: Answered | None = None
+    begun = False
+    bound = asyncio.timeout(longest)
     try:
-        async with contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
+        async with bound, contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
             async for piece in pieces:
+                begun = begun or not isinstance(piece, Sent | Retrying)
                 answered = piece if isinstance(piece, Answered) else None
     except ProviderError as error:
         return Verdict(ok=False, said=error.message, seconds=time.monotonic() - began)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        return Verdict(ok=False, said=_too_long(endpoint, model, begun), seconds=time.monotonic() - began)
     assert answered is not None  # noqa: S101  # it is the last piece
     seconds = time.monotonic() - began
     fault = _fault(answered, endpoint, model)
     if fault:
         return Verdict(ok=False, said=fault, seconds=seconds)
     uncounted = "" if answered.usage else " It reports no tokens, so they will be estimated."
-    said = f"{model} at {endpoint.host} called a tool after {seconds:.1f} s.{uncounted}"
+    when = f"after {seconds:.1f} s" if seconds >= AT_ONCE else "at once"
+    said = f"It can plan. {model} at {endpoint.host} called a tool {when}.{uncounted}"
     return Verdict(ok=True, said=said, seconds=seconds)
+
+
+def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
+    who = f"{model} at {endpoint.host}"
+    if not begun:
+        return f"{who} says nothing for a minute. The test was ended. It may still be loading: test it again."
+    return (
+        f"{who} thinks for longer than a minute without calling a tool. The test was ended. It may plan, but slowly: "
+        "give it a lower thinking level, or choose a faster model."
+    )
 
 
 def _fault(answered: Answered, endpoint: Endpoint, model: str) -> str:

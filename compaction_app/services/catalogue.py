@@ -38,6 +38,8 @@ LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI"
 ENVIRONMENT: Final = "environment"
 ADDED: Final = "added"
 ENTERED: Final = "entered"
+COMFORTABLE_WINDOW: Final = 16_000
+"""Tokens. With a smaller window a model can plan, but sees little of a session at once."""
 OVER_PLAIN_HTTP: Final = "A key is not sent over plain http to another machine. Use https."
 
 
@@ -52,14 +54,30 @@ class ProviderInForce:
     """Empty where the environment gives one that cannot be used."""
     origin: str
     source: Literal["environment", "added"]
-    source_words: str
-    """The variables that it comes from, or that it was added."""
+    variables: tuple[str, ...]
+    """Those of the environment that it comes from; none where it was added."""
     key_hint: str
     key_source: Literal["environment", "entered", ""]
     agreed: bool
     """Whether its models may plan without being asked for; said for this origin."""
     fault: str = ""
     """Why nothing can be asked of it, in words; empty where it can."""
+    passed_over: str = ""
+    """Why the key of the environment is not the one that counts, in words; empty where it does."""
+
+    @property
+    def source_words(self) -> str:
+        return " and ".join(self.variables) or "added by you"
+
+    @property
+    def usable(self) -> bool:
+        return not self.fault and not self.unset
+
+    @property
+    def takes_entered_key(self) -> bool:
+        """Whether a key that is entered for this provider of the environment would count."""
+        free = self.source == ENVIRONMENT and self.key_source != ENVIRONMENT
+        return free and bool(self.base_url) and takes_a_key(self.base_url)
 
     @property
     def key_variable(self) -> str:
@@ -97,6 +115,11 @@ class ModelInForce:
     def planner(self) -> str:
         """As a run names it: `provider/name`."""
         return f"{self.provider.name}/{self.name}"
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its window is small for a planner."""
+        return self.window < COMFORTABLE_WINDOW
 
     @property
     def elsewhere(self) -> bool:
@@ -154,7 +177,7 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Provid
     dialect, own = OWN[name]
     key_variable, url_variable = f"{name.upper()}_API_KEY", f"{name.upper()}_BASE_URL"
     typed_url = os.environ.get(url_variable, "").strip()
-    fault = base_url = origin = key = ""
+    fault = base_url = origin = key = unusable = ""
     try:
         base_url = checked_base_url(typed_url or own)
         origin = origin_of(base_url)
@@ -164,12 +187,14 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Provid
     try:
         key = checked_key(os.environ.get(key_variable, ""))
     except BadInput as refused:
-        fault = fault or f"{key_variable} cannot be used. {refused.message}"
-    if base_url and not fault and key and not takes_a_key(base_url):
+        unusable = f"{key_variable} cannot be used. {refused.message}"
+    if base_url and not takes_a_key(base_url):
         fault = f"{url_variable} is plain http to another machine. {OVER_PLAIN_HTTP}"
     entered = _entered(name, origin, keys) if not key else ""
-    if not key and not fault:
-        fault = keys.fault
+    if unusable and not entered:
+        fault = fault or f"{unusable} Mend it and start Redline again, or enter a key on the Models page."
+    if not key:
+        fault = fault or keys.fault
     variables = [key_variable] * bool(key) + [url_variable] * bool(typed_url)
     return ProviderInForce(
         name=name,
@@ -178,11 +203,12 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Provid
         base_url=base_url,
         origin=origin,
         source="environment",
-        source_words=" and ".join(variables) or key_variable,
+        variables=tuple(variables) or (key_variable,),
         key_hint=hint_of(key or entered),
         key_source="environment" if key else "entered" if entered else "",
         agreed=bool(origin) and agreed.get(name) == origin,
         fault=fault,
+        passed_over=unusable if entered else "",
     )
 
 
@@ -196,7 +222,7 @@ def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ProviderInF
         base_url=row.base_url,
         origin=origin,
         source="added",
-        source_words="added by you",
+        variables=(),
         key_hint=hint_of(key),
         key_source="entered" if key else "",
         agreed=agreed.get(row.name) == origin,

@@ -27,7 +27,10 @@ RESERVED: Final = frozenset({*LABELS, "embedded", "add"})
 """Names that mean something else already."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 LONGEST_NAME: Final = 200
-SMALLEST_WINDOW: Final = 1_000
+SMALLEST_WINDOW: Final = 8_000
+SMALLEST_OUTPUT: Final = 500
+PROMPT_AND_MANIFEST: Final = "A planner needs that much for what it is told and what it reads."
+CALLS: Final = "A planner needs that much for its calls."
 LARGEST_WINDOW: Final = 100_000_000
 HIGHEST_PRICE: Final = 100_000.0
 """US dollars for a million tokens. More than that is a slip of the decimal point."""
@@ -246,8 +249,8 @@ def _checked_model(typed: TypedModel) -> dict[str, Any]:
         provider=lambda: provider_named(typed.provider).name,
         name=lambda: _model_name(typed.name),
         base_url=lambda: checked_base_url(typed.base_url) if typed.base_url.strip() else "",
-        window=lambda: _tokens(typed.window, "window", SMALLEST_WINDOW),
-        output_limit=lambda: _tokens(typed.output_limit, "output limit", 1),
+        window=lambda: _tokens(typed.window, "window", SMALLEST_WINDOW, PROMPT_AND_MANIFEST),
+        output_limit=lambda: _tokens(typed.output_limit, "output limit", SMALLEST_OUTPUT, CALLS),
         thinking_levels=lambda: _levels(typed.thinking_levels),
         thinking_style=lambda: _style(typed.thinking_style),
         price_in=lambda: _price(typed.price_in),
@@ -323,13 +326,15 @@ def _model_name(typed: str) -> str:
     return name
 
 
-def _tokens(typed: str, what: str, least: int) -> int:
+def _tokens(typed: str, what: str, least: int, why: str) -> int:
     digits = re.sub(r"[ ,_\u00a0\u202f]", "", typed.strip())
     if not (digits.isascii() and digits.isdigit() and len(digits) < 12):
         raise _wrong(f"Write the {what} in digits, such as 200,000.")
     number = int(digits)
-    if not least <= number <= LARGEST_WINDOW:
-        raise _wrong(f"The {what} is a number of tokens from {least:,} to {LARGEST_WINDOW:,}.")
+    if number < least:
+        raise _wrong(f"The {what} is {least:,} tokens or more. {why}")
+    if number > LARGEST_WINDOW:
+        raise _wrong(f"The {what} is {LARGEST_WINDOW:,} tokens at most.")
     return number
 
 

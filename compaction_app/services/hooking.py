@@ -47,10 +47,11 @@ PINNED_SEQ: Final = 0
 
 
 class Word(NamedTuple):
-    """What one hook said, in words, and how many objects it pinned: the data of a `hooked` event."""
+    """What one hook said, in words, how many objects it pinned, whether it cancelled: the data of a `hooked` event."""
 
     text: str
     pinned: int = 0
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def before_compact(
         hook, answer = answered
         why = _because(answered)
         if isinstance(answer, Pin):
-            words.append(_pin(answer, why, transcript, pins))
+            if answer.targets:
+                words.append(_pin(answer, why, transcript, pins))
         elif isinstance(answer, Supply):
             supplied = Supplied(hook, tuple(answer.deletions), why)
             words.append(
@@ -116,7 +118,7 @@ def before_compact(
             )
         else:
             cancelled = why
-            words.append(Word(f"Cancelled by {why}."))
+            words.append(Word(f"Cancelled by {why}.", cancelled=True))
     return Heard(pins, supplied, cancelled, tuple(words))
 
 
@@ -214,9 +216,9 @@ def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str])
         else:
             pinned += target not in pins
             pins.setdefault(target, why)
-    said = [f"{_counted(pinned, 'object')} pinned by {why}"]
+    said = [f"{_counted(pinned, 'object') if pinned else 'Nothing more'} pinned by {why}"]
     if stay:
-        said.append(f"{stay:,} more {'stays' if stay == 1 else 'stay'} anyway")
+        said.append(f"{stay:,}{' more' * bool(pinned)} {'stays' if stay == 1 else 'stay'} anyway")
     if unknown:
         said.append(f"{unknown:,} {'is' if unknown == 1 else 'are'} not in the context")
     return Word("; ".join(said) + ".", pinned)

@@ -30,9 +30,9 @@ from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
 from ..deletion.tools import Workbench
 from ..deletion.transcript import Transcript, prepare
-from ..providers.asking import Patience
+from ..models import Run
 from ..providers.errors import Overflow
-from .catalogue import endpoint_of, model_named
+from .catalogue import ModelInForce, endpoint_of, model_named
 from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
 from .spending import Spent
 from .thinking import Exhausted, ModelPlanner
@@ -77,21 +77,45 @@ def demand_planner(planner: str, thinking: str = "") -> str:
     return model.planner
 
 
+def asked_of(run: Run) -> ModelInForce | None:
+    """The model that a run asks, if one does. What is sent goes where it was said to go, or nowhere.
+
+    Raises BadInput `moved_elsewhere` where the model is asked somewhere else by now, and `not_agreed` where nobody
+    wants it asked by itself any more.
+    """
+    if not is_of_model(run.planner):
+        return None
+    model = model_named(run.planner)
+    if model.base_url != run.base_url:
+        raise BadInput(
+            "moved_elsewhere",
+            f"{model.planner} is asked at {model.base_url} now, and run {run.pk} was started for {run.base_url}. "
+            "Nothing was sent. Start a new run.",
+        )
+    if run.by_itself and not model.agreed:
+        raise BadInput(
+            "not_agreed",
+            f"Nobody agrees any more that {model.planner} plans by itself. Nothing was sent. Start a run by hand.",
+        )
+    return model
+
+
 def planner_of(
     name: str,
     thinking: str,
     workbench: Workbench,
     told: Told,
     usage: Mapping[str, Any] | None = None,
-    patience: Patience | None = None,
+    model: ModelInForce | None = None,
 ) -> Planner:
     """The planner of a run, ready for its first turn; `usage` are the sums of an earlier attempt.
 
-    Raises BadInput `unknown_planner` and `no_key`.
+    `model`: the one by that name, where somebody has looked whether it may be asked. Raises BadInput
+    `unknown_planner` and `no_key`.
     """
     if name in PLANNERS:
         return PLANNERS[name](workbench.store.transcript)
-    model = model_named(name)
+    model = model or model_named(name)
     endpoint = endpoint_of(model)
     spent = Spent.of(usage, endpoint.host)
     planner = ModelPlanner(
@@ -101,7 +125,6 @@ def planner_of(
         tell=lambda kind, data: told.tell(kind, data, spent.to_json()),
         is_stopped=told.is_stopped,
         spent=spent,
-        patience=patience,
     )
     planner.begin(workbench.store.transcript, workbench.budget, len(workbench.store.targets))
     return planner

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -86,12 +86,18 @@ class Recorder:
     seq: int = 0
     stop_asked: bool = False
     lost: bool = False
+    hide: Callable[[Any], Any] = lambda value: value
+    """What must not be kept of an event's data is taken out by this."""
     _proposed: list[Target] = field(default_factory=list)
     _before: dict[str, Any] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
         self.seq = self.run.last_seq
+
+    def start_from(self, store: DeletionStore) -> None:
+        """What is chosen before the first call is no gain of that call."""
+        self._before = progress_of(store)
 
     def is_stopped(self) -> bool:
         """Whether the run was asked to stop. Raises Terminated and LostLease."""
@@ -153,10 +159,12 @@ class Recorder:
         self.record("ended", {"state": state.value, **refusal, **said_too, **now}, stats=stats)
         if state is not State.FAILED:
             self.end(state, why)
-        elif event.outcome is Outcome.FAILED:
-            self.end(state, f"{NOTHING} {said}".strip())
-        else:
+        elif event.outcome is not Outcome.FAILED:
             self.end(state, f"{said} {KEPT}")
+        elif why:
+            self.end(state, f"{said} Nothing was planned.")
+        else:
+            self.end(state, f"{NOTHING} {said}".strip())
 
     def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
         """One more row, and the run's own with it. Raises LostLease."""
@@ -168,7 +176,7 @@ class Recorder:
             lease = now + timedelta(seconds=LEASE_SECONDS)
             if not mine.update(last_seq=seq, heartbeat=now, lease_until=lease, **fields):
                 raise LostLease
-            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
+            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=self.hide(data))
             self.stop_asked = self.stop_asked or bool(mine.values_list("stop_asked", flat=True).first())
         self.seq = seq
         transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))

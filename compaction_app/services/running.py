@@ -42,7 +42,7 @@ from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run
 from ..providers.errors import Overflow, ProviderError
 from .hooking import PINNED_SEQ, before_compact, choose_supplied, demand_not_cancelled, keep_pins
-from .planning import planner_of, settings_in_force
+from .planning import asked_of, planner_of, settings_in_force
 from .recording import LostLease, Recorder, Terminated, beating, progress_of, writing
 from .reviewing import Carried, carried_from, pins_of
 from .runs import change, claim
@@ -138,8 +138,13 @@ def _plan(run: Run, recorder: Recorder) -> None:
             recorder.propose(loop.origins)
             recorder.step(loop, store, loop.close())
         return
+    recorder.start_from(store)
+    # An attempt before this one has made calls of this run too.
+    workbench.call_count = run.calls
     loop = Loop(workbench, origins)
-    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage)
+    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage, asked_of(run))
+    if isinstance(planner, ModelPlanner):
+        recorder.hide = planner.hide
     while loop.outcome is None:
         if store.targets and store.target_met:
             recorder.step(loop, store, loop.close())

@@ -47,8 +47,10 @@ class Spent(msgspec.Struct, rename="camel"):
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
-    cost: float | None = 0.0
-    """US dollars; None as soon as the cost of one request is not known."""
+    cost: float | None = None
+    """US dollars; None where the cost of a request is not known, and before there is any."""
+    counted: int = 0
+    """Answers whose tokens are in the sums."""
     estimated: bool = False
     """Whether some of the tokens are our estimate, because the provider reported none."""
 
@@ -62,18 +64,27 @@ class Spent(msgspec.Struct, rename="camel"):
         self.requests += 1
         self.sent += characters
 
-    def receive(self, usage: Usage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
-        """An answer has come; gives what it added, for its event. `sent` and `received` are characters."""
+    def hear(self, characters: int) -> None:
+        """Some of an answer has come."""
+        self.received += characters
+
+    def count(self, usage: Usage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
+        """Add the tokens and the cost of an answer, whole or broken off; gives what that added, for its event.
+
+        `sent` and `received` are its characters, by which it is estimated where the provider reports nothing.
+        """
         counted = usage or Usage(
             input=math.ceil(sent / CHARACTERS_PER_TOKEN), output=math.ceil(received / CHARACTERS_PER_TOKEN)
         )
         cost = prices.cost(counted)
-        self.received += received
+        is_first = not self.counted
+        self.counted += 1
         self.input += counted.input
         self.output += counted.output
         self.cache_read += counted.cache_read
         self.cache_write += counted.cache_write
-        self.cost = None if self.cost is None or cost is None else self.cost + cost
+        known = 0.0 if is_first else self.cost
+        self.cost = None if known is None or cost is None else known + cost
         self.estimated = self.estimated or usage is None
         return {
             "input": counted.input,

@@ -17,7 +17,8 @@ from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, REVIEWABLE, State
 from ..models import Run
-from .planning import demand_planner, settings_in_force
+from .catalogue import model_named
+from .planning import asked_of, demand_planner, is_of_model, settings_in_force
 from .runs import change, demand, wrong_state
 from .snapshots import session_path, snapshot_of
 from .tasks import enqueue
@@ -56,17 +57,13 @@ def start_run(
     given = {name: value for name, value in asked.items() if value is not None}
     sources = settings_in_force(session.cwd, given, Path.home()).sources
     with transaction.atomic():
-        other = Run.objects.filter(session=session, state__in=ACTIVE).first()
-        if other is not None:
-            raise Conflict(
-                "run_in_flight",
-                f"Run {other.pk} is already planning {session_path(session)}. No other was started. Stop it first.",
-            )
+        _demand_alone(session)
         run = Run.objects.create(
             session=session,
             leaf_id=leaf_id,
             planner=planner,
             thinking=thinking,
+            base_url=model_named(planner).base_url if is_of_model(planner) else "",
             reason=reason,
             by_itself=by_itself,
             asked=given,
@@ -92,9 +89,22 @@ def stop_run(run: Run) -> None:
             raise wrong_state(run, "There was nothing to stop.")
 
 
+def _demand_alone(session: Session) -> None:
+    """Raise Conflict `run_in_flight` where a run of this session is under way."""
+    other = Run.objects.filter(session=session, state__in=ACTIVE).first()
+    if other is not None:
+        raise Conflict(
+            "run_in_flight",
+            f"Run {other.pk} is already planning {session_path(session)}. No other was started. Stop it first.",
+        )
+
+
 def resume_run(run: Run) -> None:
-    """Go on with an interrupted run. Raises Conflict `wrong_state`."""
+    """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput where its model may not be asked."""
+    asked_of(run)
     with transaction.atomic():
+        if run.state not in ACTIVE:
+            _demand_alone(run.session)
         if not change(
             run.pk, State.QUEUED, worker="", lease_until=None, stop_asked=False, failure="", ended_at=None
         ):
@@ -110,6 +120,7 @@ def plan_again(run: Run) -> Run:
     where an agent went on past it. Raises Conflict.
     """
     demand(run, REVIEWABLE | {State.COMMITTED}, "It was not planned again.")
+    asked_of(run)
     prepared = snapshot_of(run).prepared
     return start_run(
         run.session,

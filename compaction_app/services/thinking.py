@@ -46,25 +46,20 @@ from ..deletion.tools import ToolCall
 from ..deletion.transcript import Transcript
 from ..providers.addresses import is_loopback
 from ..providers.asking import Patience
-from ..providers.faults import SHOWN_OF_KEY
+from ..providers.errors import Overflow, ProviderError
 from ..providers.streaming import Streaming
 from ..providers.wire import (
     Answered,
-    ArgumentsPiece,
-    CallBegun,
     Endpoint,
     Piece,
     Request,
     Retrying,
     Sent,
-    TextPiece,
-    ThoughtPiece,
 )
 from .catalogue import ModelInForce
+from .pieces import Hiding, Pieces
 from .spending import Spent
 
-ROW_SECONDS: Final = 0.1
-"""What streams is told at most so often, but for the end of an answer."""
 LOOK_SECONDS: Final = 0.05
 """How often a stop is looked for while nothing comes."""
 TURNS: Final = 200
@@ -74,7 +69,7 @@ FRUITLESS_TURNS: Final = 12
 OUTPUT_PART: Final = 4
 """An answer may take so much of the window: one of so many parts."""
 MARGIN_PART: Final = 20
-FIRST_GUESS: Final = 3.0
+FIRST_GUESS: Final = 2.5
 """Characters per token, until the provider has reported some; the guess is low, so that the window is not overrun."""
 REASON_CHARACTERS: Final = 300
 TOOLS_LENGTH: Final = len(
@@ -114,6 +109,8 @@ class ModelPlanner:
         self.spent = spent
         self.turn = 0
         """How often it was asked."""
+        self._hiding = Hiding(endpoint.key)
+        self._sent = 0
         self._fruitless = 0
         self._ratio = FIRST_GUESS
         self._conversation = Conversation("")
@@ -139,18 +136,16 @@ class ModelPlanner:
                 f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here."
             )
         self.turn += 1
-        trimmed = self._conversation.fit(self._limit)
-        if trimmed is not None:
-            self._tell(
-                "trimmed",
-                {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
-            )
-        answered = self._ask()
+        self._fit(self._limit)
+        answered = self._ask_within_the_window()
         self._calls, self._stop = answered.answer.calls, answered.stop
         self._conversation.add(answered.answer)
-        key = self._endpoint.key
-        reason = _without(_reason(answered.answer), key)
-        return Turn([_planned(asked, reason, key) for asked in self._calls])
+        reason = _reason(answered.answer, self._hiding)
+        return Turn([_planned(asked, reason) for asked in self._calls])
+
+    def hide(self, value: Any) -> Any:
+        """A JSON value as it may be kept and shown: without the key that the provider was asked with."""
+        return self._hiding.value(value)
 
     @property
     def _limit(self) -> int:
@@ -174,31 +169,60 @@ class ModelPlanner:
         if report.nudge:
             self._conversation.add(Told(report.nudge))
 
+    def _fit(self, limit: int) -> bool:
+        """Drop what is too much; whether something was."""
+        trimmed = self._conversation.fit(limit)
+        if trimmed is not None:
+            self._tell(
+                "trimmed",
+                {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
+            )
+        return trimmed is not None
+
     # ---- one request -------------------------------------------------------------------------------------
+
+    def _ask_within_the_window(self) -> Answered:
+        try:
+            return self._ask()
+        except Overflow:
+            # The window is smaller than was said, or its tokens shorter than was guessed.
+            if not self._fit(self._conversation.characters // 2):
+                raise
+        return self._ask()
 
     def _ask(self) -> Answered:
         request = request_for(self._model, self._thinking, self._conversation.messages)
-        began, sent, pieces = time.monotonic(), 0, _Pieces()
-        with Streaming(self._endpoint, request, self._patience) as stream:
-            while True:
-                piece = stream.next(min(LOOK_SECONDS, pieces.wait))
-                if self._is_stopped():
-                    self._flush(pieces)
-                    raise Stopped
-                if isinstance(piece, Sent):
-                    sent = piece.characters
-                    self.spent.send(sent)
-                    self._tell("asked", {"turn": self.turn, "characters": sent})
-                elif isinstance(piece, Retrying):
-                    self._tell("retried", self._retried(piece))
-                elif isinstance(piece, Answered):
-                    self._flush(pieces)
-                    self._answered(piece, sent, began)
-                    return piece
-                elif piece is not None:
-                    pieces.add(piece)
-                if pieces.is_due:
-                    self._flush(pieces)
+        began, pieces = time.monotonic(), Pieces(self._hiding)
+        try:
+            with Streaming(self._endpoint, request, self._patience) as stream:
+                while True:
+                    piece = stream.next(min(LOOK_SECONDS, pieces.wait))
+                    if isinstance(piece, Answered):
+                        self._answered(piece, pieces, began)
+                        return piece
+                    self._heard(piece, pieces)
+                    self._demand_going_on()
+        except (ProviderError, Stopped):
+            self._broke_off(pieces)
+            raise
+
+    def _demand_going_on(self) -> None:
+        if self._is_stopped():
+            raise Stopped
+
+    def _heard(self, piece: Piece | None, pieces: Pieces) -> None:
+        if isinstance(piece, Sent):
+            self._sent = piece.characters
+            self.spent.send(piece.characters)
+            self._tell("asked", {"turn": self.turn, "characters": piece.characters})
+        elif isinstance(piece, Retrying):
+            self._tell("retried", self._retried(piece))
+        elif piece is not None:
+            before = pieces.characters
+            pieces.add(piece)
+            self.spent.hear(pieces.characters - before)
+        if pieces.is_due:
+            self._tell("streamed", {"turn": self.turn, "pieces": pieces.take()})
 
     def _retried(self, piece: Retrying) -> dict[str, Any]:
         return {
@@ -208,18 +232,23 @@ class ModelPlanner:
             "why": well_formed(piece.why),
         }
 
-    def _flush(self, pieces: _Pieces) -> None:
-        taken = pieces.take()
-        if taken:
-            # A provider could say the key back: no row holds it.
-            shown = [[*head, _without(text, self._endpoint.key)] for *head, text in taken]
-            self._tell("streamed", {"turn": self.turn, "pieces": shown})
+    def _broke_off(self, pieces: Pieces) -> None:
+        """Keep what came of an answer that is not whole, and what it may have cost."""
+        if pieces.characters:
+            self.spent.count(None, self._sent, pieces.characters, self._model.prices)
+            self._tell("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
 
-    def _answered(self, piece: Answered, sent: int, began: float) -> None:
-        added = self.spent.receive(piece.usage, sent, piece.characters, self._model.prices)
+    def _answered(self, piece: Answered, pieces: Pieces, began: float) -> None:
+        taken = pieces.take(last=True)
+        if taken:
+            self._tell("streamed", {"turn": self.turn, "pieces": taken})
+        self.spent.hear(piece.characters - pieces.characters)
+        added = self.spent.count(piece.usage, self._sent, piece.characters, self._model.prices)
         tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
         if piece.usage is not None and tokens:
-            self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens))
+            # By what is counted here, not by the body: what is escaped there is longer.
+            said = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
+            self._ratio = min(FIRST_GUESS, max(1.0, said / tokens))
         self._tell(
             "answered",
             {
@@ -280,69 +309,19 @@ def patience_for(endpoint: Endpoint) -> Patience:
     return Patience(first_byte=900, between=300) if is_loopback(endpoint.base_url) else Patience()
 
 
-class _Pieces:
-    """What has come and was not told yet; neighbours of one kind are one."""
-
-    def __init__(self) -> None:
-        self._taken: list[list[Any]] = []
-        self._texts: list[list[str]] = []
-        self._since: float | None = None
-
-    def add(self, piece: Piece) -> None:
-        head, text = _told(piece)
-        if self._since is None:
-            self._since = time.monotonic()
-        if self._taken and self._taken[-1] == head and head[0] != "call":
-            self._texts[-1].append(text)
-        else:
-            self._taken.append(head)
-            self._texts.append([text])
-
-    @property
-    def wait(self) -> float:
-        """Seconds until what has come is due to be told."""
-        return math.inf if self._since is None else max(0.0, self._since + ROW_SECONDS - time.monotonic())
-
-    @property
-    def is_due(self) -> bool:
-        return self._since is not None and self.wait <= 0
-
-    def take(self) -> list[list[Any]]:
-        taken = [
-            [*head, well_formed("".join(texts))] for head, texts in zip(self._taken, self._texts, strict=True)
-        ]
-        self._taken, self._texts, self._since = [], [], None
-        return taken
-
-
-def _told(piece: Piece) -> tuple[list[Any], str]:
-    if isinstance(piece, TextPiece):
-        return ["text"], piece.text
-    if isinstance(piece, ThoughtPiece):
-        return ["thought"], piece.text
-    if isinstance(piece, CallBegun):
-        return ["call", piece.index], piece.name
-    assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are no part of an answer
-    return ["arguments", piece.index], piece.text
-
-
-def _without(text: str, key: str) -> str:
-    """The text without the key; only as a whole, because what a model asks for must not change otherwise."""
-    return text.replace(key, f"…{key[-SHOWN_OF_KEY:]}") if len(key) > SHOWN_OF_KEY else text
-
-
 # ---- what the model asks for -------------------------------------------------------------------------------
 
 
-def _planned(asked: Asked, reason: str, key: str) -> PlannedCall:
-    arguments = parsed_arguments(_without(asked.arguments, key))
+def _planned(asked: Asked, reason: str) -> PlannedCall:
+    arguments = parsed_arguments(asked.arguments)
     reasons = dict.fromkeys(_named(arguments), reason) if asked.name == "context_delete" and reason else {}
-    return PlannedCall(ToolCall(well_formed(_without(asked.name, key)), arguments), reasons)
+    return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: Answer, hiding: Hiding) -> str:
     """What the model said beside its calls, on one line: nothing acts on it, and a reviewer may read it."""
-    words = " ".join(" ".join(part.text for part in answer.parts if isinstance(part, Said)).split())
+    said = hiding.text(" ".join(part.text for part in answer.parts if isinstance(part, Said)))
+    words = " ".join(said.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")
 
 

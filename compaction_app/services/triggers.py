@@ -12,7 +12,9 @@ A session is due for the reasons of its agent: `threshold`, its context is past 
 | last written to, or nobody at all for a day       |                                                          |
 | a run of it is under way, or was made at its leaf | an agent goes on                                         |
 | what was planned by itself waits to be looked at  | somebody looks                                           |
-| such a run failed, or was looked at just now      | REST has passed                                          |
+| what was planned by itself was looked at just now | REST has passed                                          |
+| such a run was stopped, or cancelled by a hook    | somebody starts a run of it, or compacts it              |
+| such runs failed, one after the other             | REST has passed, doubled for each, up to LONGEST_REST    |
 
 At most AT_ONCE such runs are under way. A model plans only where the user agreed to that for its provider.
 """
@@ -20,9 +22,11 @@ At most AT_ONCE such runs are under way. A model plans only where the user agree
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -37,19 +41,22 @@ from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, State
-from ..models import Run, RunEvent
+from ..models import Compaction, Run, RunEvent
 from .catalogue import ModelInForce, level_for, model_named, model_of_session
 from .planning import EMBEDDED
 from .snapshots import session_path
 from .starting import start_run
-from .waiting import waits
+from .waiting import planned_at, waits
 
 OWN_MODEL: Final = "session"
 """The value of `plan_by_itself_with` that means each session's own model."""
 AT_ONCE: Final = 2
 REST: Final = timedelta(minutes=10)
+LONGEST_REST: Final = timedelta(days=1)
 FRESH: Final = timedelta(days=1)
-FRUITLESS: Final = (State.FAILED, State.INTERRUPTED, State.CANCELLED)
+FAILED: Final = (State.FAILED, State.INTERRUPTED)
+FAILURES_COUNTED: Final = 20
+"""More do not lengthen a rest any further."""
 
 _log = logging.getLogger("redline")
 
@@ -121,26 +128,56 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
 def _dealt_with(session: Session, now: datetime) -> str:
     runs = Run.objects.filter(session=session).order_by("-pk")
     latest, last = runs.first(), runs.filter(by_itself=True).first()
-    if any(run is not None and _was_planned_at(run, session.leaf_id) for run in (latest, last)):
+    halted = _halted(last) if last is not None and last == latest else ""
+    if halted:
+        return f"{halted}; that is done again once you have started a run of it yourself"
+    if any(run is not None and planned_at(run, session.leaf_id) for run in (latest, last)):
         return "it was planned already as it is now"
     if last is None:
         return ""
     if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
         return "planning it failed, and it is as it was then"
-    ended = last.ended_at if last.state in FRUITLESS else None
-    since = max(filter(None, (ended, last.looked_at)), default=None)
-    if since is not None and now - since < REST:
-        return (
-            "planning it failed, or was stopped, just now"
-            if since == ended
-            else "its proposal was just looked at"
-        )
+    if last.looked_at is not None and now - last.looked_at < REST:
+        return "its proposal was just looked at"
+    return _resting(runs, last, now)
+
+
+def _halted(run: Run) -> str:
+    """Who said no to a planning by itself, in words; empty where nobody did, or it was compacted since."""
+    if Compaction.objects.filter(session=run.session_id, written_at__gt=run.created_at).exists():
+        return ""
+    if run.state == State.CANCELLED or (run.state in FAILED and run.stop_asked):
+        return "planning it by itself was stopped"
+    if run.state in FAILED and _cancelled_by_hook(run):
+        return "a hook cancelled planning it by itself"
     return ""
 
 
-def _was_planned_at(run: Run, leaf_id: str) -> bool:
-    # The row of a run does not say where it was prepared, so that it can go on elsewhere.
-    return RunEvent.objects.filter(run=run, kind="prepared", data__leafId=leaf_id).exists()
+def _cancelled_by_hook(run: Run) -> bool:
+    # A hook that cancels has the last word of an attempt; another attempt begins with another `prepared`.
+    word = RunEvent.objects.filter(run=run, kind__in=("prepared", "hooked")).order_by("-seq").first()
+    return word is not None and bool(word.data.get("cancelled"))
+
+
+def _resting(runs: QuerySet[Run], last: Run, now: datetime) -> str:
+    """That the planning by itself rests after failures, in words; a run that somebody started ends the row of them."""
+    row = takewhile(lambda run: run.by_itself and run.state in FAILED, runs[:FAILURES_COUNTED])
+    failures = sum(1 for _ in row)
+    if not failures:
+        return ""
+    rest = min(REST * 2 ** (failures - 1), LONGEST_REST)
+    left = (last.ended_at or last.created_at) + rest - now
+    if left <= timedelta():
+        return ""
+    times = "" if failures == 1 else f" {failures} times in a row"
+    return f"planning it failed{times}; that is tried again in {_roughly(left)}, where it goes on"
+
+
+def _roughly(time: timedelta) -> str:
+    minutes = math.ceil(time.total_seconds() / 60)
+    if minutes == 1:
+        return "a minute"
+    return f"{minutes} minutes" if minutes <= 90 else f"{round(minutes / 60)} hours"
 
 
 def _start(session: Session) -> Run | None:

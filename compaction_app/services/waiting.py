@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.expressions import Combinable
+from django.db.models.fields.json import KT
 from django.utils import timezone
 
 from sessions_app.announcing import SESSIONS, announce
 
 from ..deletion.states import ACTIVE, State
-from ..models import Run
+from ..models import Run, RunEvent
 
 FINISHED: Final = (State.TARGET_MET, State.BELOW_TARGET)
 """The states in which a run holds a finished proposal that nobody has acted on."""
@@ -25,6 +27,18 @@ def waiting() -> QuerySet[Run]:
     """The runs that wait, the latest first."""
     found = Run.objects.filter(waits(), session__root__configured=True)
     return found.select_related("session__root").order_by("-pk")
+
+
+def planned_at(run: Run, leaf_id: str) -> bool:
+    """Whether a run was planned on the branch that ends there."""
+    # The row of a run does not say where it was prepared, so that it can go on elsewhere.
+    return RunEvent.objects.filter(run=run, kind="prepared", data__leafId=leaf_id).exists()
+
+
+def outgrown() -> Combinable:
+    """Of runs: whether their session has gone on since they were planned."""
+    prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind="prepared").annotate(leaf=KT("data__leafId"))
+    return ~Exists(prepared.filter(leaf=OuterRef("session__leaf_id")))
 
 
 def look_at(run: Run) -> None:

@@ -13,6 +13,7 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, Tar
 
 from ..models import Compaction, Run
 from ..pages.commit import view_commit, view_result, yeses_of
+from ..pages.run import host_asked
 from ..services.committing import LINE_IS_WRITTEN, commit_run
 from ..services.reviewing import review_of
 from .finding import compaction_of, known_run
@@ -56,6 +57,7 @@ def _show(
         "view": view,
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
+        "sends_to": host_asked(run),
         "was_written": fault is not None and fault.code in WRITTEN,
         "ticked": ticked or [],
         "here": "runs",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
+from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -46,6 +47,9 @@ from ..services.configuring import (
 )
 
 HERE = {"here": "models"}
+TOLD: Final = "models.told"
+"""What was just done stands in the address, signed: nobody else can put words on the page."""
+TOLD_SECONDS: Final = 3_600
 
 
 @require_safe
@@ -55,12 +59,21 @@ def models(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
-    context = {"shown": models_page(), "told": request.GET.dict(), **more, **HERE}
+    context = {"shown": models_page(), "told": _told(request), **more, **HERE}
     return render(request, "models/list.html", context, status=status)
 
 
+def _told(request: HttpRequest) -> dict[str, str]:
+    """What was just done, where this server said so, and not long ago."""
+    try:
+        told: dict[str, str] = signing.loads(request.GET.get("told", ""), salt=TOLD, max_age=TOLD_SECONDS)
+    except signing.BadSignature:
+        return {}
+    return told
+
+
 def _back(anchor: str = "", **told: str) -> HttpResponse:
-    query = f"?{urlencode(told)}" if told else ""
+    query = f"?{urlencode({'told': signing.dumps(told, salt=TOLD)})}" if told else ""
     return see_other(f"{reverse('compaction:models')}{query}{anchor}")
 
 

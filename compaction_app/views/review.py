@@ -21,6 +21,7 @@ from ..pages.review_keys import anchor, key
 from ..pages.review_map import struck_map
 from ..pages.review_request import Asked, asked_of, shown_of
 from ..pages.review_words import said
+from ..pages.run import host_asked
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
 from ..services.snapshots import mark_of
@@ -189,6 +190,7 @@ def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -
         "fault": fault,
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
         "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
+        "sends_to": host_asked(run),
         "later": run.replaced_by.order_by("-pk").first(),
         "here": "runs",
     }

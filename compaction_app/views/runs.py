@@ -60,7 +60,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if not given.planner:
         given = replace(given, planner=EMBEDDED)
     if "show" in request.POST:
-        return _show_form(request, session, given, measured=True)
+        return _show_form(request, session, given)
     try:
         form = compact_form(session, given, Path.home())
         asked = given.asked(compact_form(session, Given(planner=EMBEDDED), Path.home()))
@@ -69,7 +69,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
             session, planner=given.planner, thinking=form.thinking, asked=asked, leaf_id=given.leaf_id
         )
     except RedlineError as fault:
-        return _show_form(request, session, given, fault, measured=True)
+        return _show_form(request, session, given, fault)
     return redirect("compaction:run", run.pk)
 
 
@@ -78,15 +78,18 @@ def _show_form(
     session: Session,
     given: Given,
     fault: RedlineError | None = None,
-    *,
-    measured: bool = False,
 ) -> HttpResponse:
-    """The form, or the part of it that is asked for; how much would be sent is a part, because it takes a moment."""
+    """The form, or the part of it that is asked for.
+
+    How much would be sent stands on every whole page: nobody starts a model without having seen it. Beside another
+    planner it is a part, because it takes a moment.
+    """
     part = request.GET.get("part", "")
     context = {
         "session": session,
         "form": compact_form(session, given, Path.home()),
-        "first": first_request(session, given, Path.home()) if measured or part == "size" else None,
+        "first": None if part == "planning" else first_request(session, given, Path.home()),
+        "part": part,
         "fault": fault,
         "here": "sessions",
     }

@@ -6,8 +6,9 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -22,6 +23,11 @@ from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_p
 Opener = Callable[..., Watched]
 PACE = 0.15
 """Seconds between two pieces of what the scripted provider says: slow enough to be watched."""
+BESIDE = (
+    "['heading', 'note', 'meter', 'brief', 'nothing', 'steps', 'traffic', 'asked', 'foot']"
+    ".map((id) => document.getElementById(id).textContent)"
+)
+"""What stands beside the log, but for times and buttons."""
 LOG = "document.querySelector('#log').innerText"
 GROWTH = """
   window.grown = {};
@@ -40,7 +46,7 @@ IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose runs nobody works on but the test."""
     base = tmp_path_factory.mktemp("told")
-    for name in ("piecewise", "kept", "placed", "aloud"):
+    for name in ("piecewise", "kept", "placed", "aloud", "beside", "long", "left"):
         put_titled(base / "sessions", name)
     with served(base, REDLINE_WORK_IN="worker") as running:
         yield running
@@ -96,7 +102,7 @@ def is_same(page: Page, later: Page, seq: int) -> None:
     up_to(page, seq)
     later.reload()
     up_to(later, seq)
-    for what in (LOG, IDS):
+    for what in (LOG, IDS, BESIDE):
         assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
 
 
@@ -132,6 +138,66 @@ def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse
     )
     up_to(page, telling.seq)
     assert place.bounding_box() == before
+
+
+def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, browse: Opener) -> None:
+    path = start(told_server, told_server.session(title("beside")))
+    number = int(path.rsplit("/", 1)[1])
+    watched = browse(told_server)
+    page, later = watched.open(path), watched.open(path)
+    page.evaluate("window.stayed = true")
+    expect(page.locator("#asked")).not_to_contain_text("transcript.jsonl")
+    telling = Telling(told_server.data / "redline.sqlite3", number)
+    telling.tell_all([PREPARED])
+    is_same(page, later, telling.seq)
+    for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
+        expect(page.locator("#asked")).to_contain_text(said)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Planning what to strike")
+    a_turn(telling, 1)
+    is_same(page, later, telling.seq)
+    telling.end("target_met")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {number} planned to strike")
+    expect(page.get_by_text("You can leave this page")).to_have_count(0)
+    is_same(page, later, telling.seq)
+    assert page.evaluate("window.stayed")
+
+
+def test_a_run_that_is_stopped_before_anything_happened_says_so(told_server: Server, browse: Opener) -> None:
+    page = browse(told_server).open(start(told_server, told_server.session(title("left"))))
+    expect(page.get_by_text("The first call appears here")).to_be_visible()
+    told_server.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
+    expect(page.get_by_text("Nothing happened in this run.")).to_be_visible()
+
+
+IN_VIEW = """(selector) => {
+  const one = document.querySelector(selector), box = one.getBoundingClientRect();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return one === top || one.contains(top);
+}"""
+"""Whether the middle of an element can be seen and hit."""
+
+
+def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, browse: Opener) -> None:
+    telling, path = told(told_server, "long")
+    telling.tell_all([PREPARED])
+    for turn in range(1, 9):
+        a_turn(telling, turn)
+    stop = "#acts form button"
+    sizes = ((1_440, 900), (1_000, 700), (390, 844), (360, 640))
+    for (width, height), script in product(sizes, (True, False)):
+        options = {"viewport": {"width": width, "height": height}, "java_script_enabled": script}
+        page = browse(told_server, **options).open(path)
+        for place in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):
+            page.evaluate(f"scrollTo(0, {place})")
+            assert page.evaluate(IN_VIEW, stop), f"{width} wide, {place}"
+            if width >= 1_181:
+                assert page.evaluate(IN_VIEW, "#traffic dd")
+        page.evaluate("scrollTo(0, 0)")
+        page.get_by_role("link", name="Newest").click()
+        assert page.evaluate(IN_VIEW, "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.get_by_role("link", name="Newest").press("Tab")
+        expect(page.locator(stop)).to_be_focused()
 
 
 def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
@@ -223,6 +289,7 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     page.get_by_label("Keep", exact=True).fill("10")
     page.get_by_label("Planner").select_option("scripted/thinking-signed")
     page.get_by_label("Thinking").select_option("high")
+    expect(page.locator("#size")).to_contain_text("characters, about")
     page.get_by_role("button", name="Start planning").click()
     page.wait_for_url(re.compile(r"/runs/\d+$"))
     page.evaluate("window.stayed = true")
@@ -238,7 +305,7 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     assert closed.status == 200
     expect(page.locator("#facts")).to_contain_text("stopped")
     expect(page.locator("#note")).to_contain_text("It was stopped.")
-    expect(page.locator(".turn__end").last).to_have_text("The answer broke off.")
+    expect(page.locator(".turn__end").last).to_have_text(re.compile("The answer broke off.|No answer came."))
     expect(page.locator("#traffic")).to_contain_text("$")
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))

@@ -144,10 +144,14 @@ class Stage:
         prices = {"price_in": "3", "price_out": "15", "price_cache_read": "0.3", "price_cache_write": "3.75"}
         self.server.post("/models/add", "/models/add", name="claude-y", **acme, **prices, **limits)
         self.server.post("/models", "/providers/acme/agreement", origin="https://gateway.example:8443")
+        moved = {"name": "moved", "dialect": "openai"}
+        self.server.post("/providers/add", "/providers/add", **moved, base_url=NOBODY, key=A_KEY)
+        self.server.post("/models", "/providers/moved/agreement")
+        told = self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
         found = re.findall(r'href="(/models/[0-9]+)"', self.server.get("/models"))
         self.pages |= {
             "models": "/models",
-            "models-told": "/models?dropped=ours&ended=ours#provider-ours",
+            "models-told": told,
             "model-add": "/models/add?provider=anthropic&name=claude-z",
             "model-edit": found[0],
             "model-remove": f"{found[0]}/remove",

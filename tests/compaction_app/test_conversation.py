@@ -18,6 +18,7 @@ from compaction_app.deletion.conversation import (
     Result,
     Results,
     Said,
+    Thought,
     Told,
     parsed_arguments,
     result_text,
@@ -60,6 +61,36 @@ def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
     assert left[-1] == "f" * 1_000
     assert left[0] == left[1] == DROPPED
     assert trimmed.results == left.count(DROPPED)
+
+
+def test_it_goes_down_to_two_thirds_so_that_what_is_cached_holds_for_a_while() -> None:
+    conversation = Conversation("prompt")
+    for name in "abcdefghij":
+        exchange(conversation, name, name * 1_000)
+    conversation.fit(9_000)
+    assert conversation.characters <= 6_000
+
+
+def test_one_huge_turn_is_cut_before_the_history_is_forgotten() -> None:
+    conversation = Conversation("prompt")
+    for number in range(20):
+        exchange(conversation, f"{number}-", "short")
+    exchange(conversation, "last", "x" * 50_000)
+    exchanges = len(conversation.messages)
+    conversation.fit(5_000)
+    assert conversation.characters <= 5_000
+    assert len(conversation.messages) == exchanges
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"thinking": "t" * 900, "signature": "s" * 100}, {"reasoning_details": [{"data": "d" * 1_000}]}],
+    ids=["signed", "in parts"],
+)
+def test_reasoning_weighs_what_goes_back_of_it(block: dict[str, Any]) -> None:
+    conversation = Conversation("")
+    conversation.add(Answer([Thought("short", block)]))
+    assert conversation.characters >= 1_000
 
 
 def test_a_turn_of_many_long_results_is_cut_evenly_and_says_so() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from compaction_app.providers.trying import TOOL, Verdict, try_model
-from compaction_app.providers.wire import Dialect
+from compaction_app.providers import asking
+from compaction_app.providers.asking import Patience
+from compaction_app.providers.trying import LONGEST, TOOL, Verdict, try_model
+from compaction_app.providers.wire import Dialect, Endpoint
+from compaction_app.scripted.serving import ScriptedProvider
 from tests.providers.raw import QUICK, Play, RawServer, answer, on_a_loop
 from tests.providers.speaking import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
 
@@ -47,7 +50,8 @@ async def tried(
 async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
     verdict, server = await tried(dialect, calling(dialect, TOOL.name))
     assert verdict.ok
-    assert verdict.said.startswith(f"m-1 at 127.0.0.1:{server.port} called a tool after 0.")
+    assert verdict.said.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
+    assert "after 0.0 s" not in verdict.said
     assert "tokens" not in verdict.said
     assert 0 < verdict.seconds < 5
 
@@ -121,3 +125,27 @@ async def test_nobody_there_is_said_with_the_address(dialect: Dialect) -> None:
     verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
     assert not verdict.ok
     assert f"{endpoint.host} cannot be reached" in verdict.said
+
+
+@both
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("long-thinking", "thinks for longer than a minute without"), ("stalls", "a minute")],
+)
+@on_a_loop
+async def test_one_that_never_comes_to_an_end_is_not_waited_for(
+    dialect: Dialect, script: str, words: str
+) -> None:
+    with ScriptedProvider() as provider:
+        endpoint = Endpoint("own", dialect, provider.base_url(dialect))
+        patience = Patience(connect=5, first_byte=60, between=30, attempts=1)
+        verdict = await try_model(endpoint, script, 4_000, "low", "budget", patience, longest=0.5)
+        await asking.close()
+    assert not verdict.ok
+    assert words in verdict.said
+    assert verdict.said.startswith(f"{script} at {endpoint.host} ")
+    assert 0.5 <= verdict.seconds < 5
+
+
+def test_a_test_is_waited_for_a_minute_in_all() -> None:
+    assert LONGEST == 60

@@ -19,6 +19,7 @@ from compaction_app.services.planning import (
     EMBEDDED,
     Plan,
     brought_back,
+    is_of_model,
     own_parameters,
     prepare_plan,
     run_planner,
@@ -72,6 +73,9 @@ class Command(RedlineCommand):
         parser.add_argument("--not-honoured", action="store_true", help="write although the agent ignores it")
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if is_of_model(options["planner"]):
+            # Which models there are stands in the database.
+            open_database()
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         plan = prepare_plan(
@@ -82,12 +86,15 @@ class Command(RedlineCommand):
         # What was loaded stays to the end: the collector need not walk it again and again.
         gc.freeze()
         listener = _Listener(self)
-        for event in run_planner(plan, listener):
-            if isinstance(event, Called):
-                self.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
-        self.progress.clear()
-        for line in listener.sums():
-            self.say(line)
+        try:
+            for event in run_planner(plan, listener):
+                if isinstance(event, Called):
+                    self.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
+        finally:
+            # Also where it failed: what was sent is spent.
+            self.progress.clear()
+            for line in listener.sums():
+                self.say(line)
         validated = self._validated(plan)
         if not self.as_json:
             self._show(plan, validated)

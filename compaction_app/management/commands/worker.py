@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from types import FrameType
 from typing import Any
 
@@ -12,15 +11,13 @@ from django.core.management.base import CommandParser
 
 from compaction_app.services.recording import Terminated
 from compaction_app.services.running import work
-from compaction_app.services.runs import give_up_dead_runs, waiting_runs, worker_name
-from compaction_app.services.together import LOOK_SECONDS, Together, work_until_idle
+from compaction_app.services.runs import worker_name
+from compaction_app.services.together import work_until_idle, work_until_stopped
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged
 
 NICER = 5
-GIVE_UP_EVERY = 10
-"""Looks for waiting runs between two looks for dead ones."""
 
 
 class Command(RedlineCommand):
@@ -54,26 +51,10 @@ class Command(RedlineCommand):
             else:
                 self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")
                 self.stdout.flush()
-                self._work_on_all()
+                work_until_stopped()
         except (Terminated, KeyboardInterrupt):
             return None
         return None
-
-    def _work_on_all(self) -> None:
-        together, looks = Together(), 0
-        try:
-            while True:
-                if looks % GIVE_UP_EVERY == 0:
-                    give_up_dead_runs()
-                together.look()
-                waiting = waiting_runs()
-                for run_id in waiting[:1]:
-                    _work(run_id)
-                if not waiting:
-                    time.sleep(LOOK_SECONDS)
-                looks += 1
-        finally:
-            together.end()
 
 
 def _work(run_id: int) -> None:

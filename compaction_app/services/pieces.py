@@ -1,0 +1,116 @@
+"""What a model streams, gathered for rows: neighbours of one kind as one, and a key never in them.
+
+A provider could say its key back. It is hidden from what is kept and shown, also where it comes in pieces; what runs
+is what the model asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Final
+
+from sessions_app.sessionlog.jsjson import well_formed
+
+from ..keys import LONG_ENOUGH
+from ..providers.faults import SHOWN_OF_KEY
+from ..providers.wire import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
+
+ROW_SECONDS: Final = 0.1
+"""What streams is told at most so often, but for the end of an answer."""
+Head = tuple[str, *tuple[int, ...]]
+
+
+class Hiding:
+    """Texts without a key: the key as its last characters. A short one is no secret: local servers take any word."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key if len(key) >= LONG_ENOUGH else ""
+        self._shown = f"…{key[-SHOWN_OF_KEY:]}"
+
+    def text(self, text: str) -> str:
+        return text.replace(self._key, self._shown) if self._key else text
+
+    def value(self, value: Any) -> Any:
+        """The same of all texts in a JSON value."""
+        if not self._key:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return [self.value(one) for one in value]
+        if isinstance(value, dict):
+            return {self.text(str(name)): self.value(one) for name, one in value.items()}
+        return value
+
+    def split(self, text: str) -> tuple[str, str]:
+        """What of a text can be shown now, and its end where that could be the beginning of the key."""
+        if not self._key:
+            return text, ""
+        hidden = self.text(text)
+        longest = min(len(self._key) - 1, len(hidden))
+        held = next((size for size in range(longest, 0, -1) if self._key.startswith(hidden[-size:])), 0)
+        return hidden[: len(hidden) - held], hidden[len(hidden) - held :]
+
+
+class Pieces:
+    """What has come of one answer and was not told yet."""
+
+    def __init__(self, hiding: Hiding) -> None:
+        self._hiding = hiding
+        self._heads: list[Head] = []
+        self._texts: list[list[str]] = []
+        self._held: dict[Head, str] = {}
+        """By what it is of: the end of a text that could go on to be the key."""
+        self._since: float | None = None
+        self.characters = 0
+        """All that came, told or not."""
+
+    def add(self, piece: Piece) -> None:
+        head, text = _told(piece)
+        self.characters += len(text)
+        if self._since is None:
+            self._since = time.monotonic()
+        shown, held = self._hiding.split(self._held.pop(head, "") + text)
+        if held:
+            self._held[head] = held
+        self._put(head, shown)
+
+    def _put(self, head: Head, text: str) -> None:
+        if self._heads and self._heads[-1] == head and head[0] != "call":
+            self._texts[-1].append(text)
+        elif text:
+            self._heads.append(head)
+            self._texts.append([text])
+
+    @property
+    def wait(self) -> float:
+        """Seconds until what has come is due to be told."""
+        return math.inf if self._since is None else max(0.0, self._since + ROW_SECONDS - time.monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        return self._since is not None and self.wait <= 0
+
+    def take(self, *, last: bool = False) -> list[list[Any]]:
+        """What is to be told now; with `last`, all of it."""
+        if last:
+            for head, held in self._held.items():
+                self._put(head, held)
+            self._held = {}
+        taken = [
+            [*head, well_formed("".join(texts))] for head, texts in zip(self._heads, self._texts, strict=True)
+        ]
+        self._heads, self._texts, self._since = [], [], None
+        return taken
+
+
+def _told(piece: Piece) -> tuple[Head, str]:
+    if isinstance(piece, TextPiece):
+        return ("text",), piece.text
+    if isinstance(piece, ThoughtPiece):
+        return ("thought",), piece.text
+    if isinstance(piece, CallBegun):
+        return ("call", piece.index), piece.name
+    assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are no part of an answer
+    return ("arguments", piece.index), piece.text

@@ -1,0 +1,136 @@
+"""Many runs in one process: within its limits, through a busy database, and no longer than its server wants it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from compaction_app.deletion.states import State
+from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.scripted.serving import ScriptedProvider
+from compaction_app.services import together
+from compaction_app.services.starting import start_run, stop_run
+from compaction_app.services.together import Together
+from sessions_app.services.indexing import index_file
+from tests.building import raw
+from tests.running import Installation, quiet, working_session
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+
+SECONDS = 30
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
+    """A run of a session of its own, which waits for a worker; its script deletes something and falls silent."""
+    url = provider.base_url("openai")
+    Provider.objects.create(name="scripted", dialect="openai", base_url=url)
+    PlannerModel.objects.create(provider="scripted", name="stalls", window=100_000, output_limit=8_000)
+
+    def begin(name: str) -> Run:
+        path = known_root / name
+        path.write_bytes(raw(working_session(steps=8)))
+        return start_run(index_file(quiet(path)), planner="scripted/stalls", asked={})
+
+    return begin
+
+
+def wait_for(found: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not found():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
+
+
+def state(run: Run) -> str:
+    return str(Run.objects.values_list("state", flat=True).get(pk=run.pk))
+
+
+def has_planned(run: Run) -> bool:
+    return bool(run.proposals.exists())
+
+
+def test_runs_begin_as_far_as_there_is_room(
+    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = begun("a.jsonl"), begun("b.jsonl")
+    monkeypatch.setattr(together, "BYTES_AT_ONCE", first.session.size)
+    crew = Together()
+    try:
+        crew.look()
+        wait_for(lambda: has_planned(first))
+        crew.look()
+        assert state(second) == State.QUEUED
+        monkeypatch.setattr(together, "BYTES_AT_ONCE", 3 * first.session.size)
+        crew.look()
+        wait_for(lambda: has_planned(second))
+        assert state(first) == State.RUNNING
+    finally:
+        crew.end()
+
+
+def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
+    begun: Callable[[str], Run],
+) -> None:
+    runs = [begun(f"{name}.jsonl") for name in "abc"]
+    crew = Together()
+    crew.look()
+    wait_for(lambda: all(map(has_planned, runs)))
+    crew.end()
+    assert [state(run) for run in runs] == [State.INTERRUPTED] * 3
+    assert all(map(has_planned, runs))
+
+
+def test_a_look_at_a_busy_database_ends_no_run(
+    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, looks = begun("a.jsonl"), []
+    waiting = together.waiting_model_runs
+
+    def busy() -> list[int]:
+        looks.append(1)
+        if len(looks) == 2:
+            raise OperationalError("database is locked")
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+        found = waiting()
+        if len(looks) == 3:
+            wait_for(lambda: has_planned(run))
+            assert state(run) == State.RUNNING
+        return found
+
+    monkeypatch.setattr(together, "waiting_model_runs", busy)
+    monkeypatch.setattr(together, "end_with_parent", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        together.work_until_idle()
+    assert len(looks) == 4
+
+
+def test_a_process_whose_server_is_gone_begins_nothing_more(
+    begun: Callable[[str], Run], redline: Installation, provider: ScriptedProvider
+) -> None:
+    first = begun("a.jsonl")
+    child = redline.start("worker", "--models", stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    wait_for(lambda: has_planned(first))
+    child.stdin.close()
+    time.sleep(0.5)
+    second = begun("b.jsonl")
+    assert state(first) == State.RUNNING
+    asked = len(provider.requests)
+    stop_run(first)
+    assert child.wait(SECONDS) == 0
+    assert (state(first), state(second)) == (State.CANCELLED, State.QUEUED)
+    assert len(provider.requests) == asked
