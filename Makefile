@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INTEROP := .venv-interop
+# Each worker starts servers and browsers of its own.
+WORKERS ?= 2
 
 .PHONY: help setup run test test-deps lint interop bench shots soak clean
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ run: $(VENV)/.installed ## serve the pages on this machine
 	$(BIN)/redline serve
 
 test: test-deps lint ## check the code and run all tests, in a browser too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-deps: ## install the browser that tests drive, where it is missing and may be installed
 	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,21 @@ def held(server: Server, page: Page) -> int:
     pid = worker_of(server, path_of(page))
     assert pid is not None, "the run was over too soon"
     os.kill(pid, signal.SIGSTOP)
+    while not can_be_written(server.data / "redline.sqlite3"):
+        # It stands in the middle of a transaction: then nobody else could write.
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGSTOP)
     return pid
+
+
+def can_be_written(database: Path) -> bool:
+    with closing(sqlite3.connect(database, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+    return True
 
 
 def shown_rows(page: Page) -> list[int]:
