@@ -27,7 +27,7 @@ run: $(VENV)/.installed ## serve the pages on this machine
 	$(BIN)/redline serve
 
 test: test-deps lint ## check the code and run all tests, in a browser too
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-deps: ## install the browser that tests drive, where it is missing and may be installed
 	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.urls import path, re_path
+from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
 from .views import api, backups, committing, models, runs
@@ -12,6 +13,7 @@ app_name = "compaction"
 _SESSION = r"^sessions/(?P<root>[0-9]{1,18})/(?P<path>[\s\S]+\.jsonl)"
 _ENTRY = r"/entries/(?P<entry>[\s\S]+)"
 _BACKUP = r"/backups/(?P<name>[^/]+)"
+_models_too = require_safe(RedirectView.as_view(pattern_name="compaction:models", query_string=True))
 urlpatterns = [
     re_path(_SESSION + "$", session_pages.session, name="session"),
     # Before those with an entry in the path: an entry that is named like a session's file is asked for.
@@ -45,7 +47,7 @@ urlpatterns = [
     path("runs/<int:run>/result", committing.result, name="result"),
     path("models", models.models, name="models"),
     # `runs` without its slash is led on by Django; a slash too many is not.
-    path("models/", RedirectView.as_view(pattern_name="compaction:models", query_string=True)),
+    path("models/", _models_too, name="models_too"),
     path("models/add", models.new_model, name="add_model"),
     path("models/<int:model>", models.model, name="model"),
     path("models/<int:model>/remove", models.remove, name="remove_model"),

@@ -20,6 +20,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 STOP_SECONDS: Final = 10
+NICER: Final = 5
+"""Pages are waited for: where the processor is short, the server goes first."""
 CHUNK: Final = 1 << 16
 LINE_LIMIT: Final = 1 << 20
 """Bytes of an announcement; a longer line is none."""
@@ -55,6 +57,8 @@ class Children:
             start_new_session=True,
         )
         self._running.add(child)
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICER)
         try:
             if self.stopping:
                 child.terminate()

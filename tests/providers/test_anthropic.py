@@ -84,10 +84,13 @@ def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
     ]
 
 
-def test_only_the_system_and_the_last_user_message_are_cached() -> None:
-    turns = sent(Told("a"), Answer([Asked("t1", "look", "{}")]), Results([Result("t1", "look", "x")]))
+def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
+    """What the last request ended with is found again, however many blocks came since; four marks are allowed."""
+    again = [Answer([Asked(f"t{n}", "look", "{}")]) for n in range(3)]
+    results = [Results([Result(f"t{n}", "look", "x")]) for n in range(3)]
+    turns = sent(Told("a"), *(one for pair in zip(again, results, strict=True) for one in pair))
     marked = [part for turn in turns for part in turn["content"] if "cache_control" in part]
-    assert marked == [turns[2]["content"][-1]]
+    assert marked == [turns[4]["content"][-1], turns[6]["content"][-1]]
 
 
 def test_reasoning_goes_back_unchanged_in_its_place() -> None:
@@ -230,6 +233,20 @@ def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
     ]
     nothing = block(0, {"type": "thinking", "thinking": "", "signature": ""})
     assert answered(read("anthropic", message(nothing, text_block(1, "a")))).answer.parts == [Said("a")]
+
+
+@pytest.mark.parametrize(("stop", "kept"), [("max_tokens", ["Hm."]), ("end_turn", ["Hm.", "cut o"])])
+def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
+    stop: str, kept: list[str]
+) -> None:
+    delta = {"type": "thinking_delta", "thinking": "Hm."}
+    signed = block(
+        0, {"type": "thinking", "thinking": ""}, delta, {"type": "signature_delta", "signature": "s=="}
+    )
+    cut = block(2, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "cut o"})
+    pieces = read("anthropic", message(signed, call_block(1, "t1", "look", "{}"), cut, stop=stop))
+    again = sent(Told("a"), answered(pieces).answer)[1]["content"]
+    assert [part["thinking"] for part in again if part["type"] == "thinking"] == kept
 
 
 @pytest.mark.parametrize("given", [{"at": [1, "ü"]}, '{"at": [1, "ü"]}'])

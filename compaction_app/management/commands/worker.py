@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from types import FrameType
@@ -16,8 +15,6 @@ from compaction_app.services.together import work_until_idle, work_until_stopped
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged
-
-NICER = 5
 
 
 class Command(RedlineCommand):
@@ -42,8 +39,6 @@ class Command(RedlineCommand):
             if options["run"] is not None or options["models"]:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
-                # Pages are waited for: where the processor is short, they go first.
-                os.nice(NICER)
             if options["run"] is not None:
                 _work(options["run"])
             elif options["models"]:
