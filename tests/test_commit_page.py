@@ -230,6 +230,11 @@ def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
     page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
     assert "is bypassed" in page
     assert f'action="/runs/{run.pk}/again"' in page
+    assert "sends to" not in page
+    Run.objects.filter(pk=run.pk).update(base_url="https://models.example:8443/v1")
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "sends to models.example:8443 again" in page
+    Run.objects.filter(pk=run.pk).update(base_url="")
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     work(later.pk, worker_name())

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from django.conf import settings
@@ -49,6 +50,8 @@ class Bypassed:
     """The entry with which the agent went on from its own copy."""
     run: int | None
     """The run it came from, whose plan can be applied again."""
+    host: str
+    """Who is asked again for that; empty where nobody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +252,12 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
     An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
     """
     leaf = tree.leaf.id
-    written = Compaction.objects.filter(session=session).order_by("pk").values_list("entry_id", "run_id")
-    for entry_id, run_id in written:
+    written = (
+        Compaction.objects.filter(session=session)
+        .order_by("pk")
+        .values_list("entry_id", "run_id", "run__base_url")
+    )
+    for entry_id, run_id, base_url in written:
         if entry_id not in tree or tree.descends(leaf, entry_id):
             continue
         entry = tree.entry(entry_id)
@@ -265,7 +272,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         branch = tree.branch(leaf)
         child = branch[next(place for place, one in enumerate(branch) if one.id == entry.parent_id) + 1]
         if child.number > entry.number:
-            yield Bypassed(entry_id, child.id, run_id)
+            yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
 
 
 # ---- one text, and the file ------------------------------------------------------------------------------
