@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from compaction_app.deletion.states import State
+from compaction_app.deletion.tools import ToolCall, ToolResult, Workbench
 from compaction_app.models import PlannerModel, Proposal, Provider, Run
 from compaction_app.providers.asking import Patience
 from compaction_app.scripted.serving import ScriptedProvider
@@ -337,6 +338,22 @@ def test_a_model_whose_calls_are_all_refused_is_asked_no_more(
     assert len(data_of(run, "asked")) == 2
 
 
+def test_one_call_that_is_taken_ends_the_count_of_refused_answers(
+    plan: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Workbench.call
+
+    def refuse_every_other(bench: Workbench, asked: ToolCall) -> ToolResult:
+        is_refused = bench.call_count in (0, 2)
+        return call(bench, ToolCall("no_such_tool", {}) if is_refused else asked)
+
+    monkeypatch.setattr(thinking, "FRUITLESS_TURNS", 2)
+    monkeypatch.setattr(Workbench, "call", refuse_every_other)
+    run = plan("calls-5")
+    assert [one.get("code") for one in data_of(run, "called")][:3] == ["unknown_tool", None, "unknown_tool"]
+    assert run.state == State.TARGET_MET, run.failure
+
+
 # ---- its own window ----------------------------------------------------------------------------------------
 
 
@@ -457,6 +474,22 @@ def redline_thread() -> Callable[[Run], threading.Thread]:
         return thread
 
     return begun
+
+
+def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, call = start("fifty-searches"), Workbench.call
+
+    def stop_at_the_third(bench: Workbench, asked: ToolCall) -> ToolResult:
+        result = call(bench, asked)
+        if bench.call_count == 3:
+            stop_run(run)
+        return result
+
+    monkeypatch.setattr(Workbench, "call", stop_at_the_third)
+    stopped = worked_on(run)
+    assert (stopped.state, stopped.calls) == (State.CANCELLED, 3)
 
 
 def test_a_run_is_planned_again_with_its_model_and_level(plan: Start) -> None:
