@@ -9,18 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from django.conf import settings
-from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
-from django.utils.crypto import salted_hmac
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .launching import is_api_token, use_token
+from .credentials import COOKIE, COOKIE_SECONDS, Credentials, new_launch_cookie
+from .launching import use_token
 
-SALT: Final = "redline.launch"
-# To a browser all ports of a machine are one site, so each installation has a name of its own for its cookie.
-COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
-COOKIE_SECONDS: Final = 30 * 24 * 3600
 LAUNCH_PATH: Final = "/launch"
 API: Final = "/api/"
 
@@ -60,13 +55,14 @@ class LaunchMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path == LAUNCH_PATH:
             return self._launch(request)
+        credentials = Credentials.of_request(request)
         if is_for_scripts(request) and "authorization" in request.headers:
-            if not brings_api_token(request):
+            if not credentials.have_api_token():
                 return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
             # How Django is told that a request needs no form's token.
             request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
             return self.get_response(request)
-        if is_launched(request):
+        if credentials.have_launch_cookie():
             return self.get_response(request)
         if is_for_scripts(request):
             return unauthorized(
@@ -83,7 +79,7 @@ class LaunchMiddleware:
         response = HttpResponseRedirect("/")
         response.set_cookie(
             COOKIE,
-            signing.dumps(1, salt=SALT),
+            new_launch_cookie(),
             max_age=COOKIE_SECONDS,
             httponly=True,
             samesite="Strict",
@@ -96,12 +92,6 @@ def is_for_scripts(request: HttpRequest) -> bool:
     return request.path.startswith(API)
 
 
-def brings_api_token(request: HttpRequest) -> bool:
-    """Whether its Authorization is `Bearer` and the token for scripts."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
-
-
 def failed(code: str, message: str, status: int) -> JsonResponse:
     """A failure as scripts are told it."""
     return JsonResponse({"error": {"code": code, "message": message}}, status=status)
@@ -111,17 +101,3 @@ def unauthorized(message: str) -> JsonResponse:
     answer = failed("unauthorized", message, 401)
     answer["WWW-Authenticate"] = "Bearer"
     return answer
-
-
-def is_launched(request: HttpRequest) -> bool:
-    """Whether the request brings a cookie that this installation has given."""
-    return is_launch_cookie(request.COOKIES.get(COOKIE, ""))
-
-
-def is_launch_cookie(value: str) -> bool:
-    """Whether this installation has signed the cookie, not too long ago."""
-    try:
-        signing.loads(value, salt=SALT, max_age=COOKIE_SECONDS)
-    except signing.BadSignature:
-        return False
-    return True

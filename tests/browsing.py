@@ -15,7 +15,7 @@ from django.core import signing
 from django.test import Client
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.middleware import COOKIE, SALT
+from sessions_app.credentials import COOKIE, SALT
 from tests.running import Installation
 
 

@@ -20,8 +20,8 @@ from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
+from sessions_app.credentials import COOKIE, SALT
 from sessions_app.launching import API_TOKEN_FILE, api_token, is_api_token
-from sessions_app.middleware import COOKIE, SALT
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from tests.building import raw

@@ -15,8 +15,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from redline.configuration import Configuration, RootSetting
+from sessions_app.credentials import COOKIE, SALT
 from sessions_app.launching import new_token
-from sessions_app.middleware import COOKIE, SALT
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from tests.building import assistant, call, chain, raw, result, text, thinking, user

@@ -118,6 +118,8 @@ def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
         {"Origin": "http://127.0.0.1:1"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "https://{host}"},
+        {"Origin": "http://{host}/"},
         {"Cookie": ""},
         {"Cookie": "{name}=forged"},
     ],
@@ -125,7 +127,8 @@ def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
 )
 def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, headers: dict[str, str]) -> None:
     (known,) = [cookie.name for cookie in server.cookies if cookie.name.startswith("redline_launch")]
-    headers = {name: value.replace("{name}", known) for name, value in headers.items()}
+    host = server.base.removeprefix("http://")
+    headers = {name: value.format(name=known, host=host) for name, value in headers.items()}
     with pytest.raises(InvalidStatus):
         server.socket("/ws/runs/1", **headers)
 

@@ -14,8 +14,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.urls.exceptions import NoReverseMatch
 
+from sessions_app.credentials import COOKIE, COOKIE_SECONDS, SALT
 from sessions_app.launching import new_token
-from sessions_app.middleware import COOKIE, COOKIE_SECONDS, SALT
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root

@@ -48,7 +48,7 @@ from django.core import signing
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from sessions_app.middleware import COOKIE, SALT
+from sessions_app.credentials import COOKIE, SALT
 settings.ALLOWED_HOSTS.append("testserver")
 browser = Client()
 browser.cookies[COOKIE] = signing.dumps(1, salt=SALT)
