@@ -39,7 +39,10 @@ class RootSetting(BaseModel):
     @pydantic.field_validator("path")
     @classmethod
     def _expand(cls, path: Path) -> Path:
-        return path.expanduser()
+        whole = path.expanduser()
+        if not whole.is_absolute():
+            raise ValueError(f"{path} depends on the current directory; begin it with / or ~")
+        return whole
 
 
 def default_roots() -> list[RootSetting]:
@@ -106,7 +109,7 @@ def data_directory() -> Path:
     Raises SystemFailure `no_data_directory`.
     """
     named = os.environ.get("REDLINE_DATA_DIR")
-    directory = Path(named).expanduser().absolute() if named else platformdirs.user_data_path("redline")
+    directory = (Path(named).expanduser() if named else platformdirs.user_data_path("redline")).absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as fault:

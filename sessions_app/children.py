@@ -4,6 +4,9 @@ A child runs one of Redline's commands. What it prints are announcements, one JS
 what it writes to its standard error goes line by line into the server's log. Its standard input ends when the server
 does, however that happens: a child that follows files ends then as well (`end_when_told`), and a worker does not,
 because a run outlives the server and is kept in its rows.
+
+A child imports nothing from the directory in which the server was started: anyone may have put a module there. It runs
+in another one, so what the environment names relative to the first is made absolute.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Final
 
 STOP_SECONDS: Final = 10
@@ -27,10 +31,37 @@ LINE_LIMIT: Final = 1 << 20
 """Bytes of an announcement; a longer line is none."""
 COMPLAINT_LIMIT: Final = 2_000
 """Bytes that are kept of a line for the log."""
+DIRECTORY: Final = "/"
+"""Where children run: on no system may others write there."""
+PATH_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
+"""Of the variables that Redline and its libraries read, those that name a file or a directory."""
 
 Told = Callable[[dict[str, Any]], object]
 
 _log = logging.getLogger("redline")
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Python without the current directory on its path; `-P` leaves `PYTHONPATH` as it is."""
+    return [sys.executable, "-P", *arguments]
+
+
+def redline_command(*arguments: str) -> list[str]:
+    """One of Redline's commands in a process of its own, to be run in `DIRECTORY` with `environment()`."""
+    return python_command("-m", "redline", *arguments)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, for a process that runs elsewhere: the paths in it are absolute."""
+    found = dict(os.environ)
+    for name in PATH_VARIABLES:
+        if found.get(name):
+            found[name] = str(Path(found[name]).expanduser().absolute())
+    if "PYTHONPATH" in found:
+        # An empty entry means the current directory, and mostly comes of an empty variable.
+        entries = [entry for entry in found["PYTHONPATH"].split(os.pathsep) if entry]
+        found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries)
+    return found
 
 
 class Children:
@@ -46,10 +77,9 @@ class Children:
         if self.stopping:
             return -1
         child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "redline",
-            *arguments,
+            *redline_command(*arguments),
+            cwd=DIRECTORY,
+            env=environment(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -99,9 +99,18 @@ class Server:
 
 @contextlib.contextmanager
 def served(
-    base: Path, *, roots: Path | None = None, stderr: IO[bytes] | None = None, **environment: str
+    base: Path,
+    *,
+    roots: Path | None = None,
+    stderr: IO[bytes] | None = None,
+    command: Sequence[str] = (sys.executable, "-P", "-m", "redline"),
+    started_in: Path | None = None,
+    **environment: str,
 ) -> Iterator[Server]:
-    """A server whose data and home lie below `base`, on `roots` (else an empty directory there)."""
+    """A server whose data and home lie below `base`, on `roots` (else an empty directory there).
+
+    It is started in `started_in`, else in `base`, by `command`.
+    """
     root = roots or base / "sessions"
     for directory in (base / "home", root):
         directory.mkdir(parents=True, exist_ok=True)
@@ -114,8 +123,13 @@ def served(
         "PYTHONPATH": str(PROJECT),
         **environment,
     }
-    command = [sys.executable, "-m", "redline", "serve", "--port", "0", "--json"]
-    child = subprocess.Popen(command, env=around, stdout=subprocess.PIPE, stderr=stderr, cwd=base)
+    child = subprocess.Popen(
+        [*command, "serve", "--port", "0", "--json"],
+        env=around,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=started_in or base,
+    )
     try:
         assert child.stdout is not None
         server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)

@@ -13,8 +13,6 @@ import os
 import re
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +29,7 @@ from ..scripted.serving import ScriptedProvider
 from .core import transcript_of
 from .figures import Figure, median_ms
 from .pages import QUIET_SECONDS, WAIT_SECONDS, Browser, Server, follow
-from .scale import LARGE_ENTRIES, run_command
+from .scale import LARGE_ENTRIES, environment_on, run_code, run_command
 from .sessions import generate, parsed, write_session
 
 AT_ONCE, CALLS = 20, 50
@@ -103,18 +101,12 @@ def _configure(data: Path, fast: ScriptedProvider, paced: ScriptedProvider, slow
     told = [[f"fast-{dialect}", dialect, fast.base_url(dialect)] for dialect in DIALECTS]
     told += [["paced", "openai", paced.base_url("openai")], ["slow", "anthropic", slow.base_url("anthropic")]]
     scripts = ["calls-100", f"calls-{CALLS}", "long-thinking", "good-plan"]
-    _run(data, _CONFIGURE, json.dumps(told), json.dumps(scripts))
-
-
-def _run(data: Path, code: str, *arguments: str) -> str:
-    environment = {**os.environ, "REDLINE_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "redline.settings"}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout  # noqa: S603  # ours
+    run_code(environment_on(data), _CONFIGURE, json.dumps(told), json.dumps(scripts))
 
 
 def _rows(data: Path, *runs: str) -> list[dict[str, Any]]:
     numbers = [int(run.rsplit("/", 1)[1]) for run in runs]
-    found: dict[str, dict[str, Any]] = json.loads(_run(data, _ROWS, json.dumps(numbers)))
+    found: dict[str, dict[str, Any]] = json.loads(run_code(environment_on(data), _ROWS, json.dumps(numbers)))
     return [found[str(number)] for number in numbers]
 
 

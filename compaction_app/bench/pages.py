@@ -12,7 +12,6 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,8 +24,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from sessions_app.children import DIRECTORY, redline_command
+
 from .figures import Figure
-from .scale import LARGE_BYTES, LARGE_ENTRIES, MEGABYTE, run_command
+from .scale import LARGE_BYTES, LARGE_ENTRIES, MEGABYTE, environment_on, run_code, run_command
 from .sessions import generate, write_session
 
 SESSIONS: Final = 5_000
@@ -111,11 +112,15 @@ class Server:
 
     def __init__(self, data: Path, roots: list[Path]) -> None:
         told = [{"path": str(root), "agent": "atomic"} for root in roots]
-        self.environment = {**os.environ, "REDLINE_DATA_DIR": str(data), "REDLINE_ROOTS": json.dumps(told)}
+        self.environment = environment_on(data, REDLINE_ROOTS=json.dumps(told))
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "redline", "serve", "--port", "0", "--json"]
-        self._child = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE)  # noqa: S603  # ours
+        self._child = subprocess.Popen(  # noqa: S603  # ours
+            redline_command("serve", "--port", "0", "--json"),
+            cwd=DIRECTORY,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+        )
         if self._child.stdout is None:
             raise RuntimeError("the server has no output")
         self.browser = Browser(json.loads(self._child.stdout.readline())["address"])
@@ -201,10 +206,7 @@ def _while_indexing(server: Server) -> Iterator[Figure]:
 
 
 def _queries(server: Server, paths: list[str]) -> list[int]:
-    environment = {**server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
-    command = [sys.executable, "-c", _COUNT_QUERIES, *paths]
-    counted = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)  # noqa: S603  # ours
-    counts: list[int] = json.loads(counted.stdout)
+    counts: list[int] = json.loads(run_code(server.environment, _COUNT_QUERIES, *paths))
     return counts
 
 
@@ -267,9 +269,7 @@ def _review(server: Server, data: Path) -> Iterator[Figure]:
 def _proposals(server: Server, run: str) -> int:
     count = "import django; django.setup(); from compaction_app.models import Proposal; "
     count += f"print(Proposal.objects.filter(run={run.rsplit('/', 1)[1]}).count())"
-    environment = {**server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
-    command = [sys.executable, "-c", count]
-    return int(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)  # noqa: S603  # ours
+    return int(run_code(server.environment, count))
 
 
 def _planned(browser: Browser, address: str, **asked: str) -> str:
@@ -328,7 +328,5 @@ def _written(server: Server, runs: set[str]) -> dict[tuple[str, int], float]:
         f"print(json.dumps([(f'/runs/{{e.run_id}}', e.seq, e.at.timestamp()) "
         f"for e in RunEvent.objects.filter(run__in={numbers})]))"
     )
-    environment = {**server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
-    told = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, check=True)  # noqa: S603  # ours
-    rows: list[Any] = json.loads(told.stdout)
+    rows: list[Any] = json.loads(run_code(server.environment, code))
     return {(run, seq): moment for run, seq, moment in rows}

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from sessions_app.children import DIRECTORY, environment, python_command, redline_command
+
 from .figures import Figure
 from .sessions import generate, write_session
 
@@ -30,9 +32,9 @@ class Ran(NamedTuple):
 
 def run_command(data_directory: Path, *arguments: str) -> Ran:
     """Run a Redline command with `--json` in a process of its own. Raises RuntimeError where it fails."""
-    environment = {**os.environ, "REDLINE_DATA_DIR": str(data_directory)}
-    command = [sys.executable, "-m", "redline", *arguments, "--json"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:  # noqa: S603  # our own
+    command = redline_command(*arguments, "--json")
+    own = environment_on(data_directory)
+    with subprocess.Popen(command, cwd=DIRECTORY, env=own, stdout=subprocess.PIPE) as child:  # noqa: S603  # our own
         if child.stdout is None:
             raise RuntimeError("the child has no output")
         printed = child.stdout.read()
@@ -41,6 +43,24 @@ def run_command(data_directory: Path, *arguments: str) -> Ran:
     if child.returncode:
         raise RuntimeError(f"redline {arguments[0]} ended with {child.returncode}: {printed.decode()[:500]}")
     return Ran(json.loads(printed), round(usage.ru_maxrss * _MAXRSS_UNIT / MEGABYTE, 1))
+
+
+def environment_on(data_directory: Path, **more: str) -> dict[str, str]:
+    """The environment of a process that uses this data directory."""
+    return {**environment(), "REDLINE_DATA_DIR": str(data_directory), **more}
+
+
+def run_code(environment: dict[str, str], code: str, *arguments: str) -> str:
+    """What Python code prints in a process of its own, which may use Django."""
+    done = subprocess.run(  # noqa: S603  # our own
+        python_command("-c", code, *arguments),
+        cwd=DIRECTORY,
+        env={**environment, "DJANGO_SETTINGS_MODULE": "redline.settings"},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return done.stdout
 
 
 def large() -> Iterator[Figure]:

@@ -1,0 +1,131 @@
+"""Promises of a server that was started in a folder of somebody else's: nothing that lies there is ever executed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import compaction_app.bench.scale
+from compaction_app.scripted.serving import ScriptedProvider
+from sessions_app import children
+from tests.building import raw
+from tests.running import Installation, place, working_session
+from tests.serving import put, served
+
+pytest_plugins = ["tests.running"]
+
+REDLINE = Path(sysconfig.get_path("scripts")) / "redline"
+PLANTED = (
+    "redline",
+    "sessions_app",
+    "compaction_app",
+    "django",
+    "channels",
+    "uvicorn",
+    "httpx",
+    "json",
+    "asyncio",
+)
+LOUD = "import os, pathlib\npathlib.Path({log!r}).open('a').write(__name__ + '\\n')\nos._exit(9)\n"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder full of modules that leave a trace when they are imported."""
+    folder = tmp_path / "hostile"
+    for name in PLANTED:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(
+            LOUD.format(log=str(tmp_path / "executed")), encoding="utf-8"
+        )
+    return folder
+
+
+def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
+    """Else none of the tests below could fail."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath()
+    )
+    assert ended.returncode == 9
+    assert executed(hostile) == ["redline"]
+
+
+def test_no_child_of_a_server_imports_from_where_it_was_started(hostile: Path, tmp_path: Path) -> None:
+    session = raw(working_session(steps=20))
+    with (
+        ScriptedProvider() as provider,
+        served(tmp_path, command=[str(REDLINE)], started_in=hostile, PYTHONPATH="") as server,
+    ):
+        for name in ("embedded", "model"):
+            put(server, place(tmp_path / "source.jsonl", session), f"{name}.jsonl")
+        url = provider.base_url("openai")
+        server.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
+        limits = {"window": "100000", "output_limit": "8000"}
+        server.post("/models/add", "/models/add", provider="scripted", name="good-plan", **limits)
+        for name, planner in (("embedded", "embedded"), ("model", "scripted/good-plan")):
+            page = f"{server.session(f'{name}.jsonl')}/compact"
+            run = server.post(f"{page}?planner={planner}", page, planner=planner, keep="50")
+            server.wait_for(lambda run=run: "Review what it proposes" in server.get(run))
+    assert executed(hostile) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--models")]
+)
+def test_children_start_outside_of_any_folder_of_a_user(
+    arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(hostile)
+    command, directory = children.redline_command(*arguments), children.DIRECTORY
+    assert command == [sys.executable, "-P", "-m", "redline", *arguments]
+    assert directory == "/"
+
+
+def test_commands_that_the_bench_runs_import_nothing_from_there(
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(hostile)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    compaction_app.bench.scale.run_command(tmp_path / "data", "sessions")
+    assert executed(hostile) == []
+
+
+def test_what_the_environment_names_from_there_means_the_same_to_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDLINE_DATA_DIR", "data")
+    monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(("", "hooks", "/x")))
+    given = children.environment()
+    assert given["REDLINE_DATA_DIR"] == str(tmp_path / "data")
+    assert given["SSL_CERT_FILE"] == str(tmp_path / "ca.pem")
+    # An empty entry means the current directory, and nobody meant it.
+    assert given["PYTHONPATH"] == f"{tmp_path / 'hooks'}{os.pathsep}/x"
+
+
+def test_a_server_and_its_children_share_a_data_directory_that_is_named_from_there(tmp_path: Path) -> None:
+    place(tmp_path / "sessions" / "a.jsonl", raw(working_session()))
+    with served(tmp_path, REDLINE_DATA_DIR="data", started_in=tmp_path) as server:
+        server.session("Mend the parser.")
+
+
+def test_a_root_has_to_be_named_whole(fresh: Installation) -> None:
+    """Named from the current directory it would be another one for each command."""
+    ended = fresh.run("sessions", "--json", REDLINE_ROOTS='[{"path": "sessions"}]')
+    assert (ended.code, ended.error) == (2, "bad_configuration")
+    assert "roots.0.path" in ended.json["error"]["message"]
+
+
+def without_pythonpath() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def executed(hostile: Path) -> list[str]:
+    log = hostile.parent / "executed"
+    return log.read_text(encoding="utf-8").split() if log.exists() else []
