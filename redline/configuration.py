@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import secrets
+import stat
 import tempfile
 import tomllib
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from sessions_app.sessionlog.errors import SystemFailure
 
 FILE_NAME = "redline.toml"
+SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name
+DATABASE_FILE = "redline.sqlite3"
 
 
 class RootSetting(BaseModel):
@@ -104,14 +107,15 @@ class Configuration(BaseSettings):
 
 
 def data_directory() -> Path:
-    """`$REDLINE_DATA_DIR`, else the platform's directory for a user's data; made private where it is missing.
+    """`$REDLINE_DATA_DIR`, else the platform's directory for a user's data; made where it is missing, and private.
 
-    Raises SystemFailure `no_data_directory`.
+    Raises SystemFailure `no_data_directory`, `foreign_data_directory` and `open_data_directory`.
     """
     named = os.environ.get("REDLINE_DATA_DIR")
     directory = (Path(named).expanduser() if named else platformdirs.user_data_path("redline")).absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(directory)
     except OSError as fault:
         raise SystemFailure(
             "no_data_directory",
@@ -121,16 +125,48 @@ def data_directory() -> Path:
     return directory
 
 
+def _close_to_others(directory: Path) -> None:
+    """See to it that only this user can use the directory.
+
+    One that is open to others is closed if they could read it at most, and it is empty or Redline's. Into one that
+    they may write to they may have put a configuration, which names modules to run. Raises SystemFailure, OSError.
+    """
+    found = directory.stat()
+    if found.st_uid != os.geteuid():
+        raise SystemFailure(
+            "foreign_data_directory",
+            f"The data directory {directory} belongs to another user (uid {found.st_uid}). Nothing was done. "
+            "Set REDLINE_DATA_DIR to a directory of your own.",
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if not mode & 0o077:
+        return
+    names = {entry.name for entry in directory.iterdir()}
+    if names and mode & 0o022:
+        raise SystemFailure(
+            "open_data_directory",
+            f"Other users can write to the data directory {directory} (mode {mode:o}). Nothing was read from it. "
+            f"Check that everything in it is yours, then close it: chmod 700 {directory}",
+        )
+    if names and names.isdisjoint((FILE_NAME, SECRET_KEY_FILE, DATABASE_FILE)):
+        raise SystemFailure(
+            "open_data_directory",
+            f"Other users can read the data directory {directory} (mode {mode:o}), and it holds other things than "
+            "Redline's. Nothing was done. Set REDLINE_DATA_DIR to a directory of its own.",
+        )
+    directory.chmod(0o700)
+
+
 def secret_key(directory: Path) -> str:
     """The key of this installation, made at the first start; only its user may read it.
 
     Raises SystemFailure `no_secret_key`.
     """
-    path = directory / "secret_key"
+    path = directory / SECRET_KEY_FILE
     try:
         if not path.exists():
             # Linked into place whole, so that two first starts at once agree on one key.
-            with tempfile.NamedTemporaryFile("w", dir=directory, prefix=".secret_key.") as draft:
+            with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{SECRET_KEY_FILE}.") as draft:
                 draft.write(secrets.token_urlsafe(50))
                 draft.flush()
                 with contextlib.suppress(FileExistsError):

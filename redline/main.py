@@ -43,6 +43,9 @@ class Redline(ManagementUtility):
 
 def main(*, for_developers: bool = False) -> None:
     """Run a command: `redline COMMAND`; `manage.py COMMAND` has Django's own as well, for those who build it."""
+    # Whatever is made in the data directory, by a library as well, is for this user alone. A copy of a session gets
+    # the session's own mode.
+    os.umask(0o077)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # Closed by whoever started this: what is printed goes nowhere.

@@ -110,7 +110,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": REDLINE_DATA_DIR / "redline.sqlite3",
+        "NAME": REDLINE_DATA_DIR / configuration.DATABASE_FILE,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,

@@ -15,7 +15,6 @@ from .services.roots import fault_of_root
 
 CONFIGURATION_FAULT = "redline.E001"
 ROOT_UNREADABLE = "redline.W001"
-DATA_DIRECTORY_OPEN = "redline.W002"
 MISSPELT = "redline.W003"
 ROOT_TWICE = "redline.W004"
 
@@ -40,17 +39,6 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
         for fault in map(fault_of_root, (root.path for root in settings.REDLINE.roots))
         if fault
     ]
-
-
-@register
-def check_data_directory(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W002: others can look into the data directory."""
-    del app_configs, kwargs
-    directory = settings.REDLINE_DATA_DIR
-    if directory.stat().st_mode & 0o077:
-        hint = f"chmod 700 {directory}"
-        return [checks.Warning(f"Other users can look into {directory}.", hint=hint, id=DATA_DIRECTORY_OPEN)]
-    return []
 
 
 @register

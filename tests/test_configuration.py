@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,8 @@ from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, load
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.building import chain, raw, user
-from tests.running import Installation, as_nobody, in_child, place, refusal, snapshot
+from tests.running import Installation, as_nobody, in_child, place, refusal, snapshot, working_session
+from tests.serving import put, served
 
 pytest_plugins = ["tests.running"]
 
@@ -181,12 +185,93 @@ def test_the_key_is_the_same_for_two_first_starts_at_once(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
 
 
-def test_a_data_directory_that_others_can_look_into_is_a_warning(fresh: Installation) -> None:
-    fresh.data.mkdir(mode=0o755)
+@pytest.mark.parametrize("already_there", ["", "secret_key", FILE_NAME, "redline.sqlite3"])
+def test_a_data_directory_that_others_may_read_is_closed_to_them(
+    fresh: Installation, empty_database: Path, already_there: str
+) -> None:
+    fresh.data.mkdir()
+    if already_there == "redline.sqlite3":
+        shutil.copyfile(empty_database, fresh.data / already_there)
+    elif already_there:
+        (fresh.data / already_there).write_text("# mine\n", encoding="utf-8")
     fresh.data.chmod(0o755)
     ended = fresh.run("sessions", "--json")
-    assert (ended.code, ended.json) == (0, [])
-    assert "redline.W002" in ended.err
+    assert (ended.code, ended.json, ended.err) == (0, [], "")
+    assert mode(fresh.data) == 0o700
+
+
+def test_an_empty_data_directory_that_others_may_write_to_is_closed_to_them(fresh: Installation) -> None:
+    fresh.data.mkdir()
+    fresh.data.chmod(0o1777)
+    assert fresh.run("sessions").code == 0
+    assert mode(fresh.data) == 0o700
+
+
+def test_where_others_may_have_put_files_nothing_is_read(fresh: Installation) -> None:
+    """A configuration names modules to run, and a key signs cookies: closing the directory would come too late."""
+    fresh.data.mkdir()
+    (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\n', encoding="utf-8")
+    fresh.data.chmod(0o775)
+    ended = fresh.run("sessions", "--json")
+    assert (ended.code, ended.error) == (6, "open_data_directory")
+    assert f"chmod 700 {fresh.data}" in ended.json["error"]["message"]
+    assert mode(fresh.data) == 0o775
+    assert snapshot(fresh.data).keys() == {FILE_NAME}
+    fresh.data.chmod(0o700)
+    assert fresh.run("sessions", "--json").error == "bad_configuration"
+
+
+def test_a_directory_of_other_things_is_not_closed(fresh: Installation) -> None:
+    """`REDLINE_DATA_DIR=/` as root must not lock everybody out of the machine."""
+    fresh.data.mkdir()
+    (fresh.data / "letters").mkdir()
+    fresh.data.chmod(0o755)
+    ended = fresh.run("sessions", "--json")
+    assert (ended.code, ended.error) == (6, "open_data_directory")
+    assert "of its own" in ended.json["error"]["message"]
+    assert mode(fresh.data) == 0o755
+
+
+def test_a_data_directory_of_another_user_is_refused(
+    public: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDLINE_DATA_DIR", str(public.home.parent))
+    public.home.parent.chmod(0o777)
+    assert in_child(lambda: refusal(configuration.data_directory), as_nobody) == (
+        "6 foreign_data_directory" if os.geteuid() == 0 else "6 open_data_directory"
+    )
+
+
+def test_every_file_in_the_data_directory_is_its_users_alone_whatever_the_umask(
+    tmp_path: Path,
+) -> None:
+    usual = os.umask(0)
+    try:
+        with served(tmp_path) as server:
+            session = put(server, place(tmp_path / "source.jsonl", raw(working_session())), "work.jsonl")
+            session.chmod(0o664)
+            address = server.session("work.jsonl")
+            run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+            server.wait_for(lambda: "Review what it proposes" in server.get(run))
+            server.post("/providers/openai", "/providers/openai", key="sk-" + "x" * 40)
+            commands = (("compact", session, "--yes"), ("token",), ("address",), ("index",))
+            for command in commands:
+                done = subprocess.run(
+                    [sys.executable, "-P", "-m", "redline", *map(str, command)],
+                    env=server.environment,
+                    capture_output=True,
+                )
+                assert done.returncode == 0, done
+            made = [server.data, *server.data.rglob("*")]
+            open_to_others = {str(path.relative_to(server.data)) for path in made if mode(path) & 0o077}
+    finally:
+        os.umask(usual)
+    names = {path.name for path in made}
+    assert {"redline.sqlite3", "redline.log", "keys.json", "locks", "server.lock", "sessions"} <= names
+    assert open_to_others == set()
+    beside = {path.name: mode(path) for path in session.parent.iterdir() if path.name.startswith("work.")}
+    assert len(beside) == 3
+    assert set(beside.values()) == {0o664}
 
 
 def test_without_a_name_the_data_lies_where_the_platform_keeps_it(
