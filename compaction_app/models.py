@@ -65,8 +65,10 @@ class Run(models.Model):
     stop_asked = models.BooleanField(default=False)
     worker = models.TextField(blank=True, default="")
     """Who has the lease."""
-    lease_until = models.DateTimeField(null=True)
+    beats = models.PositiveBigIntegerField(default=0)
+    """Heartbeats of its workers: a counter that stands still shows that the worker is gone (`services.runs.Watch`)."""
     heartbeat = models.DateTimeField(null=True)
+    """When the last one came, by the worker's clock. For people: nothing is decided by it."""
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from compaction_app import working
 from compaction_app.pages.waiting import told_anew
-from compaction_app.services.runs import fail_unstarted, give_up_dead_runs, waiting_model_runs, waiting_runs
+from compaction_app.services.runs import Watch, fail_unstarted, waiting_model_runs, waiting_runs
 from compaction_app.services.triggers import plan_due
 from sessions_app import announcing
 from sessions_app.children import Children
@@ -87,9 +87,10 @@ async def _follow(children: Children) -> None:
 
 async def _sweep() -> None:
     """Runs that wait are worked on, whoever forgot them; runs whose worker is gone are said to be."""
+    watch = Watch()
     while True:
         try:
-            await sync_to_async(give_up_dead_runs)()
+            await sync_to_async(watch.give_up_dead_runs)()
             if settings.REDLINE.work_in == "server":
                 for run_id in await sync_to_async(waiting_runs)():
                     working.start_worker(run_id)

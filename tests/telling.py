@@ -25,7 +25,7 @@ Told = tuple[str, dict[str, Any]]
 
 
 class Telling:
-    """Who tells: the run of that number, in that database. It looks as if a worker had it for years to come."""
+    """Who tells: the run of that number, in that database. Beside a running server it also needs `pulse.keep_alive`."""
 
     def __init__(self, database: Path, run: int, planner: str = MODEL) -> None:
         self.database, self.run = database, run
@@ -36,7 +36,6 @@ class Telling:
             thinking="high",
             state="running",
             worker="nobody",
-            lease_until="2999-01-01 00:00:00",
             started_at=THEN,
             parameters=json.dumps(PARAMETERS),
         )
@@ -84,7 +83,7 @@ class Telling:
 
     def leave(self, state: str, failure: str = "") -> None:
         """The state alone, as that of a run whose worker is gone."""
-        self._set(state=state, failure=failure, ended_at="2026-03-02 10:01:12", lease_until=None)
+        self._set(state=state, failure=failure, ended_at="2026-03-02 10:01:12")
 
     @property
     def stats(self) -> dict[str, Any]:

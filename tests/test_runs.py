@@ -30,17 +30,19 @@ from compaction_app.services import planning, recording, running, runs, starting
 from compaction_app.services.recording import Terminated
 from compaction_app.services.running import STOPPED, work
 from compaction_app.services.runs import (
+    BEAT_SECONDS,
     LEASE_SECONDS,
+    Watch,
     beat,
     change,
     claim,
     fail_unstarted,
-    give_up_dead_runs,
     waiting_runs,
     worker_name,
 )
 from compaction_app.services.snapshots import read_snapshot_texts, session_path, snapshot_of
 from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from redline.serving import SWEEP_SECONDS
 from sessions_app import announcing
 from sessions_app.logs import kept_log
 from sessions_app.models import Session
@@ -70,16 +72,39 @@ def planned(session: Session, **more: Any) -> Run:
     return run
 
 
+class Clock:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def watch(self, watch: Watch, seconds: float) -> list[int]:
+        """Look once a second for so long; gives the runs that were given up."""
+        given_up = []
+        for _ in range(int(seconds)):
+            self.now += 1
+            given_up += watch.give_up_dead_runs()
+        return given_up
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(runs, "time", clock)
+    return clock
+
+
 def swept() -> list[int]:
-    """The runs that a sweeper gives up whose leases have ended: it looks twice."""
+    """The runs that are given up when nobody beats for the length of a lease."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "APART_SECONDS", 0)
-        end_leases()
-        return [*give_up_dead_runs(), *give_up_dead_runs()]
-
-
-def end_leases() -> None:
-    Run.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+        clock = Clock()
+        patched.setattr(runs, "time", clock)
+        watch = Watch()
+        assert watch.give_up_dead_runs() == []
+        return clock.watch(watch, LEASE_SECONDS)
 
 
 class Stubborn:
@@ -254,18 +279,16 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Sessio
     with pytest.raises(Terminated):
         work(run.pk, worker_name())
     run.refresh_from_db()
-    assert (run.state, run.lease_until) == (State.INTERRUPTED, None)
+    assert (run.state, run.failure) == (State.INTERRUPTED, STOPPED)
 
 
-def test_a_heartbeat_renews_the_lease_of_its_own_run_alone(session: Session) -> None:
+def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    later = timezone.now() + timedelta(seconds=100)
-    assert beat(run.pk, "one", later) is False
-    assert beat(run.pk, "two", later) is None
+    assert beat(run.pk, "one", timezone.now()) is False
+    assert beat(run.pk, "two", timezone.now()) is None
     run.refresh_from_db()
-    assert run.lease_until == later + timedelta(seconds=LEASE_SECONDS)
-    assert give_up_dead_runs() == []
+    assert run.beats == 1
 
 
 def test_a_run_that_waits_is_cancelled_at_once(session: Session) -> None:
@@ -639,9 +662,9 @@ def test_a_heart_beats_on_after_a_busy_database(
     def think() -> None:
         with held_database(0.8):
             pass
-        known = Run.objects.get().heartbeat
-        deadline = time.monotonic() + 20
-        while Run.objects.get().heartbeat == known:
+        known = Run.objects.get().beats
+        deadline = time.monotonic() + 60
+        while Run.objects.get().beats == known:
             assert time.monotonic() < deadline, "no beat came"
             time.sleep(0.05)
 
@@ -653,60 +676,94 @@ def test_a_heart_beats_on_after_a_busy_database(
     assert run.events.filter(kind="ended").exists()
 
 
-def test_a_lease_outlasts_the_longest_wait_for_the_database() -> None:
-    assert connection.settings_dict["OPTIONS"]["timeout"] < LEASE_SECONDS
-    assert runs.APART_SECONDS > runs.BEAT_SECONDS
-
-
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(runs, "time", clock)
-    return clock
-
-
-def test_a_worker_that_was_suspended_with_its_machine_is_not_given_up(session: Session, clock: Clock) -> None:
+def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_watcher(
+    session: Session, clock: Clock
+) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    assert give_up_dead_runs() == []
-    clock.now += 3_600
-    end_leases()
-    assert give_up_dead_runs() == []
-    # It goes on, and is suspended again before the next look.
-    beat(run.pk, "one", timezone.now())
-    end_leases()
-    clock.now += 3_600
-    assert give_up_dead_runs() == []
-    clock.now += runs.APART_SECONDS - 0.1
-    assert give_up_dead_runs() == []
-    clock.now += 0.1
-    assert give_up_dead_runs() == [run.pk]
+    watch = Watch()
+    assert watch.give_up_dead_runs() == []
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+    assert clock.watch(watch, 1) == [run.pk]
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
+def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, jump: timedelta
+) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = Watch()
+    jumped = timezone.now() + jump
+    monkeypatch.setattr(timezone, "now", lambda: jumped)
+    for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
+        assert clock.watch(watch, BEAT_SECONDS) == []
+        # The time of day stands still: the counter alone shows that the worker lives.
+        beat(run.pk, "one", jumped)
+    assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
+
+
+def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
+    session: Session, clock: Clock
+) -> None:
+    """As when all processes of a machine are frozen, and its monotonic clock is not."""
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = Watch()
+    assert watch.give_up_dead_runs() == []
+    for _ in range(3):
+        clock.now += 3_600
+        assert watch.give_up_dead_runs() == []
+        beat(run.pk, "one", timezone.now())
+    assert clock.watch(watch, 2) == []
+
+
+def test_a_watcher_that_begins_anew_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now() - timedelta(days=1))
+    watch = Watch()
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    assert clock.watch(watch, 1) == [run.pk]
+
+
+def test_another_worker_of_the_same_run_begins_another_lease(session: Session, clock: Clock) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = Watch()
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+    change(run.pk, State.INTERRUPTED)
+    resume_run(run)
+    claim(run.pk, "two", timezone.now())
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+
+
+def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time() -> None:
+    assert runs.LEASE_SECONDS >= 5 * runs.BEAT_SECONDS
+    # A server needs some seconds to start, and the run is given up at the look after the end of its lease.
+    assert runs.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
+    assert SWEEP_SECONDS <= runs.LOOK_SECONDS
 
 
 def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it waited, no worker could beat."""
+
+    @contextmanager
+    def after_a_while(usual: Callable[[], Any] = transaction.atomic) -> Iterator[None]:
+        clock.now += runs.AT_ONCE_SECONDS + 1
+        with usual():
+            yield
+
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    end_leases()
-    monkeypatch.setattr(runs, "APART_SECONDS", 0)
-    monkeypatch.setattr(runs, "AT_ONCE_SECONDS", 0.2)
-    assert give_up_dead_runs() == []
-    with held_database(0.5):
-        assert give_up_dead_runs() == []
-    assert give_up_dead_runs() == []
-    assert give_up_dead_runs() == [run.pk]
+    watch = Watch()
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "atomic", after_a_while)
+        assert clock.watch(watch, 1) == []
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    assert clock.watch(watch, 1) == [run.pk]
 
 
 def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> None:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Final
 
 from django.db import DatabaseError, OperationalError, connection, transaction
@@ -31,7 +30,7 @@ from ..deletion.states import State
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
 from ..models import Proposal, Run, RunEvent
-from .runs import BEAT_SECONDS, LEASE_SECONDS, beat, change, is_asked_to_stop
+from .runs import BEAT_SECONDS, beat, change, is_asked_to_stop
 
 STOP_LOOK_SECONDS: Final = 0.15
 """How often it is looked whether somebody wants the run to stop."""
@@ -172,12 +171,11 @@ class Recorder:
             raise LostLease
         seq, now = self.seq + 1, timezone.now()
         with writing():
-            mine = Run.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
-            lease = now + timedelta(seconds=LEASE_SECONDS)
-            if not mine.update(last_seq=seq, heartbeat=now, lease_until=lease, **fields):
+            stop_asked = beat(self.run.pk, self.worker, now, last_seq=seq, **fields)
+            if stop_asked is None:
                 raise LostLease
             RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=self.hide(data))
-            self.stop_asked = self.stop_asked or bool(mine.values_list("stop_asked", flat=True).first())
+            self.stop_asked = self.stop_asked or stop_asked
         self.seq = seq
         transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))
 
@@ -199,7 +197,7 @@ class Recorder:
 
     def end(self, state: State, failure: str) -> None:
         """The run's last state under this worker; nothing where it has lost its lease."""
-        ended = {"failure": failure, "ended_at": timezone.now(), "lease_until": None}
+        ended = {"failure": failure, "ended_at": timezone.now()}
         for tries_left in reversed(range(END_TRIES)):
             try:
                 change(self.run.pk, state, held_by=self.worker, **ended)

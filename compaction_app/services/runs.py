@@ -10,10 +10,11 @@ import os
 import secrets
 import socket
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from sessions_app.announcing import announce, run_group
@@ -22,15 +23,14 @@ from sessions_app.sessionlog.errors import Conflict
 from ..deletion.states import TRANSITIONS, State
 from ..models import Run
 
-# A beat may wait for the database as long as any statement, 20 seconds (settings.DATABASES): a lease outlasts that.
-# And a run whose worker was killed is interrupted within 30 seconds: the lease, a look of the sweeper, which comes
-# every 2 seconds, and APART_SECONDS until the look that gives it up.
-LEASE_SECONDS: Final = 21
-"""How long a worker may be silent before its run may be given up."""
+# A run whose worker was killed is interrupted within 30 seconds, also where the server was killed with it: the next
+# server starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
+LEASE_SECONDS: Final = 18
+"""How long a heartbeat may stand still, on the clock of whoever watches it, before its run is given up."""
 BEAT_SECONDS: Final = 3
-"""How often a worker renews its lease."""
-APART_SECONDS: Final = 4
-"""Between the two looks that find the same heartbeat: more than a beat, which a worker that lives uses."""
+"""How often a worker beats."""
+LOOK_SECONDS: Final = 4
+"""What counts at most of the time between two looks: a watcher that was stopped for longer has not watched."""
 AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
@@ -70,18 +70,19 @@ def worker_name() -> str:
 
 def claim(run_id: int, worker: str, now: datetime) -> Run | None:
     """Take a waiting run; None where somebody else has it, or it does not wait any more."""
-    lease = now + timedelta(seconds=LEASE_SECONDS)
-    if not change(run_id, State.RUNNING, worker=worker, heartbeat=now, lease_until=lease, started_at=now):
+    if not change(run_id, State.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
     return Run.objects.select_related("session__root", "replaces").get(pk=run_id)
 
 
-def beat(run_id: int, worker: str, now: datetime) -> bool | None:
-    """Renew the lease. Whether the run was asked to stop; None where this worker does not have it any more."""
-    lease = now + timedelta(seconds=LEASE_SECONDS)
+def beat(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
+    """Renew the lease, and set `fields` of the run's row.
+
+    Whether the run was asked to stop; None if this worker does not have it any more.
+    """
     with transaction.atomic():
         mine = Run.objects.filter(pk=run_id, worker=worker, state=State.RUNNING)
-        if not mine.update(heartbeat=now, lease_until=lease):
+        if not mine.update(beats=F("beats") + 1, heartbeat=now, **fields):
             return None
         return bool(mine.values_list("stop_asked", flat=True).first())
 
@@ -91,34 +92,51 @@ def is_asked_to_stop(run_id: int) -> bool:
     return Run.objects.filter(pk=run_id, stop_asked=True).exists()
 
 
-_silent: dict[tuple[int, str, datetime | None], float] = {}
-"""The runs whose lease had ended at this process's last look, with worker and heartbeat: since when (monotonic)."""
+Held = tuple[int, str, int]
+"""A run that is worked on: its number, its worker, and the worker's heartbeats so far."""
 
 
-def give_up_dead_runs() -> list[int]:
-    """Say of running runs whose worker is gone that they were interrupted; gives their numbers.
+class Watch:
+    """Watches the heartbeats of all running runs, and gives up those whose worker is gone.
 
-    To be called again and again. A lease that has ended is not enough: after a machine was suspended all have, and
-    their workers go on in a moment. So a run is given up at a second look that finds the same heartbeat. A look
-    counts only where the database could be written to at once: else no worker could write to it either.
+    A run's lease has expired when its counter of heartbeats stood still for LEASE_SECONDS on the monotonic clock of
+    this process. No time of day is compared: clocks jump, and a machine sleeps with all its workers.
     """
-    known = dict(_silent)
-    _silent.clear()
-    began = time.monotonic()
-    ended = Run.objects.filter(state=State.RUNNING, lease_until__lt=timezone.now())
-    if not ended.exists():
-        return []
-    with transaction.atomic():
-        looked = time.monotonic()
-        if looked - began > AT_ONCE_SECONDS:
+
+    def __init__(self) -> None:
+        self._silent: dict[Held, float] = {}
+        """For how many seconds each counter was seen to stand still."""
+        self._looked = time.monotonic()
+
+    def give_up_dead_runs(self) -> list[int]:
+        """Mark running runs whose worker is gone as interrupted; gives their numbers. To be called every 2 seconds.
+
+        A look counts only if the database could be written to at once: otherwise no worker could beat either.
+        """
+        began = time.monotonic()
+        running = Run.objects.filter(state=State.RUNNING)
+        if not running.exists():
+            self._forget(began)
             return []
-        for held in ended.values_list("pk", "worker", "heartbeat"):
-            _silent[held] = known.get(held, looked)
-        dead = [held for held, since in _silent.items() if held in known and looked - since >= APART_SECONDS]
-        gone = {"failure": WORKER_IS_GONE, "ended_at": timezone.now()}
-        return [
-            run_id for run_id, worker, _ in dead if change(run_id, State.INTERRUPTED, held_by=worker, **gone)
-        ]
+        with transaction.atomic():
+            now = time.monotonic()
+            if now - began > AT_ONCE_SECONDS:
+                self._forget(now)
+                return []
+            passed = min(now - self._looked, LOOK_SECONDS)
+            held: list[Held] = list(running.values_list("pk", "worker", "beats"))
+            self._silent = {one: self._silent[one] + passed if one in self._silent else 0.0 for one in held}
+            self._looked = now
+            dead = [one for one in held if self._silent[one] >= LEASE_SECONDS]
+            gone = {"failure": WORKER_IS_GONE, "ended_at": timezone.now()}
+            return [
+                run_id
+                for run_id, worker, _ in dead
+                if change(run_id, State.INTERRUPTED, held_by=worker, **gone)
+            ]
+
+    def _forget(self, now: float) -> None:
+        self._silent, self._looked = {}, now
 
 
 def fail_unstarted(run_id: int, why: str) -> bool:

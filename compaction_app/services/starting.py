@@ -105,9 +105,7 @@ def resume_run(run: Run) -> None:
     with transaction.atomic():
         if run.state not in ACTIVE:
             _demand_alone(run.session)
-        if not change(
-            run.pk, State.QUEUED, worker="", lease_until=None, stop_asked=False, failure="", ended_at=None
-        ):
+        if not change(run.pk, State.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(partial(enqueue, run))

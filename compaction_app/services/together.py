@@ -18,7 +18,7 @@ from sessions_app.logs import defects_logged
 from ..models import Run
 from .recording import Terminated
 from .running import work
-from .runs import give_up_dead_runs, waiting_model_runs, waiting_runs, worker_name
+from .runs import Watch, waiting_model_runs, waiting_runs, worker_name
 
 AT_ONCE: Final = 32
 """Runs of models that are worked on at the same time; the others wait in their rows."""
@@ -117,11 +117,11 @@ def work_until_idle() -> None:
 
 def work_until_stopped() -> None:
     """Work on all runs that wait, and give up those whose worker is gone, until this is interrupted."""
-    together, looked = Together(with_embedded=True), 0.0
+    together, watch, looked = Together(with_embedded=True), Watch(), 0.0
     try:
         while True:
             if time.monotonic() - looked > GIVE_UP_SECONDS:
-                _give_up()
+                _give_up(watch)
                 looked = time.monotonic()
             _look(together, begins=True)
             time.sleep(LOOK_SECONDS)
@@ -140,8 +140,8 @@ def _look(together: Together, *, begins: bool) -> None:
         _log.warning("Waiting runs could not be looked for: %s", type(fault).__name__)
 
 
-def _give_up() -> None:
+def _give_up(watch: Watch) -> None:
     try:
-        give_up_dead_runs()
+        watch.give_up_dead_runs()
     except DatabaseError as fault:
         _log.warning("Runs could not be looked after: %s", type(fault).__name__)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,14 +109,6 @@ def worker_of(server: Server, page: str) -> int | None:
 
 def _words(path: Path) -> list[str]:
     return path.read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
-
-
-def end_lease(server: Server, page: str, when: str = "2001-01-01 00:00:00") -> None:
-    """Let the lease of a run end at another time, in UTC: nobody has to wait for it."""
-    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=20)) as database:
-        sql = "UPDATE compaction_app_run SET lease_until = ? WHERE id = ?"
-        database.execute(sql, (when, page.rsplit("/", 1)[1]))
-        database.commit()
 
 
 def undecided(server: Server, run: str) -> list[str]:

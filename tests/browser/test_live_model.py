@@ -17,6 +17,7 @@ from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
 from compaction_app.scripted.serving import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title
+from tests.pulse import keep_alive
 from tests.serving import Server, served
 from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_pieces, streamed
 
@@ -55,7 +56,15 @@ def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def told(server: Server, name: str) -> tuple[Telling, str]:
     """Who tells a run, and the path of its page."""
     page = start(server, server.session(title(name)))
-    return Telling(server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])), page
+    return telling_of(server, page), page
+
+
+def telling_of(server: Server, page: str) -> Telling:
+    """Who tells the run of that page, and keeps it alive."""
+    database, run = server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
+    telling = Telling(database, run)
+    keep_alive(database, run)
+    return telling
 
 
 def up_to(page: Page, seq: int) -> None:
@@ -147,7 +156,7 @@ def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, br
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     expect(page.locator("#asked")).not_to_contain_text("transcript.jsonl")
-    telling = Telling(told_server.data / "redline.sqlite3", number)
+    telling = telling_of(told_server, path)
     telling.tell_all([PREPARED])
     is_same(page, later, telling.seq)
     for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):

@@ -19,7 +19,6 @@ from tests.browser.chromium import Watched
 from tests.browser.staging import (
     LONG_STEPS,
     decide,
-    end_lease,
     forked_session,
     planned,
     put_titled,
@@ -31,6 +30,7 @@ from tests.browser.staging import (
     worker,
 )
 from tests.building import chain, raw, user
+from tests.pulse import keep_alive
 from tests.running import place
 from tests.serving import Server, served
 from tests.telling import HOST, Telling, a_plan, a_turn, answered, asked, streamed
@@ -90,28 +90,30 @@ class Stage:
         below = planned(self.server, self.at("below"), keep="1")
         failed = planned(self.server, self.at("short"))
         self.pages |= {"run-ended": ended, "run-below": below, "run-failed": failed}
-        self.pages["run-interrupted"] = self._frozen("interrupted", lease="2001-01-01 00:00:00")
+        self.pages["run-interrupted"] = self._frozen("interrupted")
+        self.pages["run-running"] = running = self._frozen("running")
+        keep_alive(self.server.data / "redline.sqlite3", int(running.rsplit("/", 1)[1]))
         self.server.wait_for(lambda: "interrupted" in self.server.get(self.pages["run-interrupted"]))
-        self.pages["run-running"] = self._frozen("running", lease="2999-01-01 00:00:00")
         self.pages["run-queued"] = start(self.server, self.at("queued"))
         self.pages["compact-in-flight"] = f"{self.at('queued')}/compact"
         self.pages["runs"] = "/runs/"
 
-    def _frozen(self, name: str, lease: str) -> str:
-        """A run in the middle of it, whose worker stands still with a lease until then."""
+    def _frozen(self, name: str) -> str:
+        """A run in the middle of it, whose worker stands still."""
         page = start(self.server, self.at(name))
         working = worker(self.server, page)
         self.workers.append(working)
         self.server.wait_for(lambda: self.server.get(page).count("data-seq") > 2)
         working.send_signal(signal.SIGSTOP)
-        end_lease(self.server, page, lease)
         return page
 
     def _model_runs(self) -> None:
         """Runs of a model, as they are told: one that goes on, and what can become of one."""
         for name in MODEL_RUNS:
             self.pages[f"run-{name}"] = page = start(self.server, self.at(name))
-            telling = Telling(self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1]))
+            database, run = self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
+            telling = Telling(database, run)
+            keep_alive(database, run)
             a_plan(telling, turns=3)
             if name == "model-streams":
                 a_turn(telling, 4, answer=False)
