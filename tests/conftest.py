@@ -6,6 +6,8 @@ import os
 import shutil
 import tempfile
 
+from hypothesis import HealthCheck, settings
+
 # Before Django reads its settings: no test ever touches the user's own data.
 _OWN = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
 os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
@@ -13,6 +15,10 @@ os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
 for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
     for _name in ("API_KEY", "BASE_URL"):
         os.environ.pop(f"{_provider}_{_name}", None)
+
+# How long an example takes says something of the machine, and nothing of Redline.
+settings.register_profile("redline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("redline")
 
 
 def pytest_unconfigure() -> None:

@@ -38,6 +38,7 @@ from sessions_app.loading import load_session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.readers import READERS
 from tests.building import PROJECT, assistant, call, chain, result, text, user
+from tests.patience import WAIT_SECONDS
 
 NOBODY = 65534
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -120,7 +121,7 @@ def _argument(argument: object) -> str | os.PathLike[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> Result:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
     return Result(process.returncode, out, err)
 
 

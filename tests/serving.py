@@ -22,8 +22,8 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from tests.building import PROJECT
+from tests.patience import WAIT_SECONDS, wait_until
 
-WAIT_SECONDS = 60
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
@@ -75,14 +75,12 @@ class Server:
 
     def wait_for(self, found: Callable[[], Any]) -> Any:
         """What `found` gives once it gives something."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            value = found()
-            if value:
-                return value
+
+        def look() -> Any:
             assert self.child.poll() is None, "the server has ended"
-            time.sleep(0.05)
-        raise AssertionError("it did not come")
+            return found()
+
+        return wait_until(look)
 
     def session(self, text: str) -> str:
         """The address of the session whose row on the list shows this text, once it does."""
@@ -138,7 +136,7 @@ def served(
     finally:
         child.terminate()
         try:
-            child.wait(timeout=20)
+            child.wait(timeout=WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

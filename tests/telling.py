@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from tests.patience import WAIT_SECONDS
+
 HOST: Final = "api.anthropic.com"
 MODEL: Final = "anthropic/claude-sonnet-4-5"
 TOKENS: Final = 380_218
@@ -122,7 +124,7 @@ class Telling:
             database.execute(sql, (*values.values(), self.run))
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.database, timeout=20)
+        return sqlite3.connect(self.database, timeout=WAIT_SECONDS)
 
 
 def streamed(turn: int, *pieces: Piece) -> Told:

@@ -20,6 +20,7 @@ import pytest
 from compaction_app.models import Compaction
 from sessions_app.loading import load_session
 from tests.building import PROJECT, message, raw, some_sessions, user
+from tests.patience import WAIT_SECONDS
 from tests.running import Installation, kept_ids, place, quiet, snapshot, without, working_session
 
 pytest_plugins = ["tests.running"]
@@ -212,7 +213,7 @@ def on_terminal(installation: Installation, answer: str, *arguments: object) -> 
         os.chdir(PROJECT)
         command = [sys.executable, "-m", "redline", *map(str, arguments)]
         os.execve(sys.executable, command, environment)  # noqa: S606
-    screen, typed, deadline = b"", False, time.monotonic() + 60
+    screen, typed, deadline = b"", False, time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         ready, _, _ = select.select([terminal], [], [], 1)
         try:
@@ -350,7 +351,7 @@ def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Insta
 def test_two_processes_at_once_write_one_compaction(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
-    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
+    ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
     written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
     # One that began late enough plans on the other's result; else its plan does not hold any more.
     assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0])
@@ -364,7 +365,7 @@ def test_a_reader_that_has_seen_enough_does_not_stop_the_write(redline: Installa
     child = redline.start("compact", path, "--yes", "--live")
     assert child.stdout is not None
     child.stdout.close()
-    assert child.wait(timeout=60) == 0
+    assert child.wait(timeout=WAIT_SECONDS) == 0
     assert path.read_bytes().startswith(before)
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
@@ -375,5 +376,5 @@ def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
     before = path.read_bytes()
     with Path("/dev/full").open("wb") as full:
         child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
-        assert child.wait(timeout=60) == 6
+        assert child.wait(timeout=WAIT_SECONDS) == 6
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1

@@ -26,11 +26,10 @@ from sessions_app.services.indexing import index_file
 from sessions_app.services.roots import managed_root
 from sessions_app.watching import Watcher
 from tests.building import PROJECT, assistant, chain, raw, text, user
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, as_nobody, give_away, in_child, place, working_session
 
 pytest_plugins = ["tests.running"]
-
-SECONDS = 30
 
 
 @pytest.fixture
@@ -72,10 +71,13 @@ def facts(told: io.StringIO, name: str) -> list[Any]:
 
 def until(follower: Follower, happened: Callable[[], object]) -> None:
     """Let the follower work until something is so."""
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
+
+    def look() -> object:
         follower.step()
+        return happened()
+
+    if not happened():
+        wait_until(look)
 
 
 def titles(**wanted: Any) -> set[str]:
@@ -338,7 +340,7 @@ def test_it_ends_at_once_when_it_is_told_to_also_amidst_a_large_file(
     child = start_following(fresh, large)
     assert next_fact(child, "indexing")["done"] == 0
     child.send_signal(signal.SIGTERM)
-    assert child.wait(timeout=SECONDS) == 0
+    assert child.wait(timeout=WAIT_SECONDS) == 0
     # It did not first finish the file.
     assert not any("sessions" in json.loads(line) for line in child.stdout or ())
     roots = json.dumps([{"path": str(large)}])
@@ -351,7 +353,7 @@ def test_it_ends_with_its_server(fresh: Installation, large: Path) -> None:
     next_fact(child, "indexing")
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(timeout=SECONDS) == 0
+    assert child.wait(timeout=WAIT_SECONDS) == 0
 
 
 def test_it_follows_the_configured_roots_and_nothing_else(redline: Installation) -> None:
@@ -367,7 +369,7 @@ def test_several_processes_that_index_one_session_at_once_leave_its_index_whole(
     for content in (recorded[: len(recorded) // 2], recorded):
         path.write_bytes(content)
         children = [redline.start("index", path, "--json") for _ in range(4)]
-        ended = [child.communicate(timeout=SECONDS) for child in children]
+        ended = [child.communicate(timeout=WAIT_SECONDS) for child in children]
         assert [child.returncode for child in children] == [0] * 4, ended
     session = Session.objects.get()
     numbers = list(Entry.objects.filter(session=session).order_by("number").values_list("number", flat=True))

@@ -7,8 +7,6 @@ import json
 import socket
 import stat
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from sessions_app.services.importing import safe_name
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root
 from tests.building import assistant, chain, raw, text, user
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, snapshot
 
 pytest_plugins = ["tests.running", "tests.browsing"]
@@ -91,16 +90,16 @@ def test_a_long_upload_waits_on_the_disk_of_the_data_directory(
     try:
         assert server.stdout is not None
         host, port = json.loads(server.stdout.readline())["address"].split("/")[2].split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as sending:
+        with socket.create_connection((host, int(port)), timeout=WAIT_SECONDS) as sending:
             size = 8_000_000
             sending.sendall(
                 f"POST /import HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n".encode()
             )
             sending.sendall(b"x" * (size - 1))
-            wait_for(lambda: str(redline.data / "uploads") in open_files(server.pid))
+            wait_until(lambda: str(redline.data / "uploads") in open_files(server.pid))
     finally:
         server.terminate()
-        server.communicate(timeout=20)
+        server.communicate(timeout=WAIT_SECONDS)
 
 
 def open_files(pid: int) -> str:
@@ -109,14 +108,6 @@ def open_files(pid: int) -> str:
         with contextlib.suppress(FileNotFoundError):
             found.append(str(descriptor.readlink()))
     return " ".join(found)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come true within 20 seconds")
 
 
 def test_an_import_was_not_just_written_to_by_an_agent(browser: Client, known_root: Path) -> None:

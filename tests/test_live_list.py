@@ -20,10 +20,9 @@ from websockets.typing import Origin
 from sessions_app.consumers import asked_in
 from tests.browser.chromium import MISSING, find_chromium
 from tests.building import assistant, chain, raw, text, user
+from tests.patience import WAIT_SECONDS
 from tests.running import place
 from tests.serving import Server, served
-
-SECONDS = 30
 
 
 @pytest.fixture(scope="module", params=["told", "polled"])
@@ -46,9 +45,9 @@ def list_socket(server: Server, query: str = "", asked: int = 1) -> ClientConnec
 
 def drawn_until(socket: ClientConnection, wanted: str) -> str:
     """The first drawing that holds something."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
-        drawn = str(socket.recv(timeout=SECONDS))
+        drawn = str(socket.recv(timeout=WAIT_SECONDS))
         if re.search(wanted, drawn):
             return drawn
     raise AssertionError(f"nothing that was drawn holds {wanted}")
@@ -148,7 +147,7 @@ def test_unknown_messages_are_passed_over(server: Server) -> None:
         for message in [*HOSTILE, b"\x00\xff"]:
             socket.send(message)
         socket.send(json.dumps({"query": "?q=pears"}))
-        assert "count the pears" in str(socket.recv(timeout=SECONDS))
+        assert "count the pears" in str(socket.recv(timeout=WAIT_SECONDS))
 
 
 @pytest.mark.parametrize("length", [5_000, 100_000])
@@ -156,7 +155,7 @@ def test_a_message_that_is_too_long_ends_the_socket(server: Server, length: int)
     with server.socket("/ws/sessions") as socket:
         socket.send("x" * length)
         with pytest.raises(ConnectionClosedError):
-            socket.recv(timeout=SECONDS)
+            socket.recv(timeout=WAIT_SECONDS)
     assert socket.close_code == 1009
 
 
@@ -174,7 +173,7 @@ def test_an_indexing_that_goes_on_is_shown_on_the_page_and_over_the_socket(tmp_p
         assert re.search(progress, server.get("/"))
         drawn = drawn_until(socket, "24 sessions in 2 roots")
         while "Indexing:" in drawn:
-            drawn = str(socket.recv(timeout=SECONDS))
+            drawn = str(socket.recv(timeout=WAIT_SECONDS))
         assert "Indexing:" not in server.get("/")
 
 

@@ -14,6 +14,7 @@ from django.test import Client
 from sessions_app import logs
 from sessions_app.logs import OneLine, kept_log
 from sessions_app.sessionlog.errors import BadInput
+from tests.patience import WAIT_SECONDS
 from tests.running import UNSAFE, Installation
 
 pytest_plugins = ["tests.running", "tests.browsing"]
@@ -41,13 +42,13 @@ def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path)
         address = json.loads(server.stdout.readline())["address"]
         token = address.partition("token=")[2]
         host = address.split("/")[2]
-        connection = http.client.HTTPConnection(host, timeout=20)
+        connection = http.client.HTTPConnection(host, timeout=WAIT_SECONDS)
         connection.request("GET", HOSTILE)
         assert connection.getresponse().status == 403
         connection.close()
     finally:
         server.terminate()
-        server.communicate(timeout=20)
+        server.communicate(timeout=WAIT_SECONDS)
     path = redline.data / "logs" / logs.FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

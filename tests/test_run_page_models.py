@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -247,7 +246,7 @@ def test_what_streams_is_told_once_however_long_it_gets(telling: Telling) -> Non
     assert max(queries) == 2
 
 
-def test_a_page_of_fifty_calls_with_what_streamed_opens_fast(telling: Telling, look: Look) -> None:
+def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(telling: Telling, look: Look) -> None:
     told: list[Any] = [PREPARED]
     for turn in range(1, 51):
         told += [
@@ -257,12 +256,9 @@ def test_a_page_of_fifty_calls_with_what_streamed_opens_fast(telling: Telling, l
         ]
     telling.tell_many(told)
     with CaptureQueriesContext(connection) as captured:
-        began = time.perf_counter()
         page = look()
-        took = time.perf_counter() - began
     assert page.count("<b>Request") == 50
     assert len(captured) < 15
-    assert took < 1
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.services.indexing import index_file
 from tests.browser.staging import worker_of
 from tests.building import raw
+from tests.patience import WAIT_SECONDS
 from tests.running import Installation, place, working_session
 from tests.serving import Server, served
 from tests.telling import PREPARED, Telling, answered, streamed
@@ -70,7 +71,7 @@ def arrived(socket: ClientConnection) -> list[int]:
     seen: list[int] = []
     with contextlib.suppress(ConnectionClosed):
         while True:
-            seen += map(int, SEQ.findall(str(socket.recv(timeout=60))))
+            seen += map(int, SEQ.findall(str(socket.recv(timeout=WAIT_SECONDS))))
     assert socket.close_code == 1000
     return seen
 
@@ -162,7 +163,7 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
         page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
         first.wait_for(lambda: SEQ.search(first.get(page)))
         first.child.send_signal(signal.SIGINT)
-        assert first.child.wait(timeout=20) == 0
+        assert first.child.wait(timeout=WAIT_SECONDS) == 0
     with served(tmp_path) as second:
         shown = second.get(page)
         if "interrupted" in shown:
@@ -212,7 +213,7 @@ def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_pat
                 # Nothing is announced between the two: the socket finds the rows by looking.
                 seen = arrived(socket)
                 worker.terminate()
-                assert worker.wait(timeout=20) == 0
+                assert worker.wait(timeout=WAIT_SECONDS) == 0
         assert seen == list(range(1, len(seen) + 1))
         assert "the target is met" in server.get(page)
 

@@ -49,6 +49,7 @@ from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from tests.building import raw
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, quiet, refusal, working_session
 
 pytest_plugins = ["tests.running", "tests.browsing"]
@@ -321,10 +322,8 @@ def killed(session: Session, redline: Installation) -> Run:
         stdout=subprocess.DEVNULL,
         stdin=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 60
-    while not Proposal.objects.filter(run=run).exists() and time.monotonic() < deadline:
-        assert child.poll() is None, "it ended before it could be killed"
-        time.sleep(0.002)
+    wait_until(Proposal.objects.filter(run=run).exists)
+    assert child.poll() is None, "it ended before it could be killed"
     child.kill()
     child.wait()
     return run
@@ -622,7 +621,7 @@ def held_database(seconds: float) -> Iterator[None]:
     name, begun = str(connection.settings_dict["NAME"]), threading.Event()
 
     def hold() -> None:
-        with closing(sqlite3.connect(name, timeout=30, isolation_level=None)) as other:
+        with closing(sqlite3.connect(name, timeout=WAIT_SECONDS, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             begun.set()
             time.sleep(seconds)
@@ -663,10 +662,7 @@ def test_a_heart_beats_on_after_a_busy_database(
         with held_database(0.8):
             pass
         known = Run.objects.get().beats
-        deadline = time.monotonic() + 60
-        while Run.objects.get().beats == known:
-            assert time.monotonic() < deadline, "no beat came"
-            time.sleep(0.05)
+        wait_until(lambda: Run.objects.get().beats != known, "no beat came")
 
     monkeypatch.setattr(recording, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(recording, "BEAT_AGAIN_SECONDS", 0.05)

@@ -29,6 +29,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 from sessions_app.launching import api_token
 from tests.browser.staging import decide, is_over, planned, put_titled, title
 from tests.echoing import Echo, echoing
+from tests.patience import WAIT_SECONDS
 from tests.serving import CSRF, Server, served
 
 KEYS: Final = {
@@ -256,8 +257,12 @@ def test_no_command_prints_a_key(server: Server) -> None:
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", "redline", *command],
-            env=server.environment, cwd=server.root, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            env=server.environment,
+            cwd=server.root,
+            capture_output=True,
+            timeout=WAIT_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
         assert not found_in(done.stdout + done.stderr), command
         assert b"Traceback" not in done.stderr, command
 

@@ -22,6 +22,7 @@ import pytest
 import redline.serving
 from sessions_app import children
 from tests.building import PROJECT, chain, raw, user
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import place, working_session
 from tests.serving import Server, served
 
@@ -74,7 +75,7 @@ def test_the_printed_address_leads_to_the_pages_and_an_interrupt_ends_it(environ
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(base)
         child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=WAIT_SECONDS) == 0
 
 
 def test_a_second_server_on_the_same_data_is_refused(environment: dict[str, str]) -> None:
@@ -127,13 +128,6 @@ def is_running(process: int) -> bool:
     return state.split()[0] != "Z"
 
 
-def wait_until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def followed(tmp_path: Path) -> Iterator[Server]:
     """A server whose follower works."""
@@ -150,9 +144,9 @@ def test_an_interrupt_ends_it_and_its_children_also_with_an_open_socket(followed
     assert children
     with followed.socket("/ws/sessions") as socket:
         socket.send(json.dumps({"query": ""}))
-        socket.recv(timeout=20)
+        socket.recv(timeout=WAIT_SECONDS)
         followed.child.send_signal(signal.SIGINT)
-        assert followed.child.wait(timeout=10) == 0
+        assert followed.child.wait(timeout=WAIT_SECONDS) == 0
     assert not any(map(is_running, children))
 
 

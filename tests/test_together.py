@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -19,11 +17,10 @@ from compaction_app.services.starting import start_run, stop_run
 from compaction_app.services.together import Together
 from sessions_app.services.indexing import index_file
 from tests.building import raw
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, quiet, working_session
 
 pytest_plugins = ["tests.running", "tests.browsing"]
-
-SECONDS = 30
 
 
 @pytest.fixture
@@ -47,11 +44,8 @@ def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
     return begin
 
 
-def wait_for(found: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not found():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.05)
+def thread_count(child: subprocess.Popen[bytes]) -> int:
+    return len(list(Path(f"/proc/{child.pid}/task").iterdir()))
 
 
 def state(run: Run) -> str:
@@ -70,12 +64,12 @@ def test_runs_begin_as_far_as_there_is_room(
     crew = Together()
     try:
         crew.look()
-        wait_for(lambda: has_planned(first))
+        wait_until(lambda: has_planned(first))
         crew.look()
         assert state(second) == State.QUEUED
         monkeypatch.setattr(together, "BYTES_AT_ONCE", 3 * first.session.size)
         crew.look()
-        wait_for(lambda: has_planned(second))
+        wait_until(lambda: has_planned(second))
         assert state(first) == State.RUNNING
     finally:
         crew.end()
@@ -87,7 +81,7 @@ def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     runs = [begun(f"{name}.jsonl") for name in "abc"]
     crew = Together()
     crew.look()
-    wait_for(lambda: all(map(has_planned, runs)))
+    wait_until(lambda: all(map(has_planned, runs)))
     crew.end()
     assert [state(run) for run in runs] == [State.INTERRUPTED] * 3
     assert all(map(has_planned, runs))
@@ -107,7 +101,7 @@ def test_a_look_at_a_busy_database_ends_no_run(
             raise KeyboardInterrupt
         found = waiting()
         if len(looks) == 3:
-            wait_for(lambda: has_planned(run))
+            wait_until(lambda: has_planned(run))
             assert state(run) == State.RUNNING
         return found
 
@@ -124,13 +118,14 @@ def test_a_process_whose_server_is_gone_begins_nothing_more(
     first = begun("a.jsonl")
     child = redline.start("worker", "--models", stdin=subprocess.PIPE)
     assert child.stdin is not None
-    wait_for(lambda: has_planned(first))
+    wait_until(lambda: has_planned(first))
+    threads = thread_count(child)
     child.stdin.close()
-    time.sleep(0.5)
+    wait_until(lambda: thread_count(child) < threads, "the child did not notice that its server is gone")
     second = begun("b.jsonl")
     assert state(first) == State.RUNNING
     asked = len(provider.requests)
     stop_run(first)
-    assert child.wait(SECONDS) == 0
+    assert child.wait(WAIT_SECONDS) == 0
     assert (state(first), state(second)) == (State.CANCELLED, State.QUEUED)
     assert len(provider.requests) == asked

@@ -33,6 +33,7 @@ from sessions_app.services.browsing import Choice, browse
 from sessions_app.services.indexing import index_file, remember_own_write
 from sessions_app.services.listing import list_sessions
 from tests.building import assistant, raw, text, user
+from tests.patience import WAIT_SECONDS
 from tests.running import Installation, as_nobody, configured, in_child, quiet, working_session
 from tests.serving import Server, served
 
@@ -615,9 +616,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def heard(socket: ClientConnection) -> dict[str, Any]:
     """The first thing that the socket tells as JSON."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
-        told = str(socket.recv(timeout=60))
+        told = str(socket.recv(timeout=WAIT_SECONDS))
         if told.startswith("{"):
             found: dict[str, Any] = json.loads(told)
             return found

@@ -114,7 +114,7 @@ class ScriptedProvider:
         """What requests were refused for as not valid: a client that speaks right has none."""
         return [request.fault for request in self.requests if request.fault]
 
-    def wait_for(self, found: Callable[[], Any], seconds: float = 20) -> Any:
+    def wait_for(self, found: Callable[[], Any], seconds: float = 120) -> Any:
         """What `found` gives once it gives something; it is asked whenever something happens here."""
         with self._changed:
             value = self._changed.wait_for(found, seconds)
@@ -122,7 +122,7 @@ class ScriptedProvider:
             raise TimeoutError(f"the scripted provider has waited {seconds} seconds for nothing")
         return value
 
-    def wait_until_closed(self, seconds: float = 20) -> Received:
+    def wait_until_closed(self, seconds: float = 120) -> Received:
         """The first request whose client closed the connection, once there is one."""
         closed: list[Received] = self.wait_for(lambda: self.closed, seconds)
         return closed[0]

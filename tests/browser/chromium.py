@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, WebSocket
 
+from tests.patience import WAIT_SECONDS
 from tests.serving import Server
 
 ARGUMENTS: Final = (
@@ -96,7 +97,7 @@ class Watched:
 def window(chromium: Browser, server: Server, *, known: bool = True, **options: Any) -> Watched:
     """A fresh window; `known`: with the cookie that a launch address becomes."""
     context = chromium.new_context(**{"viewport": {"width": 1_440, "height": 900}, **options})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(WAIT_SECONDS * 1_000)
     if known:
         context.add_cookies(
             [{"name": one.name, "value": one.value or "", "url": server.base} for one in server.cookies]

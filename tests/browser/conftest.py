@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.chromium import ARGUMENTS, MISSING, Watched, find_chromium, window
+from tests.patience import WAIT_SECONDS
 from tests.serving import Server
 
 Opener = Callable[..., Watched]
+
+expect.set_options(timeout=WAIT_SECONDS * 1_000)
 
 
 @pytest.fixture(scope="package")

@@ -16,6 +16,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from tests.browser.chromium import Watched
 from tests.browser.staging import LONG_STEPS, put_titled, title, worker_of
 from tests.building import assistant, chain, raw, text
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.serving import Server, served
 
 Opener = Callable[..., Watched]
@@ -36,27 +37,41 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def started(watched: Watched, name: str) -> Page:
-    """The page of a run that was just started on it, marked so that a reload would be seen."""
-    page = watched.open(watched.server.session(title(name)) + "/compact")
+def started(watched: Watched, name: str) -> tuple[Page, int]:
+    """The page of a run, marked so that a reload would be seen, and its worker, stopped after two rows.
+
+    `SIGCONT` lets the worker continue. It is stopped once the database has the rows: a browser may show them late.
+    """
+    server = watched.server
+    page = watched.open(server.session(title(name)) + "/compact")
     page.get_by_label("Keep", exact=True).fill("30")
+    before = newest_run(server)
     page.get_by_role("button", name="Start planning").click()
-    page.wait_for_url(re.compile(r"/runs/\d+$"))
-    page.evaluate("window.stayed = true")
-    return page
-
-
-def held(server: Server, page: Page) -> int:
-    """The worker of the run that the page shows, held in the middle of it; `SIGCONT` lets it go on."""
-    page.locator("#log [data-seq='2']").wait_for()
-    pid = worker_of(server, path_of(page))
+    server.wait_for(lambda: newest_run(server) > before and row_count(server, newest_run(server)) >= 2)
+    pid = worker_of(server, f"/runs/{newest_run(server)}")
     assert pid is not None, "the run was over too soon"
     os.kill(pid, signal.SIGSTOP)
     while not can_be_written(server.data / "redline.sqlite3"):
-        # It stands in the middle of a transaction: then nobody else could write.
+        # It was stopped in the middle of a transaction: nobody else could write.
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGSTOP)
-    return pid
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    page.evaluate("window.stayed = true")
+    expect(page.locator("#log [data-seq]")).to_have_count(row_count(server, newest_run(server)))
+    return page, pid
+
+
+def newest_run(server: Server) -> int:
+    return number_of(server, "SELECT max(id) FROM compaction_app_run")
+
+
+def row_count(server: Server, run: int) -> int:
+    return number_of(server, "SELECT count(*) FROM compaction_app_runevent WHERE run_id = ?", run)
+
+
+def number_of(server: Server, query: str, *values: int) -> int:
+    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as connection:
+        return int(connection.execute(query, values).fetchone()[0] or 0)
 
 
 def can_be_written(database: Path) -> bool:
@@ -86,12 +101,12 @@ def path_of(page: Page) -> str:
 
 
 def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
-    page = started(browse(server), "watched")
-    counts = {0}
-    while not page.get_by_role("link", name=OVER).is_visible():
-        counts.add(page.locator("#log [data-seq]").count())
-        page.wait_for_timeout(20)
-    assert len(counts) > 3, f"the rows came in {len(counts)} pieces"
+    page, worker = started(browse(server), "watched")
+    expect(page.get_by_role("link", name=OVER)).to_be_hidden()
+    had = len(shown_rows(page))
+    os.kill(worker, signal.SIGCONT)
+    expect(page.get_by_role("link", name=OVER)).to_be_visible()
+    assert len(shown_rows(page)) > had
     expect(page.locator("#facts")).to_contain_text("planned")
     is_whole(page, server)
 
@@ -109,8 +124,13 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
         socket.connect_to_server()
 
     watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
-    page = started(watched, "cut")
-    pid = held(server, page)
+    page, pid = started(watched, "cut")
+
+    def connected() -> bool:
+        page.wait_for_timeout(20)
+        return bool(sockets)
+
+    wait_until(connected)
     is_down = True
     sockets[-1].close(code=ABNORMAL)
     expect(page.locator("#lost")).to_be_visible()
@@ -127,24 +147,23 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
 
 
 def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, browse: Opener) -> None:
-    page = started(browse(server), "killed")
-    os.kill(held(server, page), signal.SIGKILL)
+    page, pid = started(browse(server), "killed")
+    os.kill(pid, signal.SIGKILL)
     server.wait_for(lambda: worker_of(server, path_of(page)) is None)
     # The server watches the run for the length of a lease before it gives it up.
-    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone", timeout=60_000)
+    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
     expect(page.locator("#note")).to_contain_text("Nothing was written.")
     is_whole(page, server)
     page.get_by_role("link", name="Resume…").click()
     page.get_by_role("button", name="Resume").click()
-    expect(page.locator("#facts")).to_contain_text("planned, the target is met", timeout=60_000)
+    expect(page.locator("#facts")).to_contain_text("planned, the target is met")
     expect(page.get_by_role("link", name=OVER)).to_be_visible()
     page.evaluate("window.stayed = true")
     is_whole(page, server)
 
 
 def test_a_run_is_stopped_from_its_page(server: Server, browse: Opener) -> None:
-    page = started(browse(server), "stopped")
-    pid = held(server, page)
+    page, pid = started(browse(server), "stopped")
     page.get_by_role("button", name="Stop the run").click()
     expect(page.locator("#facts")).to_contain_text("stopping")
     os.kill(pid, signal.SIGCONT)

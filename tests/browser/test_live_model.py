@@ -17,6 +17,7 @@ from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
 from compaction_app.scripted.serving import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title
+from tests.patience import WAIT_SECONDS
 from tests.pulse import keep_alive
 from tests.serving import Server, served
 from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_pieces, streamed
@@ -254,7 +255,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider)
 
 
 def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
-    with closing(sqlite3.connect(database, timeout=20)) as opened, opened:
+    with closing(sqlite3.connect(database, timeout=WAIT_SECONDS)) as opened, opened:
         opened.execute(
             "INSERT INTO compaction_app_provider (name, dialect, base_url) VALUES ('scripted', 'anthropic', ?)",
             (provider.base_url("anthropic"),),
@@ -304,7 +305,7 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     page.evaluate("window.stayed = true")
     expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
-    expect(page.locator("#meter .big")).not_to_have_text("0.0%", timeout=30_000)
+    expect(page.locator("#meter .big")).not_to_have_text("0.0%")
     expect(page.locator("#log .ev:not(.ev--pending)", has_text="context_delete").first).to_contain_text("−")
     for kind in ("thought", "text", "arguments"):
         server.wait_for(lambda kind=kind: len(longest(page, kind)) > 2)

@@ -86,7 +86,7 @@ def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, brow
     page.goto(server.base + "/")
     connected(page)
     fill(server)
-    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting span").first).to_have_text("1")
     [notice] = told(page)
     assert notice["title"] == "A proposal waits"
@@ -108,7 +108,7 @@ def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) 
     with settings.expect_websocket(lambda socket: socket.url.endswith("/ws/sessions")):
         settings.goto(server.base + "/settings")
     fill(server)
-    expect(listed.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(listed.locator("#waiting")).to_be_visible()
     expect(settings.locator("#waiting")).to_be_visible()
     tags = [notice["tag"] for page in (listed, settings) for notice in told(page)]
     assert len(tags) == 2
@@ -120,7 +120,7 @@ def test_whoever_did_not_ask_is_not_told(server: Server, browse: Opener) -> None
     page = watched.open("/")
     connected(page)
     fill(server)
-    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(page.locator("#waiting")).to_be_visible()
     assert told(page) == []
 
 
@@ -132,7 +132,7 @@ def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
     page.goto(server.base + "/")
     connected(page)
     fill(server)
-    expect(page.locator("#waiting")).to_be_visible(timeout=60_000)
+    expect(page.locator("#waiting")).to_be_visible()
     assert told(page) == []
 
 

@@ -124,7 +124,7 @@ class Walk:
         page.get_by_label("What matters").fill("the parser")
         self.press("Start planning")
         page.wait_for_url(re.compile(r"/runs/\d+$"))
-        expect(page.get_by_role("link", name="Review what it proposes")).to_be_visible(timeout=60_000)
+        expect(page.get_by_role("link", name="Review what it proposes")).to_be_visible()
         numbers = page.locator("#log .ev__no").all_inner_texts()
         calls = [int(number) for number in numbers if number]
         assert calls == list(range(1, len(calls) + 1))

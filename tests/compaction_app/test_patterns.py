@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from compaction_app.deletion.errors import Code, Refusal
@@ -26,11 +24,8 @@ def refused(pattern: str, *, regex: bool = True) -> Code:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a|a?)+b", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_what_explodes_elsewhere_returns_on_a_long_text(pattern: str) -> None:
     searched = "a" * 200_000 + "!"
-    found = compiled(pattern)
-    started = time.monotonic()
-    assert found.index_in(searched) is None
-    # A backtracking engine needs longer than the universe has been there.
-    assert time.monotonic() - started < 5
+    # A backtracking engine would never return.
+    assert compiled(pattern).index_in(searched) is None
 
 
 def test_a_pattern_has_at_most_512_utf16_units() -> None:

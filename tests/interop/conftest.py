@@ -17,6 +17,7 @@ import pytest
 from compaction_app.scripted.playing import Dialect
 from compaction_app.scripted.serving import ScriptedProvider
 from tests.building import PROJECT
+from tests.patience import WAIT_SECONDS
 
 LITELLM = PROJECT / ".venv-interop" / "bin" / "litellm"
 START_SECONDS = 180
@@ -57,7 +58,7 @@ def proxy(provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory) 
     finally:
         child.terminate()
         try:
-            child.wait(timeout=20)
+            child.wait(timeout=WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
@@ -105,7 +106,7 @@ def wait_for(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
     while time.monotonic() < deadline:
         assert child.poll() is None, log.read_text(errors="replace")[-4_000:]
         try:
-            with direct.open(f"http://127.0.0.1:{port}/health/liveliness", timeout=5):
+            with direct.open(f"http://127.0.0.1:{port}/health/liveliness", timeout=WAIT_SECONDS):
                 return
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.3)

@@ -16,10 +16,12 @@ import pytest
 from compaction_app.providers.asking import Patience, ask, close
 from compaction_app.providers.errors import ProviderError
 from compaction_app.providers.wire import Dialect, Endpoint, Piece, Request
+from tests.patience import WAIT_SECONDS
 from tests.providers.speaking import asking
 
-TEST_SECONDS = 30
-QUICK = Patience(connect=5, first_byte=5, between=5, attempts=2, longest_wait=0.01)
+QUICK = Patience(
+    connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=2, longest_wait=0.01
+)
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -27,7 +29,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), TEST_SECONDS))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), WAIT_SECONDS))
 
     return run
 

