@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""Redline's commands, from a checkout."""
+"""Redline's commands and Django's own, from a checkout."""
 
-from redline.main import main
+from redline.main import develop
 
 if __name__ == "__main__":
-    main(for_developers=True)
+    develop()

@@ -16,7 +16,6 @@ class CompactionConfig(AppConfig):
 
         from . import checks  # noqa: F401  # registers them
         from .hooks import load_hooks
-        from .pages.waiting import marks
 
         load_hooks(settings.REDLINE.hooks)
-        add_source(marks)
+        add_source("compaction_app.pages.waiting.marks")

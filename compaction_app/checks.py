@@ -8,13 +8,15 @@ from typing import Any
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
+from sessions_app.checks import CONFIGURATION
+
 from .hooks import silent, unloaded
 
 HOOK_NOT_LOADED = "redline.E002"
 HOOK_CONNECTS_NOTHING = "redline.W005"
 
 
-@register
+@register(CONFIGURATION)
 def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.E002: a module in `hooks` cannot be imported. What it would keep could go, so nothing is done."""
     del app_configs, kwargs
@@ -32,7 +34,7 @@ def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register
+@register(CONFIGURATION)
 def check_hooks_connect(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.W005: a module in `hooks` connects no receiver, so that it is never asked and never told."""
     del app_configs, kwargs

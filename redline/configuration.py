@@ -16,18 +16,20 @@ import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 import platformdirs
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sessions_app.sessionlog.errors import SystemFailure
 
 FILE_NAME = "redline.toml"
 SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name
 DATABASE_FILE = "redline.sqlite3"
+PREFIX = "REDLINE_"
+IN_JSON = ("roots", "windows")
+"""Fields that a variable gives as JSON."""
 
 
 class RootSetting(BaseModel):
@@ -42,7 +44,9 @@ class RootSetting(BaseModel):
     @pydantic.field_validator("path")
     @classmethod
     def _expand(cls, path: Path) -> Path:
-        whole = path.expanduser()
+        if "\0" in str(path):
+            raise ValueError("a path cannot contain a NUL character")
+        whole = _expanded(path)
         if not whole.is_absolute():
             raise ValueError(f"{path} depends on the current directory; begin it with / or ~")
         return whole
@@ -56,12 +60,10 @@ def default_roots() -> list[RootSetting]:
     ]
 
 
-class Configuration(BaseSettings):
+class Configuration(BaseModel):
     """The configuration in force."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="REDLINE_", extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
     """Directories to index. In the environment: JSON."""
@@ -81,7 +83,7 @@ class Configuration(BaseSettings):
     plan_by_itself_with: str = "embedded"
     """The planner for that: `embedded`, a model as `provider/name`, or `session` for each session's own model. A model
     plans only where you agreed to that for its provider; else the embedded planner does."""
-    hooks: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    hooks: list[str] = Field(default_factory=list)
     """Modules that are asked before a compaction is planned. In the environment: JSON, or names with commas between."""
 
     @pydantic.field_validator("hooks", mode="before")
@@ -93,17 +95,13 @@ class Configuration(BaseSettings):
             return json.loads(hooks)
         return [name.strip() for name in hooks.split(",") if name.strip()]
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del settings_cls, dotenv_settings, file_secret_settings
-        return env_settings, init_settings
+
+def _expanded(path: Path) -> Path:
+    """The path with `~` replaced by a home directory. Raises ValueError if there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError as fault:
+        raise ValueError(f"{path}: {fault}") from fault
 
 
 def data_directory() -> Path:
@@ -112,14 +110,15 @@ def data_directory() -> Path:
     Raises SystemFailure `no_data_directory`, `foreign_data_directory` and `open_data_directory`.
     """
     named = os.environ.get("REDLINE_DATA_DIR")
-    directory = (Path(named).expanduser() if named else platformdirs.user_data_path("redline")).absolute()
+    directory = Path(named) if named else platformdirs.user_data_path("redline")
     try:
+        directory = _expanded(directory).absolute()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close_to_others(directory)
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise SystemFailure(
             "no_data_directory",
-            f"The data directory {directory} cannot be made: {fault.strerror}. Nothing was done. "
+            f"The data directory {directory} cannot be made: {getattr(fault, 'strerror', fault)}. Nothing was done. "
             "Set REDLINE_DATA_DIR to a directory that you may write to.",
         ) from fault
     return directory
@@ -190,6 +189,13 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
     except OSError as fault:
         return _defaults(), [f"{path} cannot be read: {fault.strerror}"]
     try:
+        variables = _variables()
+        # A table in the environment adds to the file's; anything else takes its place.
+        for name, value in variables.items():
+            table = values.get(name)
+            values[name] = (
+                {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
+            )
         return Configuration(**values), []
     except pydantic.ValidationError as fault:
         return _defaults(), [
@@ -197,8 +203,24 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
             for error in fault.errors(include_url=False, include_input=False, include_context=False)
         ]
     except ValueError as fault:
-        # A list or a table in the environment that is no JSON.
         return _defaults(), [str(fault)]
+
+
+def _variables() -> dict[str, Any]:
+    """The values that environment variables set, by field. Raises ValueError if one that must be JSON is not."""
+    texts = {name.upper(): text for name, text in os.environ.items()}
+    found: dict[str, Any] = {}
+    for name in Configuration.model_fields:
+        variable = f"{PREFIX}{name.upper()}"
+        if variable not in texts:
+            continue
+        found[name] = texts[variable]
+        if name in IN_JSON:
+            try:
+                found[name] = json.loads(texts[variable])
+            except (ValueError, RecursionError) as fault:
+                raise ValueError(f"{variable} is not JSON: {fault}") from fault
+    return found
 
 
 def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
@@ -213,7 +235,7 @@ def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
     set_here = {name.upper() for name in os.environ}
     found = {}
     for name in Configuration.model_fields:
-        variable = f"REDLINE_{name.upper()}"
+        variable = f"{PREFIX}{name.upper()}"
         named = [variable] if variable in set_here else []
         # Tables of both places add up, anything else of the environment takes the file's place.
         if name in values and (not named or isinstance(values[name], dict)):
@@ -227,8 +249,8 @@ def misspelt() -> list[tuple[str, str]]:
 
     The file is strict about its names; among variables there are some of other programs, and of the tests.
     """
-    known = [f"REDLINE_{name.upper()}" for name in (*Configuration.model_fields, "data_dir")]
-    set_here = sorted(name.upper() for name in os.environ if name.upper().startswith("REDLINE_"))
+    known = [f"{PREFIX}{name.upper()}" for name in (*Configuration.model_fields, "data_dir")]
+    set_here = sorted(name.upper() for name in os.environ if name.upper().startswith(PREFIX))
     return [
         (name, near[0])
         for name in set_here

@@ -1,66 +1,154 @@
-"""The `redline` command."""
+"""The `redline` command: finds a command, and loads as much of Django as that command needs.
+
+`manage.py` has Django's own commands as well, and always loads everything. Django is imported inside functions
+here: until it is, an interrupt ends the process at once and quietly.
+"""
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
-from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from django.core.management import ManagementUtility, get_commands, load_command_class
-from django.core.management.base import BaseCommand
+if TYPE_CHECKING:
+    from types import FrameType
 
-from sessions_app.console import report_failure
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+    from sessions_app.console import RedlineCommand
 
-OUR_APPS = ("sessions_app", "compaction_app")
-
-
-class Redline(ManagementUtility):
-    """Django's dispatcher, with Redline's own commands in its help and an unknown one as bad input."""
-
-    for_developers = False
-    """Whether Django's own commands are there too, as in `manage.py`."""
-
-    def fetch_command(self, subcommand: str) -> BaseCommand:
-        if get_commands().get(subcommand) not in OUR_APPS and not self.for_developers:
-            raise BadInput(
-                "unknown_command",
-                f"There is no command {subcommand}. Nothing was done. `redline help` lists them.",
-            )
-        return super().fetch_command(subcommand)
-
-    def main_help_text(self, commands_only: bool = False) -> str:
-        ours = sorted(name for name, app in get_commands().items() if app in OUR_APPS)
-        if commands_only:
-            return "\n".join(ours)
-        lines = ["usage: redline COMMAND [--help] [--json] …", ""]
-        for name in ours:
-            summary = load_command_class(str(get_commands()[name]), name).help
-            lines.append(f"  {name:<16} {summary}")
-        return "\n".join(lines)
+APPS: Final = ("sessions_app", "compaction_app")
+WITH_PAGES: Final = frozenset({"serve"})
+"""Commands that load the pages too."""
+WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "context", "token", "tree"})
+"""Commands that use neither the database nor hooks: they load no app at all."""
+USAGE: Final = "usage: redline COMMAND [ARGUMENT…] [--json] | redline COMMAND --help | redline --version\n"
 
 
-def main(*, for_developers: bool = False) -> None:
-    """Run a command: `redline COMMAND`; `manage.py COMMAND` has Django's own as well, for those who build it."""
-    # Whatever is made in the data directory, by a library as well, is for this user alone. A copy of a session gets
-    # the session's own mode.
-    os.umask(0o077)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            # Closed by whoever started this: what is printed goes nowhere.
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  # until the end
-    if sys.argv[1:] in (["--version"], ["version"]):
-        sys.stdout.write(f"redline {version('redline')}\n")
-        return
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # What the terminal's encoding does not know is shown as an escape.
-        sys.stdout.reconfigure(errors="backslashreplace")
+def main() -> None:
+    """Run the command that this process was started with."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_now)
+    _keep_files_private()
+    _open_standard_streams()
+    name = sys.argv[1] if len(sys.argv) > 1 else "help"
+    os.environ["DJANGO_SETTINGS_MODULE"] = (
+        "redline.settings" if name in WITH_PAGES else "redline.command_settings"
+    )
     try:
-        utility = Redline(sys.argv)
-        utility.for_developers = for_developers
-        utility.execute()
+        run(sys.argv)
+    except KeyboardInterrupt:
+        _end_now()
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # What is done is done: while Python closes down, there is nothing left to interrupt.
+            signal.signal(signal.SIGINT, _end_now)
+
+
+def develop() -> None:
+    """Run a command of Django's or of Redline's: what `manage.py` does."""
+    _keep_files_private()
+    os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings"
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+
+
+def run(argv: list[str]) -> NoReturn:
+    """Run the command that `argv` names, and exit with its code."""
+    from sessions_app.console import report_failure, wants_json
+    from sessions_app.sessionlog.errors import RedlineError
+
+    name, *rest = argv[1:] or ["help"]
+    if name in ("help", "--help", "-h") and [one for one in rest if one != "--json"]:
+        name, rest = rest[0], [*rest[1:], "--help"]
+    try:
+        if name in ("--version", "version"):
+            _show("version", _version(), as_json=wants_json(argv))
+        if name in ("help", "--help", "-h"):
+            _show("help", _help(), as_json=wants_json(argv))
+        command = _load(name)
     except RedlineError as failure:
-        # Before a command runs: there is none of that name, or the settings could not be loaded.
-        sys.exit(report_failure(failure, as_json="--json" in sys.argv))
+        sys.exit(report_failure(failure, as_json=wants_json(argv)))
+    if signal.getsignal(signal.SIGINT) is _end_now:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    command.run_from_argv([argv[0], name, *rest])
+    sys.exit()
+
+
+def commands() -> dict[str, str]:
+    """The names of Redline's commands, in order, each with its app."""
+    from importlib.util import find_spec
+
+    from django.core.management import find_commands
+
+    found = {}
+    for app in APPS:
+        spec = find_spec(app)
+        assert spec is not None and spec.submodule_search_locations is not None  # noqa: S101, PT018  # it is installed
+        for name in find_commands(os.path.join(spec.submodule_search_locations[0], "management")):  # noqa: PTH118
+            found[name] = app
+    return dict(sorted(found.items()))
+
+
+def _load(name: str) -> RedlineCommand:
+    """Import a command, and before it what it needs. Raises BadInput `unknown_command`, and what settings raise."""
+    import django
+    from django.core.management import load_command_class
+
+    from sessions_app.sessionlog.errors import BadInput
+
+    app = commands().get(name)
+    if app is None:
+        raise BadInput(
+            "unknown_command", f"There is no command {name}. Nothing was done. `redline help` lists them."
+        )
+    if name not in WITHOUT_MODELS:
+        django.setup()
+    command: RedlineCommand = load_command_class(app, name)  # type: ignore[assignment]  # all of ours are
+    return command
+
+
+def _help() -> str:
+    lines = [f"  {name:<16} {_load(name).help}" for name in commands()]
+    return "\n".join([USAGE, *lines])
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"redline {version('redline')}"
+
+
+def _show(kind: str, text: str, *, as_json: bool) -> NoReturn:
+    import json
+
+    sys.stdout.write(json.dumps({kind: text}) + "\n" if as_json else f"{text}\n")
+    sys.exit()
+
+
+def _end_now(signum: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    """End at an interrupt while nothing has begun, or everything is done."""
+    del signum, frame
+    os.write(2, b"redline: interrupted\n")
+    os._exit(130)
+
+
+def _keep_files_private() -> None:
+    """Whatever is made in the data directory, by a library as well, is for this user alone.
+
+    A copy of a session gets the session's own mode.
+    """
+    os.umask(0o077)
+
+
+def _open_standard_streams() -> None:
+    """Make standard streams usable that are closed, or that cannot show every character.
+
+    A closed one is opened on nothing, in the order of their descriptors: no file of ours may get one of theirs.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115  # until the end
+        elif mode == "w":
+            stream.reconfigure(errors="backslashreplace")

@@ -13,9 +13,6 @@ import json
 import threading
 from typing import Any, Final, TextIO
 
-from asgiref.sync import async_to_sync
-from channels.layers import InMemoryChannelLayer, get_channel_layer
-
 SESSIONS: Final = "sessions"
 """The group that hears of changes to the index: `{"sessions": [ids]}` or `{"indexing": {…}}`; and of what the pages
 that are open are told as it is: `{"page": {…}}`."""
@@ -59,6 +56,10 @@ def announce(group: str, **fact: Any) -> None:
             # The server is gone. What is worked on goes on: its rows say what there was to tell.
             relay_through(None)
         return
+    # Imported here because commands load this module too, and most of them announce nothing.
+    from asgiref.sync import async_to_sync
+    from channels.layers import InMemoryChannelLayer, get_channel_layer
+
     layer = get_channel_layer()
     if layer is None:
         return

@@ -1,25 +1,30 @@
-"""A wrong configuration is a system check with an id and a hint."""
+"""A wrong configuration is a system check with an id and a hint.
+
+These carry a tag, so that a command makes them and not Django's own, which import every page.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
+from .discovery import fault_of_root
 from .files import real_path
-from .services.roots import fault_of_root
 
+CONFIGURATION: Final = "configuration"
+"""The tag of the checks that every command makes."""
 CONFIGURATION_FAULT = "redline.E001"
 ROOT_UNREADABLE = "redline.W001"
 MISSPELT = "redline.W003"
 ROOT_TWICE = "redline.W004"
 
 
-@register
+@register(CONFIGURATION)
 def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.E001: a value in the environment or in redline.toml cannot be used."""
     del app_configs, kwargs
@@ -29,7 +34,7 @@ def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMes
     ]
 
 
-@register
+@register(CONFIGURATION)
 def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.W001: a configured root is not a directory, or may not be looked at."""
     del app_configs, kwargs
@@ -41,7 +46,7 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     ]
 
 
-@register
+@register(CONFIGURATION)
 def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.W003: a variable in the environment is named almost like a setting, and sets nothing."""
     del app_configs, kwargs
@@ -53,7 +58,7 @@ def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage
     ]
 
 
-@register
+@register(CONFIGURATION)
 def check_distinct_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.W004: two roots are the same directory, so that only what is said of the last one counts."""
     del app_configs, kwargs

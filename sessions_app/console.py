@@ -24,6 +24,7 @@ from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
 
+from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 
 DONE: Final = 0
@@ -81,6 +82,11 @@ def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[
             space = " " * (width - display_width(cell))
             cells.append(space + cell if index in flush_right else cell + space)
         yield "  ".join(cells).rstrip()
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether a command line has the flag `--json`; what follows `--` is no flag."""
+    return "--json" in argv[: argv.index("--") if "--" in argv else None]
 
 
 def report_failure(failure: RedlineError, *, as_json: bool) -> int:
@@ -143,7 +149,7 @@ class RedlineCommand(BaseCommand):
     needs_database = False
     _unheard: OSError | None = None
     requires_system_checks: tuple[str, ...] = ()
-    """None by Django: `_run` makes them all, and reports a fault like any other."""
+    """None by Django: `_run` checks the configuration, and reports a fault like any other."""
 
     def run(self, options: dict[str, Any]) -> int | None:
         raise NotImplementedError
@@ -162,7 +168,7 @@ class RedlineCommand(BaseCommand):
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
-        as_json = "--json" in argv
+        as_json = wants_json(argv)
         self.progress = Progress()
         try:
             parser = self.create_parser(argv[0], argv[1])
@@ -226,9 +232,9 @@ class RedlineCommand(BaseCommand):
             self.progress.clear()
 
     def _check(self, *, warn: bool) -> None:
-        """Make Django's system checks. Raises BadInput `bad_configuration`; a warning is only told."""
+        """Check the configuration. Raises BadInput `bad_configuration`; a warning is only shown."""
         faults = []
-        for found in checks.run_checks():
+        for found in checks.run_checks(tags=[CONFIGURATION]):
             if found.is_silenced():
                 continue
             told = f"{found.msg} {found.hint or ''} ({found.id})"

@@ -39,6 +39,20 @@ def resolve_inside(root: Path, relative: str) -> Path:
     return real
 
 
+def fault_of_root(path: Path) -> str:
+    """Why a root cannot be searched, in words; empty where it can, and where nothing is there yet."""
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except FileNotFoundError:
+        return ""
+    except NotADirectoryError:
+        return f"The root {path} is not a directory."
+    except OSError as fault:
+        return f"The root {path} cannot be looked at: {fault.strerror}."
+    return ""
+
+
 def discover(root: Path) -> Discovery:
     """Every regular `*.jsonl` file below `root`, each once. Nothing is opened.
 

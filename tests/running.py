@@ -31,8 +31,7 @@ from django.db import connection
 
 from compaction_app.services.committing import Approved
 from compaction_app.services.planning import prepare_plan, run_planner
-from redline.main import Redline
-from sessions_app.console import report_failure
+from redline.main import run
 from sessions_app.database import open_database
 from sessions_app.loading import load_session
 from sessions_app.sessionlog.errors import RedlineError
@@ -107,11 +106,9 @@ class Installation:
         code: int | str | None = 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                Redline(argv).execute()
+                run(argv)
             except SystemExit as ended:
                 code = ended.code
-            except RedlineError as failure:
-                code = report_failure(failure, as_json="--json" in argv)
         assert isinstance(code, int | None), code
         return Result(code or 0, out.getvalue(), err.getvalue())
 

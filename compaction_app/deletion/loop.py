@@ -56,13 +56,19 @@ class Report:
     nudge: str = ""
 
 
+class Exhausted(Exception):
+    """A planner has had as many turns as it may have. It says so in words."""
+
+
 class Planner(Protocol):
     """Whoever decides what to delete. It sees results, and acts through tool calls alone."""
 
     @property
     def name(self) -> str: ...
 
-    def next_turn(self, report: Report) -> Turn: ...
+    def next_turn(self, report: Report) -> Turn:
+        """Raises Exhausted, and what the planner's own source raises."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

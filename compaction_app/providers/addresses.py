@@ -11,13 +11,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Final
-
-import httpx
+from typing import TYPE_CHECKING, Final
 
 from sessions_app.sessionlog.errors import BadInput
 
 from .wire import Dialect
+
+if TYPE_CHECKING:
+    import httpx
 
 OWN: Final[Mapping[str, tuple[Dialect, str]]] = {
     "anthropic": ("anthropic", "https://api.anthropic.com"),
@@ -66,6 +67,9 @@ def is_loopback(url: str) -> bool:
 
 
 def _read(url: str) -> httpx.URL:
+    # Only an address of a provider needs it, and it takes long to import.
+    import httpx
+
     try:
         read = httpx.URL(url.strip())
     except (httpx.InvalidURL, ValueError):

@@ -25,7 +25,7 @@ from ..deletion.airlock import ValidatedDeletion
 from ..deletion.embedded import EmbeddedPlanner
 from ..deletion.errors import Refusal
 from ..deletion.gates import Restraints
-from ..deletion.loop import Ended, Event, Loop, Origin, Outcome, Planner
+from ..deletion.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
 from ..deletion.tools import Workbench
@@ -35,7 +35,6 @@ from ..providers.errors import Overflow
 from .catalogue import ModelInForce, endpoint_of, model_named
 from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
 from .spending import Spent
-from .thinking import Exhausted, ModelPlanner
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 DEFAULT_SOURCE: Final = "default"
@@ -115,6 +114,9 @@ def planner_of(
     """
     if name in PLANNERS:
         return PLANNERS[name](workbench.store.transcript)
+    # The client of a provider takes long to import, and most commands plan without one.
+    from .thinking import ModelPlanner
+
     model = model or model_named(name)
     endpoint = endpoint_of(model)
     spent = Spent.of(usage, endpoint.host)

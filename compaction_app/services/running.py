@@ -34,7 +34,7 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.windows import window_of
 
 from ..deletion.gates import Restraints
-from ..deletion.loop import Loop, Origin, Planner
+from ..deletion.loop import Exhausted, Loop, Origin, Planner
 from ..deletion.states import State
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target, request_of
@@ -53,7 +53,7 @@ from .snapshots import (
     session_as_prepared,
     session_path,
 )
-from .thinking import Exhausted, ModelPlanner, Stopped
+from .thinking import ModelPlanner, Stopped
 
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 

@@ -37,7 +37,7 @@ from ..deletion.conversation import (
     parsed_arguments,
     result_text,
 )
-from ..deletion.loop import PlannedCall, Report, Turn
+from ..deletion.loop import Exhausted, PlannedCall, Report, Turn
 from ..deletion.manifest import ENTRIES, manifest_of
 from ..deletion.prompt import SYSTEM, user_prompt
 from ..deletion.schemas import TOOL_SCHEMAS
@@ -83,10 +83,6 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 class Stopped(Exception):
     """The run was asked to stop, and the connection to the provider is closed."""
-
-
-class Exhausted(Exception):
-    """The model was asked as often as is allowed. It says so in words."""
 
 
 class ModelPlanner:

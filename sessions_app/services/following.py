@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from ..announcing import SESSIONS, announce
-from ..discovery import discover
+from ..discovery import discover, fault_of_root
 from ..files import real_path
 from ..models import Session
 from ..sessionlog.errors import RedlineError
@@ -26,7 +26,7 @@ from ..sessionlog.packing import SCHEMA
 from ..watching import Changes, Watcher
 from .demo import offer_demo
 from .indexing import Indexed, ReadSoFar, index_listed
-from .roots import configured_roots, fault_of_root, managed_root
+from .roots import configured_roots, managed_root
 from .rows import lost_below, mark_missing
 from .surroundings import refresh_windows
 

@@ -15,13 +15,14 @@ from django.db import connection
 from django.db.models import Count, Q, Sum
 
 from ..agents import AGENT_DIRECTORIES, model_windows, settings_files
+from ..discovery import fault_of_root
 from ..files import real_path
 from ..models import Root, Session
 from ..sessionlog.errors import BadInput, RedlineError
 from ..sessionlog.readers import READERS, reader_named
 from ..windows import Window, window_of
 from .indexing import index_file
-from .roots import configured_roots, fault_of_root, managed_root
+from .roots import configured_roots, managed_root
 
 SHOWN: Final = 200
 """Rows of a section that are shown; the others are counted."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from django.utils.module_loading import import_string
+
 
 class Mark(NamedTuple):
     """A few words beside a session, and where they lead."""
@@ -19,11 +21,11 @@ class Mark(NamedTuple):
 Source = Callable[[Sequence[int]], Mapping[int, Mark]]
 """Gives a mark for some of the sessions with these keys, by one query."""
 
-_sources: Final[list[Source]] = []
+_sources: Final[list[str]] = []
 
 
-def add_source(source: Source) -> None:
-    """Ask this for marks as well."""
+def add_source(source: str) -> None:
+    """Add the dotted path of a Source. It is imported when a page needs it: commands show no marks."""
     if source not in _sources:
         _sources.append(source)
 
@@ -32,6 +34,7 @@ def marks_of(keys: Sequence[int]) -> dict[int, list[Mark]]:
     """The marks of the sessions with these keys; those that have none are left out."""
     found: dict[int, list[Mark]] = {}
     for source in _sources if keys else ():
-        for key, mark in source(keys).items():
+        marks: Source = import_string(source)
+        for key, mark in marks(keys).items():
             found.setdefault(key, []).append(mark)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -49,20 +48,6 @@ def configured_roots() -> list[Root]:
         kept.append(root)
     Root.objects.filter(configured=True).exclude(pk__in=[root.pk for root in kept]).update(configured=False)
     return kept
-
-
-def fault_of_root(path: Path) -> str:
-    """Why a root cannot be searched, in words; empty where it can, and where nothing is there yet."""
-    try:
-        with os.scandir(path) as entries:
-            next(entries, None)
-    except FileNotFoundError:
-        return ""
-    except NotADirectoryError:
-        return f"The root {path} is not a directory."
-    except OSError as fault:
-        return f"The root {path} cannot be looked at: {fault.strerror}."
-    return ""
 
 
 def root_for(directory: Path) -> tuple[Root, Path]:
