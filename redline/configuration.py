@@ -76,6 +76,9 @@ class Configuration(BaseModel):
     lock_seconds: float = Field(default=10, ge=0, le=3_600)
     """How long a write waits for another Redline process."""
 
+    answer_minutes: float = Field(default=30, gt=0, le=1_440)
+    """How long one answer of a model may take as a whole; a model that reasons takes minutes."""
+
     work_in: Literal["server", "worker"] = "server"
     """Where runs are worked on: beside the server, or in processes that `redline worker` starts."""
     plan_by_itself: bool = False
@@ -265,6 +268,7 @@ def _defaults() -> Configuration:
         thinking_guard="latest",
         live_minutes=5,
         lock_seconds=10,
+        answer_minutes=30,
         work_in="server",
         plan_by_itself=False,
         plan_by_itself_with="embedded",

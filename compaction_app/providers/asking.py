@@ -36,6 +36,7 @@ FIRST_WAIT: Final = 1.0
 """Seconds before a provider is asked for the second time; each wait is twice the one before."""
 JITTER: Final = 0.25
 """A wait is longer by up to this part of it, so that runs that failed together do not ask together."""
+DAY: Final = 24 * 3_600
 _KEY: Final = re.compile(r"[!-~]+\Z")
 
 # What is asked again is told as a `Retrying`, and not to a log as well.
@@ -51,6 +52,8 @@ class Patience:
     """For the first byte of an answer, and for the first of its body."""
     between: float = 90
     """From one byte of the answer to the next."""
+    whole: float = 1800
+    """For an answer as a whole, from when its request is sent. A model may reason for many minutes."""
     attempts: int = 5
     """Times in all."""
     longest_wait: float = 60
@@ -177,6 +180,7 @@ def _exchange(
         connect=patience.connect,
         first_byte=patience.first_byte,
         between=patience.between,
+        whole=patience.whole,
     )
 
 
@@ -201,8 +205,15 @@ def _given_up(failure: Failed, patience: Patience) -> ProviderError:
     """The error of the last exchange, with why there was no other."""
     error = failure.error
     if failure.after is not None and failure.after > patience.longest_wait:
-        wants = f"It wants to be asked again in {math.ceil(failure.after):,} s, and Redline does not wait so long."
+        wants = (
+            f"It wants to be asked again in {_at_most_a_day(failure.after)}, "
+            f"and Redline waits {patience.longest_wait:g} s at most."
+        )
         return type(error)(error.code, f"{error.what} {wants}", error.advice)
     if failure.wait is not None and patience.attempts > 1:
         return type(error)(error.code, f"{error.what} It was asked {patience.attempts} times.", error.advice)
     return error
+
+
+def _at_most_a_day(seconds: float) -> str:
+    return "more than a day" if seconds > DAY else f"{math.ceil(seconds):,} s"

@@ -61,7 +61,7 @@ class Failed(Exception):
 
 
 class Exchange:
-    """A request that is sent once. `connect`, `first_byte` and `between` are seconds, as in `asking.Patience`."""
+    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `asking.Patience`."""
 
     def __init__(
         self,
@@ -73,10 +73,12 @@ class Exchange:
         connect: float,
         first_byte: float,
         between: float,
+        whole: float,
     ) -> None:
         self._endpoint, self._model = endpoint, model
         self._request, self._reader = request, reader
         self._connect, self._first_byte, self._between = connect, first_byte, between
+        self._whole, self._deadline = whole, math.inf
         self._response: httpx.Response | None = None
         self._body: Body | None = None
         self._events: AsyncGenerator[ServerSentEvent, None] | None = None
@@ -86,13 +88,15 @@ class Exchange:
     async def begin(self, client: httpx.AsyncClient) -> None:
         """Send the request, and read its answer up to its first piece. Raises Failed."""
         with self._told():
+            now = asyncio.get_running_loop().time()
+            self._deadline = now + self._whole
             # The client waits for each read, this for all of them.
-            async with asyncio.timeout(self._connect + self._first_byte):
+            async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
                 response = self._response = await client.send(
                     self._request, stream=True, follow_redirects=False
                 )
             await self._look_at(response)
-            self._body = Body(response, self._first_byte, self._between)
+            self._body = Body(response, self._first_byte, self._between, self._deadline)
             if "json" in _kind(response):
                 self._take_whole(await self._body.value(JSON_BYTES + 1))
                 return
@@ -124,19 +128,26 @@ class Exchange:
 
     async def _look_at(self, response: httpx.Response) -> None:
         """Fail unless this is an answer that can be read."""
+        encoding = _encoding(response)
         if response.is_success:
+            if encoding:
+                raise Failed(self._compressed(encoding))
             if "html" in _kind(response):
                 raise Failed(not_this_dialect(self._endpoint, " (it sends a web page)"))
             return
         if response.is_redirect or 300 <= response.status_code < 400:
             raise Failed(self._redirected(response))
-        body = b""
-        with contextlib.suppress(TimeoutError, httpx.HTTPError):
-            async with asyncio.timeout(ERROR_SECONDS):
-                body = await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
+        body = b"" if encoding else await self._error_body(response)
         fault = fault_of(response.status_code, "html" in _kind(response), body)
         error = self._error_of(fault)
         raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
+
+    async def _error_body(self, response: httpx.Response) -> bytes:
+        """What comes of an error's body within its limits; without it, the status has to say what is wrong."""
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(ERROR_SECONDS):
+                return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
+        return b""
 
     def _take_whole(self, body: bytes) -> None:
         if len(body) > JSON_BYTES:
@@ -208,6 +219,13 @@ class Exchange:
 
     def _silent(self) -> TimedOut:
         who = self._endpoint.host
+        if asyncio.get_running_loop().time() >= self._deadline:
+            late = (
+                f"{who} was not done with its answer after {_duration(self._whole)}. Its calls were not run."
+            )
+            return TimedOut(
+                "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
+            )
         if self._body is None or not self._body.read_bytes:
             late = f"{who} gave no answer within {self._first_byte:g} s. Nothing was answered."
             return TimedOut("timed_out", late, "Try again: a local model may be loading, or read for long.")
@@ -235,6 +253,14 @@ class Exchange:
             return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
         return Failed(self._broken(f"it broke off before its end{words}"))
 
+    def _compressed(self, encoding: str) -> Broken:
+        return Broken(
+            "compressed",
+            f"{self._endpoint.host} sends a compressed answer{quoted(encoding, self._endpoint.key)}, although Redline "
+            "asks for an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
+            "Switch compression off at the server, or at the proxy in front of it.",
+        )
+
     def _redirected(self, response: httpx.Response) -> Rejected:
         try:
             aim = self._request.url.join(response.headers.get("location", "")).netloc.decode(
@@ -252,6 +278,16 @@ class Exchange:
 def _kind(response: httpx.Response) -> str:
     kind: str = response.headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower()
+
+
+def _encoding(response: httpx.Response) -> str:
+    """How the body is encoded, in the server's words; empty if it is not."""
+    encoding: str = response.headers.get("content-encoding", "")
+    return "" if encoding.strip().lower() in ("", "identity") else encoding
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:g} minutes"
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:

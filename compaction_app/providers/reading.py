@@ -1,13 +1,15 @@
 """The body of an HTTP answer, read within limits: as an event stream, or as one JSON value.
 
 What is slow is given up, what never ends is cut off, and what is no UTF-8 becomes U+FFFD: nothing that a server sends
-can hold or fill this process. Any byte shows that the server lives, a comment of the stream as well.
+can hold or fill this process. Bytes are counted as they come from the network and are never decompressed: 10 KB could
+become gigabytes. Any byte shows that the server lives, a comment of the stream as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -31,11 +33,16 @@ _STREAM: Final = {"content-type": "text/event-stream; charset=utf-8-sig"}
 
 
 class Body:
-    """The body of an answer: `first` and `between` are seconds until its first bytes, and from some to the next."""
+    """The body of an answer: `first` and `between` are seconds until its first bytes, and from some to the next.
 
-    def __init__(self, response: httpx.Response, first: float, between: float) -> None:
+    `deadline` is when it has to be whole, on the clock of the event loop.
+    """
+
+    def __init__(
+        self, response: httpx.Response, first: float, between: float, deadline: float = math.inf
+    ) -> None:
         self._response = response
-        self._first, self._between = first, between
+        self._first, self._between, self._deadline = first, between, deadline
         self._since_event = 0
         self.read_bytes = 0
 
@@ -75,10 +82,15 @@ class Body:
                     yield part
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        async with contextlib.aclosing(self._response.aiter_bytes()) as chunks:  # type: ignore[type-var]
+        clock = asyncio.get_running_loop().time
+        async with contextlib.aclosing(self._response.aiter_raw()) as chunks:  # type: ignore[type-var]
             while True:
+                until = clock() + (self._between if self.read_bytes else self._first)
+                if clock() >= self._deadline:
+                    # What comes without a wait is never interrupted.
+                    raise TimeoutError
                 try:
-                    async with asyncio.timeout(self._between if self.read_bytes else self._first):
+                    async with asyncio.timeout_at(min(until, self._deadline)):
                         chunk = await anext(chunks)
                 except StopAsyncIteration:
                     return

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from django.conf import settings
+
 from sessions_app.sessionlog.jsjson import well_formed
 
 from ..deletion.budget import Budget
@@ -302,7 +304,10 @@ def _output_of(model: ModelInForce) -> int:
 
 def patience_for(endpoint: Endpoint) -> Patience:
     """How long a provider is waited for. A model on this machine may read its prompt for minutes."""
-    return Patience(first_byte=900, between=300) if is_loopback(endpoint.base_url) else Patience()
+    whole = settings.REDLINE.answer_minutes * 60
+    if is_loopback(endpoint.base_url):
+        return Patience(first_byte=900, between=300, whole=whole)
+    return Patience(whole=whole)
 
 
 # ---- what the model asks for -------------------------------------------------------------------------------

@@ -1,0 +1,26 @@
+"""How long a provider is waited for, as it is configured."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.providers.asking import Patience
+from compaction_app.providers.wire import Endpoint
+from compaction_app.services.thinking import patience_for
+from tests.running import configured
+
+ADDRESSES = ("https://api.example.com/v1", "http://localhost:11434/v1")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_whole_answer_may_take_as_long_as_is_configured(address: str) -> None:
+    endpoint = Endpoint("acme", "openai", address)
+    assert patience_for(endpoint).whole == Patience().whole == 30 * 60
+    with configured(answer_minutes=0.5):
+        assert patience_for(endpoint).whole == 30
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_silence_ends_an_answer_before_its_deadline_does(address: str) -> None:
+    patience = patience_for(Endpoint("acme", "openai", address))
+    assert patience.between < patience.first_byte < patience.whole
