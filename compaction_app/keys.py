@@ -21,7 +21,7 @@ from typing import Final
 import filelock
 import msgspec
 
-from sessions_app.files import opened, reported, sync, sync_directory, write_all
+from sessions_app.files import opened, real_path, reported, sync, sync_directory, write_all
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 FILE_NAME: Final = "keys.json"
@@ -54,7 +54,7 @@ def read_keys(directory: Path) -> dict[str, KeptKey]:
     with reported(path, _NOT_READ):
         if not os.path.lexists(path):
             return {}
-    with opened(path, os.O_RDONLY, _NOT_READ) as fd, reported(path, _NOT_READ):
+    with opened(real_path(path), os.O_RDONLY, _NOT_READ) as fd, reported(path, _NOT_READ):
         if stat.S_IMODE(os.fstat(fd).st_mode) != MODE:
             os.fchmod(fd, MODE)
         with os.fdopen(os.dup(fd), "rb") as file:

@@ -1,7 +1,8 @@
 """EDGE to the agents' own files: which agent a place belongs to, its settings, its models.
 
 A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
-written; what is no readable JSON object is passed over and reported as a fault of that source.
+written, and no link out of the project is followed; what is no readable JSON object is passed over and
+reported as a fault of that source.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from .nofollow import open_file, stat_file
 from .sessionlog.jsjson import parse
 
 SIZE_LIMIT: Final = 1_000_000
@@ -41,11 +43,17 @@ def agent_of(path: Path) -> str:
 
 def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
     """The settings files that are there, the one that counts most first: the project's, then the user's."""
-    places = []
+    found = []
     if Path(cwd).is_absolute() and "\0" not in cwd:
-        places += [Path(cwd) / directory / "settings.json" for directory in AGENT_DIRECTORIES.values()]
-    places += [home / directory / "agent" / "settings.json" for directory in AGENT_DIRECTORIES.values()]
-    return [found for found in map(_read_object, places) if found is not None]
+        project = Path(cwd)
+        found += [
+            _read_object(project / directory / "settings.json", inside=project)
+            for directory in AGENT_DIRECTORIES.values()
+        ]
+    found += [
+        _read_object(home / directory / "agent" / "settings.json") for directory in AGENT_DIRECTORIES.values()
+    ]
+    return [file for file in found if file is not None]
 
 
 def model_windows(home: Path) -> dict[str, int]:
@@ -71,9 +79,13 @@ def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 yield model
 
 
-def _read_object(path: Path) -> SettingsFile | None:
+def _read_object(path: Path, inside: Path | None = None) -> SettingsFile | None:
+    """The object in a file, which may be a link, but not to a place outside of `inside`; None if there is none."""
     try:
-        data = _read_small(path)
+        real = Path(os.path.realpath(path))
+        if inside is not None and not real.is_relative_to(os.path.realpath(inside)):
+            return SettingsFile(path, {}, f"it is a link out of {inside}")
+        data = _read_small(real)
     except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
         # A name that cannot be encoded is the name of no file.
         return None
@@ -94,9 +106,9 @@ def _read_object(path: Path) -> SettingsFile | None:
 
 def _read_small(path: Path) -> bytes:
     # What a hostile cwd names could be a pipe or a device, and opening one is heard at its other end.
-    _demand_file(path.stat())
+    _demand_file(stat_file(path))
     # Should it become one in between, it is still not waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         _demand_file(os.fstat(descriptor))
         return file.read(SIZE_LIMIT + 1)

@@ -25,7 +25,6 @@ from .files import (
     file_state,
     opened,
     pread,
-    real_path,
     reported,
     sha256_of,
     sync,
@@ -81,15 +80,14 @@ class LockedSession:
 
 
 @contextmanager
-def session_lock(data_dir: Path, session: Path, timeout: float) -> Iterator[LockedSession]:
-    """Keeps every other Redline process from writing to `session`, which need not exist.
+def session_lock(data_dir: Path, path: Path, timeout: float) -> Iterator[LockedSession]:
+    """Keeps every other Redline process from writing to the session at `path`, which need not exist.
 
     Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. An append that a
     crash interrupted is settled first; what was found is in `recovery`. Agents know nothing of this lock.
     """
     if timeout < 0:
         raise ValueError("a lock is not waited for without end")
-    path = real_path(session)
     locks = data_dir / "locks"
     key = sha256_of(os.fsencode(path))
     lock = filelock.FileLock(locks / f"{key}.lock", thread_local=False)

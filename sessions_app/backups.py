@@ -38,11 +38,11 @@ from .files import (
     file_state,
     opened,
     pread,
-    real_path,
     reported,
     sync_directory,
     write_all,
 )
+from .nofollow import scan_directory
 from .sessionlog.errors import BadInput, Conflict, SystemFailure
 
 _NAME = re.compile(
@@ -131,17 +131,16 @@ def _record_line(name: str, sha256: str) -> bytes:
 
 def list_backups(session: Path) -> list[Backup]:
     """The backups beside `session`, newest first. The session itself may be gone."""
-    path = real_path(session)
     found: list[Backup] = []
-    with reported(path.parent, "Its backups were not listed."), os.scandir(path.parent) as entries:
+    with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
         for entry in entries:
             named = _parse(entry.name)
-            if named is None or named[0] != path.name or not entry.is_file(follow_symlinks=False):
+            if named is None or named[0] != session.name or not entry.is_file(follow_symlinks=False):
                 continue
-            backup = path.with_name(entry.name)
+            backup = session.with_name(entry.name)
             with suppress(FileNotFoundError):  # deleted since it was seen
                 size = entry.stat(follow_symlinks=False).st_size
-                found.append(Backup(backup, path, size, named[1], recorded_sha256(backup)))
+                found.append(Backup(backup, session, size, named[1], recorded_sha256(backup)))
     return sorted(found, key=lambda backup: (backup.taken_at, backup.path.name), reverse=True)
 
 
@@ -150,7 +149,7 @@ def recorded_sha256(backup: Path) -> str | None:
     record = _record_of(backup)
     not_done = "The digest of the backup was not read."
     try:
-        with opened(record, os.O_RDONLY | os.O_NOFOLLOW, not_done) as fd, reported(record, not_done):
+        with opened(record, os.O_RDONLY, not_done) as fd, reported(record, not_done):
             match = _RECORDED.match(pread(fd, 0, 128))
     except BadInput as error:
         if error.code == "no_such_file":
@@ -168,7 +167,7 @@ def verify(backup: Path, recorded: str | None) -> Verification:
 
 def _digest_of(path: Path) -> str:
     with (
-        opened(path, os.O_RDONLY | os.O_NOFOLLOW, "It was not verified.") as fd,
+        opened(path, os.O_RDONLY, "It was not verified.") as fd,
         reported(path, "It was not verified."),
         os.fdopen(fd, "rb", buffering=0, closefd=False) as file,
     ):
@@ -178,7 +177,7 @@ def _digest_of(path: Path) -> str:
 def delete_backup(backup: Path) -> None:
     """Removes a backup and the digest beside it. BadInput where it is not named like one, or not there."""
     session_of(backup)
-    with opened(backup, os.O_RDONLY | os.O_NOFOLLOW, "It was not deleted."):
+    with opened(backup, os.O_RDONLY, "It was not deleted."):
         pass
     with reported(backup, "It was not deleted, or not for good."):
         backup.unlink()
@@ -292,7 +291,7 @@ def restore(
     """
     locked.demand_held()
     session = locked.path
-    if session_of(real_path(backup.parent) / backup.name) != session:
+    if session_of(backup) != session:
         message = (
             f"{backup} does not lie beside {session}. {NOT_RESTORED} Name a backup that is listed for it."
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .files import BACKUP_SUFFIX, SESSION_SUFFIX, real_path, reported
-from .sessionlog.errors import BadInput
+from .nofollow import scan_directory
+from .sessionlog.errors import BadInput, Conflict
 
 
 class RefusedPath(NamedTuple):
@@ -19,7 +20,7 @@ class RefusedPath(NamedTuple):
 
 
 class Discovery(NamedTuple):
-    """What lies below a root. Paths start with the root as it was given; both parts are sorted."""
+    """What lies below a root: the real paths of sessions, and what is refused where it was found; both sorted."""
 
     paths: tuple[Path, ...]
     refused: tuple[RefusedPath, ...]
@@ -54,7 +55,7 @@ def fault_of_root(path: Path) -> str:
 
 
 def discover(root: Path) -> Discovery:
-    """Every regular `*.jsonl` file below `root`, each once. Nothing is opened.
+    """Every regular `*.jsonl` file below `root`, which is a real path, each once. No file is opened.
 
     A symbolic link to a file inside the root counts where that file is not listed itself. Linked directories
     are not entered: inside the root their sessions are listed at their own place, outside they are not ours.
@@ -63,15 +64,14 @@ def discover(root: Path) -> Discovery:
     with reported(root, "It was not searched."):
         if not root.is_dir():
             raise BadInput("no_such_root", f"{root} is no directory. It was not searched. Check the root.")
-    top = real_path(root)
-    found: list[Path] = []
+    found: set[Path] = set()
     links: list[Path] = []
     refused: list[RefusedPath] = []
     pending = [root]
     while pending:
         directory = pending.pop()
         try:
-            with os.scandir(directory) as entries:
+            with scan_directory(directory) as entries:
                 for entry in entries:
                     path = directory / entry.name
                     if entry.is_symlink():
@@ -81,24 +81,31 @@ def discover(root: Path) -> Discovery:
                     elif not entry.name.endswith(SESSION_SUFFIX):
                         continue
                     elif entry.is_file(follow_symlinks=False):
-                        found.append(path)
+                        found.add(path)
                     else:
                         refused.append(RefusedPath(path, "is not a regular file"))
         except OSError as error:
             refused.append(RefusedPath(directory, f"cannot be listed: {error.strerror}"))
-    listed = {top / path.relative_to(root) for path in found}
-    for path in sorted(links):
-        target = real_path(path)
-        reason = _refuse_link(path, target, top, listed)
-        if reason is None:
-            found.append(path)
-            listed.add(target)
-        elif reason:
-            refused.append(RefusedPath(path, reason))
+    _add_links(sorted(links), root, found, refused)
     return Discovery(tuple(sorted(found)), tuple(sorted(refused)))
 
 
-def _refuse_link(path: Path, target: Path, top: Path, listed: set[Path]) -> str | None:
+def _add_links(links: list[Path], root: Path, found: set[Path], refused: list[RefusedPath]) -> None:
+    """Add to `found` the files that links lead to, and to `refused` the links that are not followed."""
+    for path in links:
+        try:
+            target = real_path(path)
+        except Conflict as fault:
+            refused.append(RefusedPath(path, fault.message))
+            continue
+        reason = _refuse_link(path, target, root, found)
+        if reason is None:
+            found.add(target)
+        elif reason:
+            refused.append(RefusedPath(path, reason))
+
+
+def _refuse_link(path: Path, target: Path, root: Path, listed: set[Path]) -> str | None:
     """Why the link is no session of its own: "" where it never looked like one, None where it is one."""
     named_like_one = path.name.endswith(SESSION_SUFFIX)
     try:
@@ -109,7 +116,7 @@ def _refuse_link(path: Path, target: Path, top: Path, listed: set[Path]) -> str 
         return f"leads to {target}, which cannot be looked at: {error.strerror}"
     if not (stat.S_ISDIR(mode) or named_like_one):
         return ""
-    if not target.is_relative_to(top):
+    if not target.is_relative_to(root):
         return f"leads out of the root, to {target}"
     if stat.S_ISDIR(mode) or target in listed:
         return f"is another name of {target}, which is listed by itself"

@@ -3,7 +3,8 @@
     discovery.discover → SessionReader → Fingerprint        reading takes no lock
     appending.session_lock → backups.back_up → appending.append_line        writing demands the lock
 
-The agent takes no lock and writes whenever it likes. Every OSError becomes a `RedlineError` that names the
+Paths are real ones (`real_path`), and no link that came since is followed: see `nofollow`. The agent takes no
+lock and writes whenever it likes. Every OSError becomes a `RedlineError` that names the
 path and says what was not done. Offsets, sizes and lengths are bytes; digests are lower-case hexadecimal
 SHA-256.
 """
@@ -23,6 +24,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from sessions_app.nofollow import open_file, stat_file
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 
 if sys.platform == "darwin":
@@ -281,15 +283,24 @@ class SessionReader:
 
 
 def real_path(path: Path) -> Path:
-    """`path`, absolute, with every symbolic link in it followed. It need not exist."""
-    return Path(os.path.realpath(path))
+    """`path`, absolute, with every symbolic link in it followed. It need not exist.
+
+    Raises Conflict `link_changed` if a link is replaced while it is followed.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        message = (
+            f"A link on the way to {path} was replaced while it was followed. Nothing was opened. Try again."
+        )
+        raise Conflict("link_changed", message) from error
 
 
 def file_state(path: Path) -> FileState | None:
     """The state of the regular file at `path`, or None where nothing is there."""
     with reported(path, "It was not looked at."):
         try:
-            found = path.stat()
+            found = stat_file(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
     if not stat.S_ISREG(found.st_mode):
@@ -303,7 +314,7 @@ def file_state(path: Path) -> FileState | None:
 def open_regular(path: Path, flags: int, not_done: str) -> int:
     """A descriptor of the regular file at `path`; anything else is refused without waiting for it."""
     with reported(path, not_done):
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_file(path, flags | os.O_NONBLOCK)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
     os.close(fd)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .files import FileState, Fingerprint, GrowthKind, SessionReader
+from .files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
 from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
 from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
@@ -46,7 +46,11 @@ class LoadedSession:
 
 
 def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
-    """Read a whole session. Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure."""
+    """Read a whole session; `path` may lead over links, which are followed once.
+
+    Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
+    """
+    path = real_path(path)
     with SessionReader(path) as reader:
         chunks = _told(reader, progress) if progress is not None else reader.chunks(0)
         log = read_session(split_lines(chunks), str(path))

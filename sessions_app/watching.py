@@ -18,6 +18,7 @@ from watchfiles import Change
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from .files import SESSION_SUFFIX, real_path
+from .sessionlog.errors import Conflict
 
 DEBOUNCE_MILLISECONDS: Final = 200
 """Changes within this time are told together."""
@@ -110,4 +111,7 @@ def _matters(change: Change, path: str) -> bool:
 
 def _is_in_place(path: Path) -> bool:
     """Whether a path leads over no link: linked directories are watched, but what lies there is not the root's."""
-    return real_path(path.parent) == path.parent
+    try:
+        return real_path(path.parent) == path.parent
+    except Conflict:
+        return False

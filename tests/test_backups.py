@@ -310,7 +310,7 @@ def test_backups_of_a_vanished_session_are_listed_also_through_a_symlink(session
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
     session.unlink()
-    assert backups.list_backups(session) == backups.list_backups(alias) == [backup]
+    assert backups.list_backups(session) == backups.list_backups(files.real_path(alias)) == [backup]
 
 
 def test_a_file_that_is_no_digest_is_none(session: Path, data: Path) -> None:
@@ -592,10 +592,10 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is
 ) -> None:
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
-    backup = make(data, alias)
+    backup = make(data, files.real_path(alias))
     assert backup.path.parent == files.real_path(session).parent
     foreign(alias, b"more\n")
-    give_back(data, alias, backup.path, backup.recorded_sha256)
+    give_back(data, files.real_path(alias), backup.path, backup.recorded_sha256)
     assert alias.is_symlink()
     assert session.read_bytes() == CONTENT
 

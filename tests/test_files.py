@@ -190,16 +190,17 @@ def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_
     (tmp_path / "good.jsonl").symlink_to("data.txt")
     (tmp_path / "bad.jsonl").symlink_to("a.jsonl.2026-01-05T10-00-00-123Z.compact.bak")
     found = discovery.discover(tmp_path)
-    assert found.paths == (tmp_path / "good.jsonl",)
+    assert found.paths == (tmp_path / "data.txt",)
     assert [path.name for path, _ in found.refused] == ["bad.jsonl", "gone.jsonl", "pipe.jsonl"]
 
 
-def test_a_root_that_is_a_symlink_keeps_its_name_in_the_paths(tmp_path: Path) -> None:
+def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.jsonl").touch()
-    (tmp_path / "real" / "same.jsonl").symlink_to("a.jsonl")
     (tmp_path / "root").symlink_to("real")
-    assert discovery.discover(tmp_path / "root").paths == (tmp_path / "root" / "a.jsonl",)
+    found = discovery.discover(tmp_path / "root")
+    assert found.paths == ()
+    assert [path for path, _ in found.refused] == [tmp_path / "root"]
 
 
 def test_a_fifo_named_like_a_session_is_refused(tmp_path: Path) -> None:
@@ -513,8 +514,7 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
 def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Path) -> None:
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
-    with appending.session_lock(data, alias, 0) as locked:
-        assert locked.path == files.real_path(session)
+    with appending.session_lock(data, files.real_path(alias), 0):
         assert (
             in_child(lambda: appending.session_lock(data, session, 0).__enter__())
             == "Conflict session_locked"

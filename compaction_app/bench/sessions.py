@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
-from sessions_app.files import SessionReader
+from sessions_app.files import SessionReader, real_path
 from sessions_app.sessionlog.entries import Block, Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
@@ -57,7 +57,7 @@ class Branch(msgspec.Struct):
 
 def read_branch(path: Path) -> Branch:
     """The branch of a file's leaf."""
-    with SessionReader(path) as reader:
+    with SessionReader(real_path(path)) as reader:
         parser = SessionParser()
         found = [one for one in map(parser.read, split_lines(reader.chunks(0))) if one is not None]
     tree = SessionTree([one.entry for one in found])

@@ -15,8 +15,8 @@ from django.db import DatabaseError
 
 from sessions_app import backups as files
 from sessions_app.appending import session_lock
-from sessions_app.files import CHUNK, SessionReader, file_state, real_path
-from sessions_app.services.indexing import index_file, known_name, remember_own_write, session_row
+from sessions_app.files import CHUNK, SessionReader, file_state
+from sessions_app.services.indexing import demand_name, index_file, remember_own_write, session_row
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import (
     BadInput,
@@ -80,7 +80,7 @@ class RestoreYeses:
 
 def list_backups(session: Path) -> list[ListedBackup]:
     """What lies beside a session and is named like a backup, newest first."""
-    known_name(session)
+    demand_name(session)
     found = files.list_backups(session)
     rows = {
         row.path: row
@@ -111,7 +111,7 @@ def find_backup(session: Path, name: str) -> ListedBackup:
 
 def recorded_hash(backup: Path) -> str | None:
     """The hash that a backup must have: from the database, else from the record beside it."""
-    row = Backup.objects.filter(path=str(real_path(backup.parent) / backup.name)).first()
+    row = Backup.objects.filter(path=str(backup)).first()
     return row.sha256 if row is not None else files.recorded_sha256(backup)
 
 
@@ -234,7 +234,7 @@ def restore(backup: Path, yeses: RestoreYeses, now: datetime, *, shown: str | No
     `unverified_backup`, and what `backups.restore` raises; then the session is as it was.
     """
     session = files.session_of(backup)
-    known_name(session)
+    demand_name(session)
     with session_lock(settings.REDLINE_DATA_DIR, session, settings.REDLINE.lock_seconds) as locked:
         recorded = recorded_hash(backup)
         present = file_state(locked.path)

@@ -28,7 +28,7 @@ class SentFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # A file object, so that it is closed also where an answer is thrown away before it is sent.
-        self._file = os.fdopen(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW, NOT_SENT), "rb", buffering=0)
+        self._file = os.fdopen(open_regular(path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
         with reported(path, NOT_SENT):
             self.size = os.fstat(self._file.fileno()).st_size
         self._sent = 0

@@ -45,6 +45,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         if entry and not leaf:
             leaf = leaf_below(found, entry)
         shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
+        live = is_live(found, time.time_ns())
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
@@ -58,7 +59,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "rail": shown.rail,
         "leaf": leaf,
         "selected": entry,
-        "live": is_live(found, time.time_ns()),
+        "live": live,
         "tabs": [
             (
                 name,

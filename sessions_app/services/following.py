@@ -19,8 +19,8 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from ..announcing import SESSIONS, announce
 from ..discovery import discover, fault_of_root
-from ..files import real_path
 from ..models import Session
+from ..nofollow import stat_file
 from ..sessionlog.errors import RedlineError
 from ..sessionlog.packing import SCHEMA
 from ..watching import Changes, Watcher
@@ -198,8 +198,8 @@ class Follower:
             return lost
         found = discover(root)
         there = set()
-        for listed in found.paths:
-            path, seen = _seen(listed)
+        for path in found.paths:
+            seen = _seen(path)
             row = known.get(path)
             if row is not None:
                 there.add(row.key)
@@ -229,9 +229,9 @@ class Follower:
             self._demo_offered = True
             demo = offer_demo()
             if demo is not None:
-                path, seen = _seen(demo)
+                seen = _seen(demo)
                 if seen is not None:
-                    self._wait_for({path: seen})
+                    self._wait_for({demo: seen})
                     return
         self._announcer.over()
 
@@ -252,14 +252,14 @@ class Follower:
         self._total = Indexed()
         gone, files = set(), {}
         for path in {*changes.files, *_found_in(changes.directories)}:
-            place, seen = _seen(path)
-            if seen is None:
-                gone.add(path)
-            elif place == path:
+            seen = _seen(path)
+            if seen is not None:
                 files[path] = seen
-            else:
+            elif path.is_file():
                 # A link: what it is to the root is for a look at everything to say.
                 self._next_look = min(self._next_look, time.monotonic() + ROOTS_SECONDS)
+            else:
+                gone.add(path)
         gone |= {path for path in changes.directories if not path.exists()}
         self._announcer.more(seen.size for seen in files.values())
         for path, seen in files.items():
@@ -286,18 +286,15 @@ def _identities(roots: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def _seen(path: Path) -> tuple[Path, Seen | None]:
-    """The real place of a listed file, and how it looks; None where it is no regular file any more."""
+def _seen(path: Path) -> Seen | None:
+    """How a file looks; None if there is no regular file at this real path."""
     try:
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            path = real_path(path)
-            found = path.stat()
+        found = stat_file(path)
     except OSError:
-        return path, None
+        return None
     if not stat.S_ISREG(found.st_mode):
-        return path, None
-    return path, Seen(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return None
+    return Seen(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _found_in(directories: Iterable[Path]) -> set[Path]:

@@ -84,6 +84,7 @@ def import_session(upload: Path, name: str) -> Imported:
     What lies there already, byte for byte, is not kept twice. Raises BadInput `not_a_session` and what reading,
     keeping and indexing raise; then nothing is kept.
     """
+    upload = real_path(upload)
     digest = _judged(upload, name)
     root = managed_root()
     for path in _files():
@@ -187,7 +188,7 @@ def _imported_at(kept: Kept) -> datetime:
 
 
 def _rows() -> Iterator[Session]:
-    rows = Session.objects.filter(root__path=str(real_path(managed_root())), root__configured=True)
+    rows = Session.objects.filter(root__path=str(managed_root()), root__configured=True)
     return rows.defer("state", "fingerprint", "damage").iterator()
 
 

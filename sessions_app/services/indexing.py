@@ -41,6 +41,7 @@ from ..sessionlog.tree import SessionTree
 from .roots import configured_roots as configured_roots
 from .roots import root_for
 from .rows import BATCH as BATCH
+from .rows import demand_name as demand_name
 from .rows import (
     find_row,
     insert_entries,
@@ -52,7 +53,6 @@ from .rows import (
     remove_entries,
     settle,
 )
-from .rows import known_name as known_name
 from .rows import remember_own_write as remember_own_write
 from .rows import session_row as session_row
 from .surroundings import Surroundings
@@ -105,7 +105,7 @@ def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report 
     """Index files and directories that were named. Raises BadInput for a path that is neither."""
     configured_roots()
     total = Indexed()
-    for path in paths:
+    for path in map(real_path, paths):
         if _is_directory(path):
             root_for(path)
             _index_directory(path, total, rebuild, report)
@@ -122,12 +122,15 @@ def _is_directory(path: Path) -> bool:
 def index_file(
     path: Path, total: Indexed | None = None, *, rebuild: bool = False, report: Report = str
 ) -> Session:
-    """Index one file and give its row. Raises what reading it raises; a file that was not known stays unknown."""
+    """Index the file at a real path and give its row.
+
+    Raises what reading it raises; a file that was not known stays unknown.
+    """
     total = total if total is not None else Indexed()
     with only_indexer(path):
         session, created = find_row(path)
         try:
-            _index_session(session, real_path(path), total, rebuild, report)
+            _index_session(session, path, total, rebuild, report)
         except RedlineError as fault:
             if created:
                 session.delete()
@@ -138,7 +141,7 @@ def index_file(
 
 
 def index_listed(path: Path, total: Indexed, *, rebuild: bool = False, report: Report = str) -> int | None:
-    """Index a file that a root lists, and give its row's key; None where it can have none.
+    """Index a file that a root lists, by its real path, and give its row's key; None where it can have none.
 
     One unreadable file must not hide the others: the reason is kept with the session, and in `total`.
     """

@@ -51,12 +51,11 @@ def configured_roots() -> list[Root]:
 
 
 def root_for(directory: Path) -> tuple[Root, Path]:
-    """The root that a directory lies in, and its path below it; the directory itself where none is known."""
-    real = real_path(directory)
+    """The root that a directory at a real path lies in, and its path below it; the directory itself if none does."""
     known = {root.path: root for root in Root.objects.all()}
-    for candidate in (real, *real.parents):
+    for candidate in (directory, *directory.parents):
         root = known.get(str(candidate))
         if root is not None:
-            return root, real.relative_to(candidate)
-    root = Root.objects.create(path=str(real), agent=agent_of(real))
+            return root, directory.relative_to(candidate)
+    root = Root.objects.create(path=str(directory), agent=agent_of(directory))
     return root, Path()

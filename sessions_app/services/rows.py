@@ -13,7 +13,7 @@ import filelock
 from django.conf import settings
 from django.db import connection, transaction
 
-from ..files import file_state, real_path, reported
+from ..files import file_state, reported
 from ..models import Entry, Root, Session
 from ..sessionlog.errors import BadInput, Conflict, RedlineError
 from ..sessionlog.jsjson import well_formed
@@ -38,37 +38,38 @@ _INSERT: Final = (
 )
 
 
-def known_name(path: Path) -> Path:
-    """The real path, where it can be kept in the database. Raises BadInput `unusable_name`."""
-    real = real_path(path)
-    if not str(real).isascii() and well_formed(str(real)) != str(real):
+def demand_name(path: Path) -> None:
+    """Raise BadInput `unusable_name` if a path cannot be kept in the database."""
+    if not str(path).isascii() and well_formed(str(path)) != str(path):
         raise BadInput(
             "unusable_name",
-            f"The name of {real} is not UTF-8. Nothing was done with it. Give it another name.",
+            f"The name of {path} is not UTF-8. Nothing was done with it. Give it another name.",
         )
-    return real
 
 
 def session_row(path: Path) -> Session:
-    """The row of a file, made where there is none. Nothing is read. Raises BadInput `unusable_name`."""
+    """The row of the file at a real path, made if there is none; the file is not read.
+
+    Raises BadInput `unusable_name`.
+    """
     session, _ = find_row(path)
     return session
 
 
 def find_row(path: Path) -> tuple[Session, bool]:
-    """The row of a file in the innermost root that holds it, and whether it was made just now.
+    """The row of the file at a real path in the innermost root that holds it, and whether it was made just now.
 
     A row that it had in an outer root moves there, with everything that hangs on it.
     """
-    real = known_name(path)
-    root, below = root_for(real.parent)
-    place: dict[str, Any] = {"root": root, "relative_path": str(below / real.name)}
+    demand_name(path)
+    root, below = root_for(path.parent)
+    place: dict[str, Any] = {"root": root, "relative_path": str(below / path.name)}
     session = Session.objects.filter(**place).first()
     if session is not None:
         return session, False
     for outer in Root.objects.exclude(pk=root.pk):
-        if real.is_relative_to(outer.path):
-            relative = str(real.relative_to(outer.path))
+        if path.is_relative_to(outer.path):
+            relative = str(path.relative_to(outer.path))
             if Session.objects.filter(root=outer, relative_path=relative).update(**place):
                 break
     return Session.objects.get_or_create(**place)
@@ -94,11 +95,10 @@ def lost_below(
 ) -> list[int]:
     """The keys of sessions below a directory that were not seen there, unless they lie where nobody could look.
 
-    `known` are keys and real paths, asked for before the look: what is new since is not lost.
+    All paths are real. `known` was asked for before the look: what is new since is not lost.
     """
-    top = real_path(directory)
-    below = str(top / "_")[:-1]
-    hidden = tuple(str(top / path.relative_to(directory) / "_")[:-1] for path in unlisted)
+    below = str(directory / "_")[:-1]
+    hidden = tuple(str(path / "_")[:-1] for path in unlisted)
     return [
         key
         for key, path in known
@@ -126,7 +126,7 @@ def only_indexer(path: Path) -> Iterator[None]:
     where another indexing takes more than LOCK_SECONDS, and SystemFailure.
     """
     locks = settings.REDLINE_DATA_DIR / "locks"
-    place = zlib.crc32(os.fsencode(real_path(path))) % INDEX_LOCKS
+    place = zlib.crc32(os.fsencode(path)) % INDEX_LOCKS
     lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
     with reported(locks, f"{path} was not indexed."):
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)

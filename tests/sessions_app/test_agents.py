@@ -143,7 +143,22 @@ def test_a_device_without_end_is_not_read(cwd: Path, home: Path) -> None:
     path.parent.mkdir(parents=True)
     path.symlink_to("/dev/zero")
     found = project_settings(cwd, home)
-    assert (found.values, "regular" in found.fault) == ({}, True)
+    assert (found.values, "a link out of" in found.fault) == ({}, True)
+
+
+@pytest.mark.parametrize("linked", [".pi", ".pi/settings.json"])
+def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd: Path, home: Path, linked: str) -> None:
+    settings = '{"compaction": {"reserveTokens": 77}}'
+    for place in (cwd / "shared", cwd.parent / "outside"):
+        (place / ".pi").mkdir(parents=True)
+        (place / ".pi" / "settings.json").write_text(settings)
+        link = cwd / linked
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(place / linked)
+        found = project_settings(cwd, home)
+        inside = place.is_relative_to(cwd)
+        assert (found.values != {}, "a link out of" in found.fault) == (inside, not inside)
 
 
 @pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])

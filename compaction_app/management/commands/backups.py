@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from compaction_app.services.restoring import list_backups
 from sessions_app.backups import verify
 from sessions_app.console import CHECK_FAILED, RedlineCommand, printable, table
-from sessions_app.files import file_state
+from sessions_app.files import file_state, real_path
 from sessions_app.sessionlog.errors import BadInput
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}
@@ -22,9 +22,10 @@ class Command(RedlineCommand):
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file, also one that is gone")
 
     def run(self, options: dict[str, Any]) -> int | None:
+        path = real_path(options["path"])
         rows = [["TAKEN", "SIZE", "MADE FOR", "HASH", "PATH"]]
         documents = []
-        for listed in list_backups(options["path"]):
+        for listed in list_backups(path):
             found = listed.file
             checked = verify(found.path, listed.recorded)
             documents.append(
@@ -46,7 +47,7 @@ class Command(RedlineCommand):
                     printable(found.path),
                 ]
             )
-        if not documents and file_state(options["path"]) is None:
+        if not documents and file_state(path) is None:
             raise BadInput("no_such_file", f"{options['path']} is not there, and has no backups.")
         self.show_json(documents)
         if not documents:

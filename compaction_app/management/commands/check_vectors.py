@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from compaction_app.conformance import case_lines, differences
 from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
-from sessions_app.files import SessionReader
+from sessions_app.files import SessionReader, real_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
@@ -62,7 +62,7 @@ def read_cases(paths: Iterable[Path]) -> Iterator[tuple[str, Path, dict[str, Any
 
 
 def _read(file: Path) -> bytes:
-    with SessionReader(file) as reader:
+    with SessionReader(real_path(file)) as reader:
         raw = b"".join(reader.chunks(0))
     if file.suffix != ".gz":
         return raw
@@ -95,5 +95,5 @@ def _lines(case: dict[str, Any], file: Path) -> Iterator[Line]:
         raise BadInput(
             "no_such_file", f"{file} refers to {case['session']}, which is not there. Nothing was checked."
         )
-    with SessionReader(near) as reader:
+    with SessionReader(real_path(near)) as reader:
         yield from split_lines(reader.chunks(0))

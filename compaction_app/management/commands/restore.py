@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from compaction_app.services.restoring import RestoreYeses, demand_restore_yeses, newer_lines, restore
 from sessions_app.backups import session_of
 from sessions_app.console import RedlineCommand, printable
-from sessions_app.files import file_state
+from sessions_app.files import file_state, real_path
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
 
 
@@ -28,7 +28,8 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        backup: Path = options["backup"].absolute()
+        named: Path = options["backup"]
+        backup = real_path(named.parent) / named.name
         session = session_of(backup)
         if file_state(backup) is None:
             raise BadInput("no_such_file", f"{backup} is not there. Nothing was restored.")

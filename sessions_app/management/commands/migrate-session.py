@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.console import RedlineCommand, printable
+from sessions_app.files import real_path
 from sessions_app.services.migrating import write_version_3
 
 
@@ -17,7 +18,7 @@ class Command(RedlineCommand):
         parser.add_argument("path", type=Path, metavar="PATH", help="a version 1 or 2 session file")
 
     def run(self, options: dict[str, Any]) -> int | None:
-        written = write_version_3(options["path"])
+        written = write_version_3(real_path(options["path"]))
         self.say(f"Wrote {printable(written.path)}, {written.size} bytes.")
         self.show_json({"written": str(written.path), "bytes": written.size})
         return None

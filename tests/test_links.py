@@ -1,0 +1,275 @@
+"""Promises about links that appear while Redline reads: what lies outside a root is never read for one inside.
+
+Somebody who can write below a root replaces a file, or a directory, by a link to a place outside. Whatever page is
+drawn or file indexed at that moment, nothing that lies outside is shown or kept.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.test import Client
+
+from compaction_app.pages.branches import forget_branches
+from redline.configuration import Configuration, RootSetting
+from sessions_app.models import Entry, Session
+from sessions_app.services.indexing import index_file, index_paths, index_roots
+from sessions_app.sessionlog.errors import RedlineError
+from tests.building import chain, raw, user
+from tests.running import Installation, place, working_session
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+
+OUTSIDE = "words-from-outside"
+NAME = "work.jsonl"
+BACKUP = f"{NAME}.2025-01-01T00-00-00-000Z.compact.bak"
+WATCHED = ("open", "scandir", "stat", "lstat")
+"""The system calls before which a link can appear."""
+NEVER = -1
+
+
+class Swap:
+    """What can be replaced by a link to its counterpart outside, and put back."""
+
+    def __init__(self, inside: Path, outside: Path) -> None:
+        self.inside = inside
+        self.away = inside.with_name("away")
+        self.outside = outside
+
+    def make(self) -> None:
+        self.inside.rename(self.away)
+        self.inside.symlink_to(self.outside)
+
+    def undo(self) -> None:
+        if os.path.lexists(self.away):
+            self.inside.unlink()
+            self.away.rename(self.inside)
+
+
+@pytest.fixture
+def path(known_root: Path) -> Path:
+    """A session with a backup in a directory of a configured root; outside lie files of the same names."""
+    content = raw(working_session(steps=2, words=5))
+    session = place(known_root / "below" / NAME, content)
+    place(session.with_name(BACKUP), content[: content.rindex(b"\n", 0, -1) + 1])
+    secret = raw(chain(*[user(f"{OUTSIDE} {number}") for number in range(12)]))
+    for name in (NAME, BACKUP):
+        place(known_root.parent / "outside" / name, secret)
+    index_roots()
+    return session
+
+
+@pytest.fixture(params=["directory", "file"])
+def swap(request: pytest.FixtureRequest, path: Path, known_root: Path) -> Iterator[Swap]:
+    outside = known_root.parent / "outside"
+    found = Swap(path.parent, outside) if request.param == "directory" else Swap(path, outside / NAME)
+    yield found
+    found.undo()
+
+
+def at_each_call(monkeypatch: pytest.MonkeyPatch, swap: Swap, act: Callable[[], object]) -> Iterator[str]:
+    """Do something again and again, with the link appearing before its first system call, its second, and so on."""
+    with appearing(monkeypatch, swap, NEVER) as calls:
+        act()
+    assert len(calls) > 2
+    for at, name in enumerate(calls):
+        with appearing(monkeypatch, swap, at):
+            act()
+        yield f"the link appeared before call {at}, {name}"
+
+
+@contextmanager
+def appearing(monkeypatch: pytest.MonkeyPatch, swap: Swap, at: int) -> Iterator[list[str]]:
+    """The link appears just before the system call with this number that concerns the root; gives their names."""
+    calls: list[str] = []
+    busy = False
+
+    def before(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal busy
+            if not busy and _is_below(args, kwargs, swap):
+                busy = True
+                if len(calls) == at:
+                    swap.make()
+                calls.append(name)
+                busy = False
+            return original(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in WATCHED:
+            patch.setattr(os, name, before(name, getattr(os, name)))
+        yield calls
+    swap.undo()
+
+
+def _is_below(args: tuple[Any, ...], kwargs: dict[str, Any], swap: Swap) -> bool:
+    """Whether a call is about the root: by a whole path, or by a name in a directory that was opened."""
+    if kwargs.get("dir_fd") is not None or (args and isinstance(args[0], int)):
+        return True
+    return bool(args) and str(swap.inside.parent) in os.fsdecode(args[0])
+
+
+def kept() -> str:
+    """Everything that the index keeps of sessions, as text."""
+    rows = [str(list(Session.objects.values_list())), str(list(Entry.objects.values_list("entry_id")))]
+    return "".join(rows)
+
+
+# ---- at every point ----------------------------------------------------------------------------------------
+
+PAGES = [
+    "",
+    "?view=all",
+    "/text",
+    "/entries/e1/text",
+    "/compact",
+    "/download",
+    "/backups",
+    f"/backups/{BACKUP}/restore",
+    f"/backups/{BACKUP}/download",
+]
+ACTIONS = ["/read-anew", "/migrate", f"/backups/{BACKUP}/verify", f"/backups/{BACKUP}/restore"]
+
+
+def body_of(answer: Any) -> str:
+    if not answer.streaming:
+        return str(answer.content.decode())
+
+    async def gathered() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return async_to_sync(gathered)().decode()
+
+
+@pytest.mark.parametrize("below", PAGES)
+def test_no_page_shows_what_a_link_leads_to(
+    browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}{below}"
+
+    def read() -> None:
+        forget_branches()
+        assert OUTSIDE not in body_of(browser.get(page))
+
+    for moment in at_each_call(monkeypatch, swap, read):
+        assert OUTSIDE not in kept(), moment
+
+
+@pytest.mark.parametrize("below", ACTIONS)
+def test_no_action_reads_what_a_link_leads_to(
+    browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = f"/sessions/{Session.objects.get(relative_path__contains=NAME).root_id}/below/{NAME}"
+
+    def act() -> None:
+        assert OUTSIDE not in body_of(browser.post(page + below, {"yes": ["drop_newer", "unverified"]}))
+
+    for moment in at_each_call(monkeypatch, swap, act):
+        assert OUTSIDE not in kept(), moment
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_no_indexing_reads_what_a_link_leads_to(
+    path: Path, swap: Swap, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def index() -> None:
+        if not known:
+            Session.objects.all().delete()
+        index_roots(rebuild=True)
+
+    for moment in at_each_call(monkeypatch, swap, index):
+        assert OUTSIDE not in kept(), moment
+
+
+def test_a_link_that_is_swapped_leads_no_indexing_out_of_the_root(
+    path: Path, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is itself a link, inside its root when it is found, and out of it when it is read."""
+    link = known_root / "link.jsonl"
+    link.symlink_to(place(known_root / "hidden.txt", raw(chain(user("inside")))))
+    swap = Swap(link, known_root.parent / "outside" / NAME)
+    for moment in at_each_call(monkeypatch, swap, lambda: index_roots(rebuild=True)):
+        assert OUTSIDE not in kept(), moment
+    assert Session.objects.count() == 2
+
+
+# ---- without a pause ---------------------------------------------------------------------------------------
+
+SWAPPING = """
+import os, sys
+inside, outside = sys.argv[1:]
+away, link = inside + ".away", inside + ".link"
+os.symlink(outside, link)
+print("swapping", flush=True)
+for _ in range(2_000_000):
+    os.rename(inside, away)
+    os.rename(link, inside)
+    os.rename(inside, link)
+    os.rename(away, inside)
+"""
+
+
+def test_nothing_outside_is_shown_or_kept_while_links_come_and_go(
+    browser: Client, path: Path, swap: Swap
+) -> None:
+    page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}"
+    command = [sys.executable, "-c", SWAPPING, str(swap.inside), str(swap.outside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
+        try:
+            assert swapping.stdout is not None
+            swapping.stdout.readline()
+            for _ in range(8):
+                for below in PAGES:
+                    assert OUTSIDE not in body_of(browser.get(page + below)), below
+                index_roots(rebuild=True)
+                assert OUTSIDE not in kept()
+        finally:
+            swapping.kill()
+
+
+# ---- what is meant to be a link ----------------------------------------------------------------------------
+
+
+def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path, settings: Any) -> None:
+    place(tmp_path / "real" / NAME, raw(chain(user("here"))))
+    root = tmp_path / "root"
+    root.symlink_to(tmp_path / "real")
+    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root)]})
+    assert index_roots().files == 1
+    assert [session.title for session in Session.objects.all()] == ["here"]
+
+
+def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "real" / NAME, raw(working_session()))
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    for named in (link, tmp_path / "linked" / NAME):
+        assert index_paths([named]).files == 1
+        assert redline.call("tree", named).code == 0
+        assert redline.call("context", named).code == 0
+    assert index_paths([tmp_path / "linked"]).files == 1
+    assert Session.objects.count() == 1
+    assert redline.call("compact", link, "--yes").code == 0
+    (listed,) = redline.call("backups", link, "--json").json
+    backup = tmp_path / "linked" / Path(listed["path"]).name
+    assert redline.call("restore", backup, "--yes").code == 0
+    assert path.read_bytes() == raw(working_session())
+    assert link.is_symlink()
+
+
+def test_a_path_that_was_not_resolved_is_refused(redline: Installation, path: Path) -> None:
+    path.parent.with_name("linked").symlink_to(path.parent)
+    with pytest.raises(RedlineError) as refused:
+        index_file(path.parent.with_name("linked") / NAME)
+    assert refused.value.code in ("no_such_file", "not_a_file")
