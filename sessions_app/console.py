@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 import unicodedata
@@ -48,6 +49,25 @@ def _escape(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shell_quoted(text: str) -> str:
+    """The text as one printable word of a command line; control characters as bash, zsh and ksh read them."""
+    if printable(text) == text:
+        return shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(map(_shell_escape, escaped)) + "'"
+
+
+def _shell_escape(character: str) -> str:
+    if printable(character) == character:
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+
+
+def shell_path(path: Path) -> str:
+    """A path as a command takes it: one that looks like a flag begins with its directory."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def one_line(text: str, width: int) -> str:

@@ -338,7 +338,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Instal
     ]
     for ended in shown:
         assert_harmless(ended)
-    assert [ended.code for ended in shown] == [0, 0, 0, 0, 0, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2, 2, 2, 5, 5, 0]
+    assert [ended.code for ended in shown] == [0, 0, 0, 0, 0, 2, 2, 5, 2, 0, 0, 0, 2, 2, 2, 2, 2, 2, 5, 5, 0]
     assert "\\x1b[2J" in shown[3].out
 
 

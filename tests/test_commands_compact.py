@@ -6,18 +6,23 @@ import hashlib
 import json
 import os
 import pty
+import re
 import select
+import shlex
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_app.management.commands.compact import CONFIRMATIONS
 from compaction_app.models import Compaction
+from compaction_app.services.judging import Yeses
 from sessions_app.loading import load_session
 from tests.building import PROJECT, message, raw, some_sessions, user
 from tests.patience import WAIT_SECONDS
@@ -191,12 +196,66 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
 # Saying yes -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_yes_and_without_a_terminal_it_is_a_dry_run(redline: Installation, path: Path) -> None:
+def test_without_confirmation_and_without_a_terminal_nothing_is_written(
+    redline: Installation, path: Path
+) -> None:
     before = snapshot(redline.home)
     ended = redline.run("compact", path, "--json")
-    assert (ended.code, ended.err, ended.json["entryId"]) == (0, "", None)
-    assert redline.call("compact", path).code == 0
+    assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
+    assert ended.json["deletedTargets"]
+    assert redline.call("compact", path).code == 5
+    assert redline.call("compact", path, *ask_too_much(path)).code == 5
     assert snapshot(redline.home) == before
+
+
+def test_a_plan_says_how_to_write_it_with_all_confirmations_at_once(
+    redline: Installation, path: Path
+) -> None:
+    named = path.rename(path.with_name("it's a session.jsonl"))
+    arguments = [*make_another_branch(named), "--ratio", "0.4", "--query", "a b"]
+    make_live(named)
+    found = redline.call("compact", named, *arguments, "--json")
+    assert (found.code, found.json["needs"]) == (5, ["--yes", "--live", "--switch-branch"])
+    shown = redline.call("compact", named, *arguments, "--dry-run")
+    assert shown.code == 0
+    assert f"To write this: `{found.json['to_write']}`" in shown.out.splitlines()
+
+    words = shlex.split(found.json["to_write"])
+    assert words[:3] == ["redline", "compact", str(named)]
+    written = redline.call(*words[1:], "--json")
+    assert written.code == 0, written
+    assert written.json["deletedTargets"] == found.json["deletedTargets"]
+    assert (written.json["needs"], written.json["to_write"]) == ([], None)
+
+
+def test_a_refused_plan_says_how_to_write_it_too(redline: Installation, path: Path) -> None:
+    make_live(path)
+    arguments = ["compact", path, "--yes", *ask_too_much(path)]
+    for_programs = redline.call(*arguments, "--json")
+    assert (for_programs.code, for_programs.error) == (5, "session_live")
+    assert "--yes --live --allow-below-target`" in for_programs.json["error"]["message"]
+    for_people = redline.call(*arguments)
+    assert for_people.code == 5
+    assert [
+        line for line in for_people.out.splitlines() if line.startswith("To write this: `redline compact ")
+    ]
+
+
+def test_a_plan_that_cannot_be_written_says_why_and_needs_nothing(redline: Installation, path: Path) -> None:
+    place(path, re.sub(rb'"version": ?3', b'"version":9', path.read_bytes(), count=1))
+    found = redline.call("compact", path, "--dry-run", "--json")
+    assert (found.code, found.json["needs"], found.json["to_write"]) == (0, [], None)
+    assert "version 9" in redline.call("compact", path, "--dry-run").out
+    assert redline.call("compact", path, "--json").error == "unknown_version"
+
+
+def test_a_dry_run_adds_nothing_to_the_index(redline: Installation, path: Path) -> None:
+    assert redline.call("compact", path, "--dry-run").code == 0
+    assert redline.call("sessions", "--json").json == []
+
+
+def test_every_confirmation_has_a_flag() -> None:
+    assert set(CONFIRMATIONS) == {field.name for field in fields(Yeses)}
 
 
 def test_a_dry_run_wins_over_a_yes(redline: Installation, path: Path) -> None:
@@ -239,7 +298,7 @@ def test_on_a_terminal_it_shows_and_asks(
 ) -> None:
     before = snapshot(path.parent)
     code, screen = on_terminal(redline, answer, "compact", path)
-    assert code == 0, screen
+    assert code == (0 if written else 5), screen
     assert screen.index("REASON") < screen.index("append this compaction? [y/N]")
     assert (snapshot(path.parent) == before) == (not written)
     if written:
@@ -258,7 +317,7 @@ def test_a_question_that_is_interrupted_writes_nothing(redline: Installation, pa
 def test_with_json_it_never_asks(redline: Installation, path: Path) -> None:
     before = snapshot(path.parent)
     code, screen = on_terminal(redline, "y\n", "compact", path, "--json")
-    assert code == 0
+    assert code == 5
     assert "[y/N]" not in screen
     assert json.loads(screen)["entryId"] is None
     assert snapshot(path.parent) == before

@@ -54,7 +54,7 @@ KEYS = {
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {
         *("leafId", "parameters", "deletedTargets", "protectedEntryIds", "stats", "targetMet", "entryId"),
-        *("backupPath", "reasons", "usage", "hooks"),
+        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write"),
     },
     "restore": {"restored", "sha256", "previousBackup"},
     "migrate-session": {"written", "bytes"},

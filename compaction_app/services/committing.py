@@ -179,11 +179,6 @@ def _tell(approved: Approved, written: Committed) -> Committed:
     return written
 
 
-def demand_yeses(approved: Approved, yeses: Yeses, now: datetime) -> None:
-    """Raise what `commit` would raise for want of an explicit yes, before anyone is asked for the last one."""
-    demand_given(find(approved, approved.loaded, now), yeses)
-
-
 def _write(
     locked: LockedSession,
     approved: Approved,

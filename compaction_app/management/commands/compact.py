@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
 from django.core.management.base import CommandParser
+from django.db import transaction
 
 from compaction_app.deletion.airlock import ValidatedDeletion
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.targets import Target
-from compaction_app.services.committing import Committed, commit, demand_yeses
-from compaction_app.services.judging import Approved, Yeses, target_not_met
+from compaction_app.services.committing import Committed, commit
+from compaction_app.services.judging import Approved, Yeses, find
 from compaction_app.services.planning import (
     EMBEDDED,
     Plan,
@@ -24,13 +27,24 @@ from compaction_app.services.planning import (
     prepare_plan,
     run_planner,
 )
-from sessions_app.console import RedlineCommand, one_line, printable, table
+from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, table
 from sessions_app.database import open_database
 from sessions_app.loading import load_session
-from sessions_app.sessionlog.errors import TargetNotMet
-from sessions_app.sessionlog.session import CURRENT_VERSION
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 
-TARGET_NOT_MET = TargetNotMet.exit_code
+OWN: Final = ("leaf", "planner", "thinking", "ratio", "preserve_recent", "query")
+"""Options that make the plan what it is."""
+DEFAULTS: Final = (None, "", EMBEDDED)
+CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "live": ("--live", "write although the session was written to in the last minutes"),
+    "switch_branch": (
+        "--switch-branch",
+        "write to a branch that is not active, which makes it the active one",
+    ),
+    "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
+    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio asks for"),
+}
+"""The flag of each field of `Yeses`, and what it confirms."""
 
 
 class Command(RedlineCommand):
@@ -57,20 +71,8 @@ class Command(RedlineCommand):
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
         parser.add_argument("--yes", action="store_true", help="back up and append without asking")
-        parser.add_argument(
-            "--allow-below-target",
-            action="store_true",
-            help="write a plan that deletes less than was asked for",
-        )
-        parser.add_argument(
-            "--live", action="store_true", help="write although the session was just written to"
-        )
-        parser.add_argument(
-            "--switch-branch",
-            action="store_true",
-            help="write to a branch that is not active, which makes it so",
-        )
-        parser.add_argument("--not-honoured", action="store_true", help="write although the agent ignores it")
+        for name, (flag, meaning) in CONFIRMATIONS.items():
+            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
 
     def run(self, options: dict[str, Any]) -> int | None:
         if is_of_model(options["planner"]):
@@ -96,22 +98,26 @@ class Command(RedlineCommand):
             for line in listener.sums():
                 self.say(line)
         validated = self._validated(plan)
+        approved = _approved(plan, validated)
+        preflight = _preflight(approved, options)
         if not self.as_json:
             self._show(plan, validated)
         committed = None
-        if self._agreed(plan, validated, options):
-            self._demand_target(options, validated)
-            open_database()
-            committed = commit(_approved(plan, validated), _yeses(options), datetime.now(UTC))
+        if self._is_confirmed(preflight, options):
+            committed = commit(approved, _confirmations(options), datetime.now(UTC))
             self.say(f"Appended {committed.entry_id} to {printable(loaded.path)}.")
             self.say(f"The backup is {printable(committed.backup.path)}.")
             self.say("An agent that has the session open must reload it.")
         else:
-            self.say(
-                "Nothing was written." + ("" if options["dry_run"] else " To write this plan, say --yes.")
-            )
-        self.show_json(self._document(plan, validated, committed) | {"usage": listener.usage})
-        return None if committed is not None or validated.target_met else TARGET_NOT_MET
+            self.say("Nothing was written.")
+            self.say(preflight.sentence)
+        document = self._document(plan, validated, committed) | {"usage": listener.usage}
+        self.show_json(document | (preflight.to_json() if committed is None else NOTHING_NEEDED))
+        if committed is not None:
+            return None
+        if not options["dry_run"]:
+            return ConfirmationNeeded.exit_code
+        return None if validated.target_met else TargetNotMet.exit_code
 
     def _validated(self, plan: Plan) -> ValidatedDeletion:
         if plan.outcome is Outcome.FAILED:
@@ -123,22 +129,27 @@ class Command(RedlineCommand):
             )
         return plan.validated
 
-    def _agreed(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> bool:
+    def _is_confirmed(self, preflight: Preflight, options: dict[str, Any]) -> bool:
+        """Whether the plan is to be written.
+
+        Raises what forbids it, and with `--yes` also the first confirmation that is missing.
+        """
         if options["dry_run"]:
             return False
+        if preflight.obstacle is not None:
+            raise preflight.obstacle
+        missing = [failure for name, failure in preflight.needs.items() if not options[name]]
+        if not missing:
+            return options["yes"] or (
+                self.can_ask and self.ask("Back up the session and append this compaction?")
+            )
         if options["yes"]:
-            return True
-        if not self.can_ask:
-            return False
-        # Nobody is asked for a yes that would not be enough.
-        self._demand_target(options, validated)
-        open_database()
-        demand_yeses(_approved(plan, validated), _yeses(options), datetime.now(UTC))
-        return self.ask("Back up the session and append this compaction?")
-
-    def _demand_target(self, options: dict[str, Any], validated: ValidatedDeletion) -> None:
-        if not validated.target_met and not options["allow_below_target"]:
-            raise target_not_met(validated)
+            self.say(preflight.sentence)
+            if self.as_json:
+                missing[0].message += f" {preflight.sentence}"
+            raise missing[0]
+        # Nobody is asked for a confirmation that would not be enough.
+        return False
 
     def _show(self, plan: Plan, validated: ValidatedDeletion) -> None:
         rows = [["DELETE", "BLOCK", "ROLE", "TOKENS", "TEXT", "REASON"]]
@@ -158,12 +169,10 @@ class Command(RedlineCommand):
             f"query: {one_line(found.query, 100)}"
         )
         self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
-        if plan.loaded.log.version != CURRENT_VERSION:
-            self.say(f"It is a version {plan.loaded.log.version} session: only version 3 can be written to.")
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
         if not plan.reading.reader.honours_context_compaction:
-            self.say("That agent ignores a context_compaction: writing one needs --not-honoured.")
+            self.say("That agent ignores a context_compaction.")
         back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
         if back:
             named = ", ".join(printable(target) for target in back[:5])
@@ -173,7 +182,7 @@ class Command(RedlineCommand):
         if plan.why:
             self.say(f"It ended early: {printable(plan.why)}")
         if not validated.target_met:
-            self.say("The target is not met: writing this needs --allow-below-target.")
+            self.say("The target is not met.")
 
     def _row(self, plan: Plan, target: Target) -> list[str]:
         entry = plan.transcript.entry(target.entry_id)
@@ -269,10 +278,51 @@ def _approved(plan: Plan, validated: ValidatedDeletion) -> Approved:
     )
 
 
-def _yeses(options: dict[str, Any]) -> Yeses:
-    return Yeses(
-        live=options["live"],
-        switch_branch=options["switch_branch"],
-        not_honoured=options["not_honoured"],
-        below_target=options["allow_below_target"],
-    )
+def _confirmations(options: dict[str, Any]) -> Yeses:
+    return Yeses(**{name: options[name] for name in CONFIRMATIONS})
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a commit of the plan would need as things stand, and the command line that gives it."""
+
+    needs: Mapping[str, RedlineError]
+    """By field of `Yeses`, what is raised if it is not given."""
+    command: str
+    by_model: bool
+    obstacle: BadInput | None = None
+    """Why it cannot be written at all."""
+
+    @property
+    def sentence(self) -> str:
+        """How to write the plan, in one line."""
+        if self.obstacle is not None:
+            return printable(self.obstacle.message)
+        return f"{'To plan again and write' if self.by_model else 'To write this'}: `{self.command}`"
+
+    def to_json(self) -> dict[str, Any]:
+        if self.obstacle is not None:
+            return NOTHING_NEEDED
+        return {"needs": ["--yes", *_flags(self.needs)], "to_write": self.command}
+
+
+NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None}
+
+
+def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
+    """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
+    open_database()
+    by_model = is_of_model(options["planner"])
+    try:
+        with transaction.atomic():
+            needs = find(approved, approved.loaded, datetime.now(UTC)).needs
+            transaction.set_rollback(True)
+    except BadInput as obstacle:
+        return Preflight({}, "", by_model, obstacle)
+    own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
+    words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
+    return Preflight(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model)
+
+
+def _flags(needs: Iterable[str]) -> list[str]:
+    return [CONFIRMATIONS[name][0] for name in needs]
