@@ -241,6 +241,23 @@ def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client
     assert "it holds what the user said" in shown
 
 
+def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Client, known_root: Path) -> None:
+    twice = assistant(text("I look"), call("c1", path="a"), call("c1", path="b"))
+    made = planned(
+        known_root,
+        chain(
+            user("mend it"), twice, result("c1", "aaa " * 50), assistant(text("so")), assistant(text("end"))
+        ),
+    )
+    note = "carries the same call id and would stay without an answer"
+    assert note not in page(browser, made), "the embedded planner takes both calls"
+    Proposal.objects.filter(run=made, entry_id="e2", block_index=2).delete()
+    Snapshot.objects.filter(run=made).update(mark="another")
+    shown = page(browser, made)
+    assert shown.count(note) == 1
+    assert re.search(rf'<p class="pairs" role="note">.*?>e2\[2\]</a> *{note}', shown)
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -186,9 +186,6 @@ class Airlock:
         return found
 
     def _close(self, plan: Plan, gates: Sequence[PlanGate]) -> Refusal | None:
-        if not plan:
-            # To delete nothing is accepted as it is, also where nothing could be deleted.
-            return None
         refused = plan.repair(self._judge.may_go)
         if refused is not None:
             return self._refuse_pair(refused)

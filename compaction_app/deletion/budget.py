@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from .stats import Stats, percent
+from .stats import Stats, round_percent, target_reduction, tokens_to_go
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -27,8 +27,13 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def tokens_to_delete(self) -> int:
-        """What is still missing; 0 once the target is met."""
+        """What the agent's tool gives as missing: how far the plan is from ⌊before · ratio⌋."""
         return max(0, self.stats.tokens_after - self.target_tokens_after)
+
+    @property
+    def tokens_to_go(self) -> int:
+        """What is missing from the target as a run is judged by it: see `stats.tokens_to_go`."""
+        return tokens_to_go(self.stats, self.compression_ratio)
 
     def to_json(self) -> dict[str, int | float]:
         """The budget under the names that the agent's tool uses; percentages have one decimal."""
@@ -38,12 +43,13 @@ class Budget(msgspec.Struct, frozen=True):
             "currentTokensAfter": self.stats.tokens_after,
             "deletedTokens": self.deleted_tokens,
             "currentReductionPercent": self.stats.percent_reduction,
-            "targetReductionPercent": percent(1 - self.compression_ratio, 1),
+            "targetReductionPercent": target_reduction(self.compression_ratio),
             "targetTokensAfter": self.target_tokens_after,
             "tokensToDeleteForTarget": self.tokens_to_delete,
         }
         if self.context_window is not None:
             answer["contextWindow"] = self.context_window
-            answer["contextWindowBeforePercent"] = percent(self.stats.tokens_before, self.context_window)
-            answer["contextWindowAfterPercent"] = percent(self.stats.tokens_after, self.context_window)
+            for key, tokens in (("Before", self.stats.tokens_before), ("After", self.stats.tokens_after)):
+                fullness = round_percent(tokens / self.context_window * 100)
+                answer[f"contextWindow{key}Percent"] = fullness
         return answer

@@ -93,7 +93,8 @@ class EmbeddedPlanner:
         for result in report.results:
             if result.name == "context_compaction_budget":
                 self._tokens = int(result.details["tokensBefore"])
-                self._to_go = int(result.details["tokensToDeleteForTarget"])
+                # It is only asked again while the target is not met, whatever rounding makes of the tokens.
+                self._to_go = max(1, int(result.details["tokensToDeleteForTarget"]))
             elif result.name == "context_delete":
                 if result.refusal is not None:
                     self._learn(result.refusal, worth)
@@ -217,17 +218,28 @@ class EmbeddedPlanner:
         return reasons
 
     def _targets(self, unit: Unit, gone: set[Object]) -> Iterable[Target]:
+        whole = next((found for found in unit.objects if found.slot == WHOLE), None)
+        if whole is not None:
+            yield Target(self._transcript.entries[whole.position].entry_id)
         for found in unit.objects:
-            if found.slot == WHOLE:
-                return [Target(self._transcript.entries[found.position].entry_id)]
-        entry = self._transcript.entries[unit.position]
+            if found.slot != WHOLE and (whole is None or not self._goes_with_result(found)):
+                yield self._block_target(found, gone)
+
+    def _goes_with_result(self, found: Object) -> bool:
+        """Whether repair takes a call's block with its result: an earlier block with the same id has to be named."""
+        return (
+            self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
+        )
+
+    def _block_target(self, found: Object, gone: set[Object]) -> Target:
+        """A block, or its entry: the last block of an entry can only go with it."""
+        entry = self._transcript.entries[found.position]
         slots = range(len(entry.blocks))
-        # The last block of an entry can only go with it.
         if entry.position not in self._in_blocks and all(
             Object(entry.position, slot) in gone for slot in slots
         ):
-            return [Target(entry.entry_id)]
-        return [Target(entry.entry_id, entry.blocks[found.slot].index) for found in unit.objects]
+            return Target(entry.entry_id)
+        return Target(entry.entry_id, entry.blocks[found.slot].index)
 
     def _reason(self, index: int, worth: Worth) -> str:
         unit = worth.units[index]

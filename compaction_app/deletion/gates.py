@@ -63,7 +63,8 @@ GATES: Final = (
     Gate(
         "pairs",
         "repairs",
-        "a call and its results go together; an entry goes when all blocks of a calling entry go",
+        "a call and its results go together; an entry goes when all blocks of a calling entry go; what is pinned keeps "
+        "its answer",
         (Code.RECENT_CONTEXT, Code.PROTECTED_PAIR),
     ),
     Gate(
@@ -84,7 +85,8 @@ GATES: Final = (
     Gate(
         "survival",
         "refuses",
-        "something remains, and something that bears the task: user, custom, branch summary",
+        "something remains, and something that bears the task: user, custom, branch summary; also when nothing is "
+        "deleted",
         (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
     ),
     Gate(
@@ -271,7 +273,7 @@ def refuse_every_block(judge: Judgement, plan: Plan) -> Refusal | None:
 def refuse_orphaned_result(judge: Judgement, plan: Plan) -> Refusal | None:
     for call in plan.touched_calls.values():
         left = next((result for result in call.results if result not in plan), None)
-        if left is not None and (call.owner in plan or all(block in plan for block in call.blocks)):
+        if left is not None and (call.owner in plan or any(block in plan for block in call.blocks)):
             return refuse(
                 Code.ORPHANED_RESULT,
                 judge.target(call.owner),
@@ -282,17 +284,18 @@ def refuse_orphaned_result(judge: Judgement, plan: Plan) -> Refusal | None:
 
 
 def refuse_dangling_call(judge: Judgement, plan: Plan) -> Refusal | None:
+    """A call goes with the first of its blocks. Another block with the same id may stay, as in the agent; see
+    `unanswered`, which names such blocks so that a person can be warned."""
     for call in plan.touched_calls.values():
-        if call.owner in plan:
+        if call.owner in plan or any(block in plan for block in call.blocks):
             continue
-        left = next((block for block in call.blocks if block not in plan), None)
         gone = next((result for result in call.results if result in plan), None)
-        if left is not None and gone is not None:
+        if gone is not None:
             return refuse(
                 Code.DANGLING_CALL,
                 judge.target(gone),
-                f"{judge.target(left)} makes the same call and would be left without an answer",
-                "Delete every block of the call.",
+                f"{judge.target(call.blocks[0])} makes the call and would be left without an answer",
+                "Delete the call as well.",
             )
     return None
 
@@ -310,8 +313,8 @@ def refuse_no_task_left(judge: Judgement, plan: Plan) -> Refusal | None:
         return None
     return Refusal(
         Code.NO_TASK_LEFT,
-        "Cannot delete these: no entry that bears the task would remain (user, custom, branch summary). "
-        "Only a context that tells the model what to do can be compacted.",
+        "No entry that bears the task would remain (user, custom, branch summary). Nothing was deleted. "
+        "Only a context that says what the model is to do can be compacted.",
     )
 
 

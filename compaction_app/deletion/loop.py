@@ -20,7 +20,7 @@ from typing import Protocol
 
 from .errors import Refusal
 from .targets import Target
-from .tools import ToolCall, ToolResult, Workbench
+from .tools import DELETING_TOOLS, TOOLS, ToolCall, ToolResult, Workbench
 
 
 class Outcome(StrEnum):
@@ -90,7 +90,7 @@ class Nudged:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run is over. `refusal` is the last one, where nothing was validated."""
+    """The run is over. `refusal` is the last one of a deletion, if nothing was validated."""
 
     outcome: Outcome
     refusal: Refusal | None = None
@@ -141,20 +141,23 @@ class Loop:
             called = self._run(planned)
             results.append(called.result)
             yield called
-            if self._store.target_met and self._store.targets:
+            if self._store.target_met:
                 yield self._end(Outcome.TARGET_MET)
                 return
         self.report = Report(results)
 
     def close(self) -> Ended:
         """End the run where it stands: stopped, a planner that cannot go on, or a target met before the first call."""
-        if self._store.targets and self._store.target_met:
+        if self._store.target_met:
             return self._end(Outcome.TARGET_MET)
         return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)
 
     def _run(self, planned: PlannedCall) -> Called:
         result = self._workbench.call(planned.call)
-        self._last_refusal = result.refusal or self._last_refusal
+        called = planned.call.name
+        # A call of no tool at all may have been meant to delete: it counts until a deletion is refused.
+        if called in DELETING_TOOLS or (called not in TOOLS and self._last_refusal is None):
+            self._last_refusal = result.refusal or self._last_refusal
         number = self._workbench.call_count
         chosen = self._store.targets
         added = tuple(target for target in chosen if target not in self._origins)
@@ -173,7 +176,7 @@ class Loop:
         budget = self._workbench.budget
         text = (
             f"The target is not reached: {budget.stats.percent_reduction}% of the tokens are deleted, and "
-            f"{budget.tokens_to_delete:,} tokens are still to go. Delete more."
+            f"{budget.tokens_to_go:,} tokens are still to go. Delete more."
         )
         self.report = Report(nudge=text)
         yield Nudged(text)

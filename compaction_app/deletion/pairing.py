@@ -7,7 +7,9 @@ plan that takes one side is repaired to take the other:
     result                         ──▶  every block of the call
     every block of a calling entry ──▶  the entry instead
 
-until nothing changes. Of several entries that make the same call id the last one owns it, in the place of
+until nothing changes. Two blocks of one entry may carry the same call id: whichever is chosen takes the
+results along, and the other one stays, as in the agent; only what a person or a hook pinned keeps its answer.
+Of several entries that make the same call id the last one owns it, in the place of
 the first. The order in which repair adds is part of the format: targets are recorded in it.
 
 A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; `Plan` is one set
@@ -31,6 +33,13 @@ class Call(NamedTuple):
     owner: Object
     blocks: tuple[Object, ...]
     results: tuple[Object, ...]
+    repeats: tuple[Object, ...] = ()
+    """Blocks of earlier entries with the same id. Repair takes no account of them, as in the agent."""
+
+    @property
+    def objects(self) -> tuple[Object, ...]:
+        """Everything that carries the id: the blocks in the order of the transcript, then the results."""
+        return (*self.repeats, *self.blocks, *self.results)
 
 
 class Pairs:
@@ -47,14 +56,27 @@ class Pairs:
             if entry.result_for is not None:
                 results.setdefault(entry.result_for, []).append(self.wholes[position])
         blocks: dict[str, list[Object]] = {}
-        for position in dict.fromkeys(owners.values()):
-            for slot, block in enumerate(entries[position].blocks):
-                if block.call_id is not None and owners[block.call_id] == position:
-                    blocks.setdefault(block.call_id, []).append(Object(position, slot))
+        repeats: dict[str, list[Object]] = {}
+        for position, entry in enumerate(entries):
+            for slot, block in enumerate(entry.blocks if entry.call_ids else ()):
+                if block.call_id is not None:
+                    side = blocks if owners[block.call_id] == position else repeats
+                    side.setdefault(block.call_id, []).append(Object(position, slot))
         self.calls: tuple[Call, ...] = tuple(
-            Call(order, call_id, self.wholes[owner], tuple(blocks[call_id]), tuple(results.get(call_id, ())))
+            Call(
+                order,
+                call_id,
+                self.wholes[owner],
+                tuple(blocks[call_id]),
+                tuple(results.get(call_id, ())),
+                tuple(repeats.get(call_id, ())),
+            )
             for order, (call_id, owner) in enumerate(owners.items())
         )
+        self.shared: tuple[Call, ...] = tuple(
+            call for call in self.calls if call.results and len(call.blocks) + len(call.repeats) > 1
+        )
+        """Answered calls whose id several blocks carry, as only a damaged session has them."""
         self._by_id: dict[str, Call] = {call.id: call for call in self.calls}
         touched: dict[int, list[Call]] = {}
         for call in self.calls:
@@ -75,6 +97,11 @@ class Pairs:
         call_id = entry.blocks[slot].call_id
         call = self._by_id.get(call_id) if call_id is not None else None
         return call if call is not None and call.owner.position == entry.position else None
+
+    def of_block(self, entry: TranscriptEntry, slot: int) -> Call | None:
+        """The call whose id a block carries, whichever entry owns that call; None where it makes none."""
+        call_id = entry.blocks[slot].call_id
+        return self._by_id[call_id] if call_id is not None else None
 
     def answered_by(self, entry: TranscriptEntry) -> Call | None:
         """The call that an entry answers; None where it answers none, or one that nobody makes."""
@@ -212,10 +239,13 @@ class Plan:
         return None
 
     def _repair_call(self, call: Call, may_go: MayGo) -> Object | None:
-        _, _, owner, blocks, results = call
+        _, _, owner, blocks, results, _ = call
         chosen, base = self.chosen, self._base_chosen
         self.visited += len(blocks) + len(results)
         if owner in chosen or owner in base or any(block in chosen or block in base for block in blocks):
+            pinned = self._pinned_block(call, may_go)
+            if pinned is not None:
+                return pinned
             self._answering = call.order
             for result in results:
                 if result not in chosen and result not in base and not may_go(result):
@@ -232,6 +262,12 @@ class Plan:
                 if self.is_complete(owner.position):
                     self.add_entry(owner.position)
         return None
+
+    def _pinned_block(self, call: Call, may_go: MayGo) -> Object | None:
+        """A block that stays and needs the answer of a call that goes: another one with its id was chosen."""
+        if len(call.blocks) == 1 or not call.results or call.owner in self:
+            return None
+        return next((block for block in call.blocks if block not in self and not may_go(block)), None)
 
     def copy(self) -> Plan:
         """An independent plan with the same targets in the same order, nothing touched or visited."""

@@ -81,9 +81,7 @@ def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chos
         f"- query: {json.dumps(parameters.query, ensure_ascii=False)}",
     ]
     if chosen:
-        lines.append(
-            f"- deleted already: {chosen:,} targets; still to go: {budget.tokens_to_delete:,} tokens."
-        )
+        lines.append(f"- deleted already: {chosen:,} targets; still to go: {budget.tokens_to_go:,} tokens.")
     protected = sum(manifest.protected.values())
     lines += [
         "",

@@ -25,9 +25,10 @@ from .gates import Restraints
 from .loop import Origin
 from .objects import WHOLE
 from .pairing import Plan
-from .stats import Stats, measure
+from .stats import Stats, measure, tokens_to_go
 from .targets import Target, request_of
 from .transcript import Transcript
+from .unanswered import unanswered
 
 BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
@@ -96,6 +97,8 @@ class Review:
     """Everything in the approved plan."""
     would_go: frozenset[Target]
     """Everything in the planned one."""
+    unanswered: Mapping[Target, tuple[Target, ...]]
+    """For each of these that takes the answer of a call away: the blocks with the same call id that stay."""
     total: int
     undecided: int
     accepted: int
@@ -137,19 +140,24 @@ class Reviewer:
         pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         fit = Fitting(airlock, pins, self.proposed)
-        asked = [target for target in order if target in word.approved]
-        narrowed = {Target(entry_id) for entry_id in word.narrowed}
-        undecided = [
+        # What was proposed with an approved result is approved with it. Repair would find it, but it might find
+        # more: all blocks with the call's id, where one of them was proposed.
+        asked = [
             target
             for target in order
-            if target not in word.approved and target not in word.pinned and target not in narrowed
+            if target in word.approved
+            or (self.leaders.get(target) in word.approved and target not in word.pinned)
         ]
+        narrowed = {Target(entry_id) for entry_id in word.narrowed}
+        decided = {*asked, *word.pinned, *narrowed}
+        undecided = [target for target in order if target not in decided]
         approved = fit.add(airlock.empty_plan(), [], asked)
         kept = list(fit.kept)
         goes = frozenset(airlock.targets(approved))
         planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
         would_go = frozenset(airlock.targets(planned))
         validated = self._validated(airlock, approved, order)
+        approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
         leaders = {**self.leaders, **{block: Target(block.entry_id) for block in word.inside()}}
         items = {
             target: self._item(target, word, fit.refusals, goes, would_go, leaders.get(target))
@@ -160,13 +168,14 @@ class Reviewer:
             items=items,
             followers=_grouped(leaders, items),
             approved=validated,
-            approved_stats=measure(self.transcript, approved),
-            planned_stats=measure(self.transcript, planned),
-            tokens_to_go=self._to_go(approved),
-            planned_to_go=self._to_go(planned),
+            approved_stats=approved_stats,
+            planned_stats=planned_stats,
+            tokens_to_go=self._to_go(approved_stats),
+            planned_to_go=self._to_go(planned_stats),
             pins=pins,
             goes=goes,
             would_go=would_go,
+            unanswered=unanswered(self.transcript, would_go),
             total=len(leading),
             undecided=sum(item.standing is Standing.UNDECIDED for item in leading),
             accepted=sum(item.standing in _ACCEPTED for item in leading),
@@ -258,9 +267,8 @@ class Reviewer:
             raise RuntimeError(f"The review holds a plan that the airlock refuses: {validated.message}")
         return validated
 
-    def _to_go(self, plan: Plan) -> int:
-        tokens, ratio = self.transcript.tokens, self.transcript.parameters.compression_ratio
-        return max(0, tokens - plan.tokens - int(tokens * ratio))
+    def _to_go(self, stats: Stats) -> int:
+        return tokens_to_go(stats, self.transcript.parameters.compression_ratio)
 
 
 _ACCEPTED: Final = frozenset({Standing.APPROVED, Standing.GOES_WITH_PAIR, Standing.NARROWED})

@@ -66,7 +66,7 @@ class Touch(NamedTuple):
 
 @dataclass(slots=True)
 class Unit:
-    """What goes together. `objects` are in transcript order, a call's blocks before its results."""
+    """What goes together. `objects` are a call's blocks before its results, each in transcript order."""
 
     objects: tuple[Object, ...]
     kind: str
@@ -144,7 +144,7 @@ class Worth:
         for index, unit in enumerate(self.units[:]):
             for found in unit.objects if index not in out else ():
                 entry = self._transcript.entries[found.position]
-                if found.slot == WHOLE and len(entry.blocks) > 1:
+                if found.slot == WHOLE and len(entry.blocks) > 1 and not _is_between_calls(entry):
                     by_size = sorted(range(len(entry.blocks)), key=lambda slot: entry.blocks[slot].tokens)
                     parts = (Object(found.position, slot) for slot in sorted(by_size[1:]))
                     self.units += (_unit(self._transcript, (part,), "part") for part in parts)
@@ -239,18 +239,19 @@ class Worth:
 def _units(transcript: Transcript) -> Iterator[Unit]:
     """Every object of the transcript in one unit, in the order of the units' first objects.
 
-    A result that makes calls itself, as only a damaged session has it, is in several.
+    Blocks that share a call id go together, whichever entries they are in: no call is left without its answer. A
+    result that makes calls itself is in several units, and stays.
     """
     answers = {result.position for call in transcript.pairs.calls for result in call.results}
+    calls: set[int] = set()
     for entry in transcript.entries:
         if entry.position in answers and not entry.call_ids:
             continue
         if (entry.role != "assistant" and not entry.call_ids) or not entry.blocks:
             yield _unit(transcript, (Object(entry.position),), "output")
             continue
-        calls: set[int] = set()
         for slot, block in enumerate(entry.blocks):
-            call = transcript.pairs.made_in(entry, slot)
+            call = transcript.pairs.of_block(entry, slot)
             if call is None:
                 kind = "reasoning" if block.is_thinking else "message"
                 yield _unit(transcript, (Object(entry.position, slot),), kind)
@@ -260,8 +261,7 @@ def _units(transcript: Transcript) -> Iterator[Unit]:
 
 
 def _call_unit(transcript: Transcript, call: Call) -> Unit:
-    objects = (*call.blocks, *call.results)
-    unit = _unit(transcript, objects, "call")
+    unit = _unit(transcript, call.objects, "call")
     answered = sum(transcript.entries[result.position].tokens for result in call.results)
     if call.results and answered * 2 >= unit.tokens:
         unit.kind = "output"
@@ -275,11 +275,17 @@ def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Uni
         for entry, found in zip(entries, objects, strict=True)
     )
     may_go = tokens > 0 and not any(
-        entry.is_protected or found in transcript.latest_thinking
+        entry.is_protected or _is_between_calls(entry) or found in transcript.latest_thinking
         for entry, found in zip(entries, objects, strict=True)
     )
     tool = next((entry.tool_name for entry in entries if entry.tool_name), "")
     return Unit(objects, kind, tool, max(tokens, 1), may_go)
+
+
+def _is_between_calls(entry: TranscriptEntry) -> bool:
+    """Whether a result makes calls itself, as only a damaged session has it: repair would go on from call to call,
+    and past the blocks that share an id."""
+    return entry.result_for is not None and bool(entry.call_ids)
 
 
 def _is_call(entry: TranscriptEntry, found: Object) -> bool:

@@ -13,12 +13,12 @@ from .transcript import Transcript
 class Stats(msgspec.Struct, frozen=True, rename="camel"):
     """What a plan changes, in objects (entries and blocks) and in estimated tokens."""
 
-    objects_before: int
-    objects_after: int
-    objects_deleted: int
-    tokens_before: int
-    tokens_after: int
-    percent_reduction: float
+    objects_before: int = 0
+    objects_after: int = 0
+    objects_deleted: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    percent_reduction: float = 0.0
 
     def to_json(self) -> dict[str, int | float]:
         """The stats as they are recorded; a whole percentage is an integer, as JavaScript prints it."""
@@ -33,6 +33,11 @@ def percent(part: float, whole: float) -> float:
     return math.floor(part / whole * 1000 + 0.5) / 10 if whole else 0.0
 
 
+def round_percent(value: float) -> float:
+    """A percentage to one decimal, halves up."""
+    return math.floor(value * 10 + 0.5) / 10
+
+
 def measure(transcript: Transcript, plan: Plan) -> Stats:
     """The stats of a plan on a transcript."""
     return Stats(
@@ -45,6 +50,18 @@ def measure(transcript: Transcript, plan: Plan) -> Stats:
     )
 
 
+def target_reduction(compression_ratio: float) -> float:
+    """The reduction that a ratio asks for, in percent, rounded as the stats are."""
+    return round_percent((1 - compression_ratio) * 100)
+
+
 def target_met(stats: Stats, compression_ratio: float) -> bool:
-    """Whether at most ⌊before · ratio⌋ tokens remain."""
-    return stats.tokens_after <= math.floor(stats.tokens_before * compression_ratio)
+    """Whether something is deleted, and the reduction reaches the target; both percentages to one decimal."""
+    return stats.objects_deleted > 0 and stats.percent_reduction >= target_reduction(compression_ratio)
+
+
+def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
+    """Tokens that are missing from the target; 0 once it is met, and at least 1 before."""
+    if target_met(stats, compression_ratio):
+        return 0
+    return max(1, stats.tokens_after - math.floor(stats.tokens_before * compression_ratio))

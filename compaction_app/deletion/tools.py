@@ -204,7 +204,7 @@ class Workbench:
         """Tokens before and after, and what is still to go."""
         del arguments
         budget = self.budget
-        left = budget.tokens_to_delete
+        left = budget.tokens_to_go
         sentence = f"{left:,} tokens are still to go." if left else "The target is reached."
         return self._answer("context_compaction_budget", budget.to_json(), sentence)
 
@@ -301,7 +301,7 @@ class Workbench:
 
     def _progress(self) -> str:
         budget = self.budget
-        left = budget.tokens_to_delete
+        left = budget.tokens_to_go
         goal = f"{left:,} tokens are still to go." if left else "The target is reached."
         return f"{budget.deleted_tokens:,} tokens ({budget.stats.percent_reduction}%) are deleted. {goal}"
 
@@ -350,6 +350,10 @@ TOOLS: Final[Mapping[str, Tool]] = {
         Workbench.grep_delete,
     ),
 }
+
+
+DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
+"""The tools that can change what goes. A refusal by another one says nothing about what may be deleted."""
 
 
 def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:

@@ -16,6 +16,7 @@ from sessions_app.sessionlog.errors import RedlineError
 
 from ..deletion.airlock import ValidatedDeletion
 from ..deletion.objects import TranscriptEntry
+from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Compaction, Run
@@ -102,7 +103,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
 
 def _yeses(approved: Approved, finding: Finding) -> Iterator[Yes]:
     """The explicit yeses that are needed, each in its own words."""
-    stats, asked = finding.validated.stats, 100 * (1 - approved.parameters.compression_ratio)
+    stats, asked = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",

@@ -17,6 +17,7 @@ from sessions_app.sessionlog.entries import Texts
 
 from ..deletion.objects import TranscriptEntry
 from ..deletion.review import Item, Review, Reviewer
+from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Run
@@ -265,7 +266,7 @@ class ReviewDesk:
         return Summary(
             approved=review.approved_stats.percent_reduction,
             planned=review.planned_stats.percent_reduction,
-            target=round(100 * (1 - self.transcript.parameters.compression_ratio), 1),
+            target=target_reduction(self.transcript.parameters.compression_ratio),
             before=review.approved_stats.tokens_before,
             after=review.approved_stats.tokens_after,
             to_go=review.tokens_to_go,
@@ -381,4 +382,5 @@ def _signature(item: Item, review: Review) -> tuple[object, ...]:
     """All that an article says, but for its texts."""
     own = review.items.get(item.target)
     followers = review.followers.get(item.target, ())
-    return own, tuple(review.items.get(target) for target in followers)
+    unanswered = review.unanswered.get(item.target, ())
+    return own, tuple(review.items.get(target) for target in followers), unanswered

@@ -120,6 +120,8 @@ class Article:
     call: int
     pairs: list[Named]
     more_pairs: int
+    unanswered: list[Named]
+    more_unanswered: int
     refusal: Refused | None
     actions: tuple[tuple[str, str], ...]
     choices: list[Choice]
@@ -163,6 +165,7 @@ class ArticleMaker:
         pairs = list(self._pairs(item)) if entry is not None else []
         if item.standing is Standing.KEPT_WITH_PAIR and item.refusal is not None:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
+        unanswered = self._review.unanswered.get(item.target, ())
         choices = self._choices(item, entry)
         if item.standing is Standing.NARROWED:
             label = f"{sum(choice.chosen for choice in choices)} of {len(choices)} blocks go"
@@ -188,6 +191,8 @@ class ArticleMaker:
             call=item.origin.call if item.origin is not None else 0,
             pairs=pairs[:PAIRS_SHOWN],
             more_pairs=max(0, len(pairs) - PAIRS_SHOWN),
+            unanswered=[self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
+            more_unanswered=max(0, len(unanswered) - PAIRS_SHOWN),
             refusal=self._refused(item) if item.standing is Standing.REFUSED else None,
             actions=(("withdraw", "Take back"),)
             if item.added and item.standing in (Standing.APPROVED, Standing.REFUSED)
@@ -230,6 +235,8 @@ class ArticleMaker:
                 call=0,
                 pairs=[],
                 more_pairs=0,
+                unanswered=[],
+                more_unanswered=0,
                 refusal=None,
                 actions=tuple(actions),
                 choices=[],
@@ -334,6 +341,9 @@ class ArticleMaker:
             if entry is None:
                 continue
             goes = target in self._review.goes or Target(target.entry_id) in self._review.goes
+            if target in self._review.unanswered.get(item.target, ()):
+                # Alone, the item would take it along; in this plan another block with the same call id goes.
+                continue
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:

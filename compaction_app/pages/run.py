@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from django.db.models import QuerySet
 
 from ..deletion.parameters import Parameters
 from ..deletion.states import ACTIVE, REVIEWABLE, State
+from ..deletion.stats import Stats, target_reduction, tokens_to_go
 from ..models import Run, RunEvent
 from ..services.planning import EMBEDDED
 from .run_rows import Row
@@ -273,22 +275,21 @@ def _point(data: Mapping[str, Any]) -> tuple[float, bool]:
 
 def standing_of(run: Run, points: Sequence[tuple[float, bool]] = ()) -> Standing:
     """Where a run stands; its steps are those of the calls that are given."""
-    stats = run.stats or {}
-    before, after = stats.get("tokensBefore", 0), stats.get("tokensAfter", 0)
-    ratio = _ratio(run)
-    goal = int(before * ratio)
+    # A run that is not prepared yet has none.
+    stats = msgspec.convert(run.stats or {}, Stats)
+    before, ratio = stats.tokens_before, _ratio(run)
     return Standing(
         run=run,
         state=State(run.state),
         sentence=State(run.state).sentence,
         # By the agent's rule a plan can delete more than the sum before: estimates are rounded up one by one.
-        percent=min(100.0, float(stats.get("percentReduction", 0))),
-        target=round(100 * (1 - ratio), 1),
-        deleted=min(before, before - after),
+        percent=min(100.0, stats.percent_reduction),
+        target=target_reduction(ratio),
+        deleted=min(before, before - stats.tokens_after),
         tokens=before,
-        to_go=max(0, after - goal),
+        to_go=tokens_to_go(stats, ratio),
         stopping=run.stop_asked and run.state == State.RUNNING,
-        steps=_steps([percent for percent, _ in points], 100 * (1 - ratio)),
+        steps=_steps([percent for percent, _ in points], target_reduction(ratio)),
         refused=sum(refused for _, refused in points),
         traffic=_traffic(run),
         facts=_facts(run),

@@ -146,7 +146,7 @@ def _plan(run: Run, recorder: Recorder) -> None:
     if isinstance(planner, ModelPlanner):
         recorder.hide = planner.hide
     while loop.outcome is None:
-        if store.targets and store.target_met:
+        if store.target_met:
             recorder.step(loop, store, loop.close())
         elif recorder.is_stopped():
             recorder.step(loop, store, loop.close(), stopped=True)

@@ -75,7 +75,7 @@ def validate(
     thinking_guard: str = "latest",
 ) -> dict[str, Any]:
     """The airlock: `{"accepted": {deletedTargets, stats}}`, or `{"rejected": code}`, with the `target` where
-    one of the request's is at fault by itself. An empty list of deletions is accepted as it is.
+    one of the request's is at fault by itself. An empty list of deletions is a plan like any other.
     """
     transcript = read(entries, preserve_recent, pinned, thinking_guard)
     if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
@@ -86,10 +86,9 @@ def validate(
         if fault:
             return {"rejected": fault, "target": deletion}
         plan[as_tuple(deletion)] = None
-    if plan:
-        fault = repair_pairs(plan, transcript) or fault_of_plan(plan, transcript)
-        if fault:
-            return {"rejected": fault}
+    fault = repair_pairs(plan, transcript) or fault_of_plan(plan, transcript)
+    if fault:
+        return {"rejected": fault}
     targets = [as_dict(target) for target in plan]
     return {"accepted": {"deletedTargets": targets, "stats": measure(targets, entries)}}
 
@@ -182,6 +181,8 @@ def repair_pairs(plan: Plan, transcript: Transcript) -> str | None:
             needed: list[Target] = []
             if call.entry in plan or any(block in plan for block in call.blocks):
                 needed = call.results
+                if needs_its_answer(call, plan, transcript):
+                    return "protected_pair"
             elif any(result in plan for result in call.results):
                 needed = call.blocks
             for target in needed:
@@ -196,6 +197,12 @@ def repair_pairs(plan: Plan, transcript: Transcript) -> str | None:
                 add(("entry", entry["entryId"]), plan, transcript)
         if list(plan) == before:
             return None
+
+
+def needs_its_answer(call: Call, plan: Plan, transcript: Transcript) -> bool:
+    """Whether a pinned block of an answered call stays: then the answer stays with it."""
+    staying = [block for block in call.blocks if call.entry not in plan and block not in plan]
+    return call.results != [] and any(is_protected(block, transcript) for block in staying)
 
 
 def add(target: Target, plan: Plan, transcript: Transcript) -> None:
@@ -256,18 +263,18 @@ def fault_of_thinking(plan: Plan, transcript: Transcript) -> str | None:
 
 
 def fault_of_pairs(plan: Plan, entries: Sequence[Entry]) -> str | None:
-    """No result stays whose call this plan takes, and no call whose every result it takes.
+    """No result stays whose call this plan takes, and no call of whose results it takes any.
 
-    A call stays as long as one block with its id does. A call that had no result before is not dangling, nor
-    is the earlier maker of a repeated id. Orphans are looked for before dangling calls.
+    A call goes with the first of its blocks; another block with its id may stay. A call that had no result
+    before is not dangling, nor is the earlier maker of a repeated id. Orphans are looked for before dangling
+    calls.
     """
     codes = set()
     for call in calls_of(entries):
-        call_goes = call.entry in plan or (call.blocks != [] and all(block in plan for block in call.blocks))
-        results_stay = [result for result in call.results if result not in plan] != []
-        if call_goes and results_stay:
+        call_goes = call.entry in plan or any(block in plan for block in call.blocks)
+        if call_goes and any(result not in plan for result in call.results):
             codes.add("orphaned_result")
-        if not call_goes and call.results and not results_stay:
+        if not call_goes and any(result in plan for result in call.results):
             codes.add("dangling_call")
     return next((code for code in ("orphaned_result", "dangling_call") if code in codes), None)
 

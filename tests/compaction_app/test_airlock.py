@@ -25,7 +25,7 @@ from compaction_app.deletion.gates import (
     refuse_recent_in_plan,
 )
 from compaction_app.deletion.objects import Object, Protection
-from compaction_app.deletion.stats import percent
+from compaction_app.deletion.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.transcript import Transcript
@@ -347,12 +347,13 @@ REFUSED = [
         named="entry e6",
     ),
     Case(
-        "one of two blocks with the same call id",
-        "after repair",
+        "one of two blocks with the same call id, the other pinned",
+        "pairs",
         asks(block("e3", 1)),
-        "dangling_call",
-        named="entry e4",
+        "protected_pair",
+        named="block 2 of entry e3",
         messages=TWICE,
+        pins=(Target("e3", 2),),
     ),
     Case(
         "every entry",
@@ -375,11 +376,33 @@ REFUSED = [
         "no_task_left",
         messages=TASKLESS,
     ),
+    Case("an empty list where nothing bears the task", "survival", asks(), "no_task_left", messages=TASKLESS),
 ]
 
 ACCEPTED = [
     Case("an empty list", "shape", asks()),
-    Case("an empty list where nothing could go", "shape", asks(), messages=TASKLESS),
+    Case(
+        "one of two blocks with the same call id",
+        "pairs",
+        asks(whole("e5"), block("e3", 1)),
+        accepted=(whole("e5"), block("e3", 1), whole("e4")),
+        messages=TWICE,
+    ),
+    Case(
+        "the result of a call with two blocks",
+        "pairs",
+        asks(whole("e4")),
+        accepted=(whole("e4"), block("e3", 1), block("e3", 2)),
+        messages=TWICE,
+    ),
+    Case(
+        "one of two blocks with the same call id that nobody answered",
+        "pairs",
+        asks(block("e3", 1)),
+        accepted=(block("e3", 1),),
+        messages=[*TWICE[:3], TWICE[4]],
+        pins=(Target("e3", 2),),
+    ),
     Case("an index as JavaScript writes it", "shape", asks(block("e6", 1.0)), accepted=(block("e6", 1),)),
     Case(
         "more of a request than is needed",
@@ -509,7 +532,7 @@ ACCEPTED = [
     ),
 ]
 
-# These two can only be met where nothing bears the task, and there no store can hold anything.
+# These two can only be met if nothing bears the task, and then a store cannot hold anything.
 WITHOUT_TASK = {"no_context_left", "no_task_left"}
 
 
@@ -542,7 +565,7 @@ def test_a_refusal_changes_nothing(case: Case) -> None:
     assert refusal.code == case.code
     assert (store.targets, store.stats) == (targets, stats)
     assert case.request == request
-    assert store.validated().targets == targets
+    assert case.code in WITHOUT_TASK or store.validated().targets == targets
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=str)
@@ -568,7 +591,11 @@ def unrepaired(transcript: Transcript, *chosen: Object) -> Refusal | None:
     return next(filter(None, (gate(judge, plan) for gate in PLAN_GATES)), None)
 
 
-ONLY_UNREPAIRED = {("after repair", Code.ORPHANED_RESULT), ("after repair", Code.RECENT_CONTEXT)}
+ONLY_UNREPAIRED = {
+    ("after repair", Code.ORPHANED_RESULT),
+    ("after repair", Code.DANGLING_CALL),
+    ("after repair", Code.RECENT_CONTEXT),
+}
 
 
 @pytest.mark.parametrize("chosen", [Object(2), Object(2, 1)], ids=["the entry", "the block"])
@@ -666,7 +693,6 @@ PLAN_FAULTS: list[tuple[str, list[Recorded]]] = [
     ("latest_thinking", [block("e9", 0)]),
     ("overlapping_target", [whole("e5"), block("e5", 0)]),
     ("every_block", [block("e8", 0), block("e8", 1)]),
-    ("dangling_call", [block("e3", 1)]),
 ]
 
 
@@ -834,4 +860,27 @@ def test_nothing_of_nothing_is_no_reduction() -> None:
     transcript = transcript_of(user(""), assistant())
     made = accepted(asks(whole("e2")), transcript)
     assert made.stats.to_json()["percentReduction"] == 0
-    assert made.target_met
+    assert not made.target_met
+
+
+@pytest.mark.parametrize(
+    ("deleted", "before", "ratio", "met"),
+    [
+        (4_995, 10_000, 0.5, True),
+        (4_994, 10_000, 0.5, False),
+        (3_333, 10_000, 0.6667, True),
+        (3_324, 10_000, 0.6667, False),
+        (1, 10_000, 0.9999, True),
+        (0, 10_000, 0.9999, False),
+        (9_990, 10_000, 0.0001, False),
+        (9_995, 10_000, 0.0001, True),
+    ],
+)
+def test_the_target_is_met_to_one_decimal_and_by_something(
+    deleted: int, before: int, ratio: float, met: bool
+) -> None:
+    stats = Stats(
+        3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before)
+    )
+    assert target_met(stats, ratio) is met
+    assert (tokens_to_go(stats, ratio) == 0) is met

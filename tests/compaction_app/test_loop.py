@@ -163,6 +163,59 @@ def test_a_run_of_calls_that_could_not_run_fails_with_their_refusal(
     assert (ended.refusal.code if ended.refusal is not None else None) == code
 
 
+@pytest.mark.parametrize(
+    "looking",
+    [
+        tool("context_search_transcript", pattern="(", regex=True),
+        tool("context_read_entry", entryId="e99"),
+        tool("context_compaction_budget", of="all"),
+        tool("context_remove"),
+    ],
+    ids=lambda planned: planned.call.name,
+)
+def test_a_failed_run_reports_the_last_refused_deletion_and_not_a_later_refused_look(
+    looking: PlannedCall,
+) -> None:
+    loop = Loop(workbench())
+    ended = run(loop, Turn([delete(whole("e99")), delete(whole("e1")), looking]), STOP, STOP)[-1]
+    assert isinstance(ended, Ended)
+    assert ended.refusal is not None
+    assert (ended.refusal.code, ended.refusal.target) == ("protected", Target("e1"))
+
+
+def test_a_run_that_only_looked_fails_without_a_refusal() -> None:
+    looking = tool("context_search_transcript", pattern="(", regex=True)
+    ended = run(Loop(workbench()), Turn([looking, tool("context_read_entry", entryId="e99")]), STOP, STOP)[-1]
+    assert ended == Ended(Outcome.FAILED, None)
+
+
+def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+    loop = Loop(workbench(assistant(text("a"), text("b")), assistant(text("c"))))
+    events = run(loop, Turn([delete()]), STOP, STOP)
+    assert isinstance(events[0], Called)
+    assert events[0].result.details["error"] == "no_task_left"
+    assert isinstance(events[-1], Ended)
+    assert events[-1].refusal is not None
+    assert events[-1].refusal.code == "no_task_left"
+
+
+def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
+    """10,000 tokens, half to go: 4,995 are 50.0% to one decimal, 4,994 are 49.9%."""
+    for tokens, met in ((4_995, True), (4_994, False)):
+        messages = [
+            user("u" * 4 * 5_000),
+            assistant(text("g" * 4 * tokens)),
+            assistant(text("s" * 4 * (5_000 - tokens))),
+        ]
+        loop = Loop(workbench(*messages))
+        events = run(loop, Turn([delete(whole("e2"))]))
+        assert (loop.outcome is Outcome.TARGET_MET) is met
+        assert isinstance(events[0], Called)
+        assert events[0].result.sentence.endswith(
+            "The target is reached." if met else "6 tokens are still to go."
+        )
+
+
 def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:
     bench = workbench()
     ended = run(Loop(bench), Turn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]

@@ -19,6 +19,7 @@ from compaction_app.conformance import case_lines, differences
 from compaction_app.deletion import (
     airlock,
     budget,
+    errors,
     gates,
     pairing,
     parameters,
@@ -28,6 +29,7 @@ from compaction_app.deletion import (
     store,
     tools,
     transcript,
+    unanswered,
 )
 from compaction_app.deletion.airlock import Airlock, validate
 from compaction_app.deletion.deciding import Decided, Kind, Step
@@ -121,11 +123,35 @@ def reviewed(proposed: list[Target], *steps: tuple[Kind, Target]) -> Any:
     return found.approved.targets if found.approved is not None else (), found.pins
 
 
+def left_unanswered(plan: list[Target], messages: list[Recorded]) -> dict[str, list[str]]:
+    """Under each target of a plan, the blocks that it leaves without an answer."""
+    left = unanswered.unanswered(transcript_of(*messages), plan)
+    return {named(taker): [named(target) for target in staying] for taker, staying in left.items()}
+
+
+def named(target: Target) -> str:
+    return target.entry_id if target.block_index is None else f"{target.entry_id}[{target.block_index}]"
+
+
+def reached(deleted: int, ratio: float) -> bool:
+    """Whether the target is met where so many of 10,000 tokens are deleted."""
+    reduction = stats.percent(deleted, 10_000)
+    made = stats.Stats(3, 3 - bool(deleted), int(bool(deleted)), 10_000, 10_000 - deleted, reduction)
+    return stats.target_met(made, ratio)
+
+
 FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged([whole("e5")], TALK), [whole("e5")]),
-    (lambda: judged([], TASKLESS), []),
+    (lambda: judged([], TASKLESS), "no_task_left"),
+    (lambda: judged([], TALK), []),
     (lambda: judged([whole("e1"), whole("e2")], TASKLESS), "no_context_left"),
-    (lambda: judged([block("e6", 1)], TALK), "dangling_call"),
+    (lambda: judged([block("e6", 1)], TALK), [block("e6", 1), whole("e7")]),
+    (lambda: judged([block("e6", 1)], TALK, Target("e6", 2)), "protected_pair"),
+    (lambda: judged([block("e2", 1)], UNANSWERED, Target("e2", 2)), [block("e2", 1)]),
+    (lambda: left_unanswered([Target("e6", 1), Target("e7")], TALK), {"e6[1]": ["e6[2]"], "e7": ["e6[2]"]}),
+    (lambda: left_unanswered([Target("e6", 1)], TALK), {}),
+    (lambda: left_unanswered([Target("e6"), Target("e7")], TALK), {}),
+    (lambda: (reached(4_995, 0.5), reached(4_994, 0.5), reached(0, 0.9999)), (True, False, False)),
     (lambda: judged([whole("e2")], TALK, guard="all"), "thinking"),
     (lambda: judged([whole("e3")], TALK, guard="all"), "thinking"),
     (lambda: judged([block("e2", 9)], FAILED, guard="all"), "thinking"),
@@ -327,8 +353,81 @@ def a_pinned_block_does_not_hold_its_entry(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def an_empty_plan_is_judged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Plan, "__len__", always(1))
+def an_empty_plan_is_not_judged(patch: pytest.MonkeyPatch) -> None:
+    close = Airlock._close
+
+    def lenient(airlock_: Airlock, plan: Plan, table: Any) -> Refusal | None:
+        return close(airlock_, plan, table) if plan.chosen else None
+
+    patch.setattr(Airlock, "_close", lenient)
+
+
+@mutation
+def a_call_goes_only_with_all_of_its_blocks(patch: pytest.MonkeyPatch) -> None:
+    def dangling(judge: Judgement, plan: Plan) -> Refusal | None:
+        for call_ in plan.touched_calls.values():
+            left = next((block_ for block_ in call_.blocks if block_ not in plan), None)
+            if left is not None and call_.owner not in plan and all(one in plan for one in call_.results):
+                return gates.refuse(errors.Code.DANGLING_CALL, judge.target(left), "it stays", "Delete it.")
+        return None
+
+    patch.setattr(airlock, "PLAN_GATES", [*airlock.PLAN_GATES, dangling])
+
+
+@mutation
+def a_pinned_block_loses_its_answer_to_its_double(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Plan, "_pinned_block", always(None))
+
+
+@mutation
+def a_pinned_block_keeps_its_double_though_nobody_answered(patch: pytest.MonkeyPatch) -> None:
+    def pinned_block(plan: Plan, call_: Call, may_go: Any) -> Object | None:
+        return next((one for one in call_.blocks if one not in plan and not may_go(one)), None)
+
+    patch.setattr(Plan, "_pinned_block", pinned_block)
+
+
+@mutation
+def no_call_is_left_unanswered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unanswered, "unanswered", always({}))
+
+
+@mutation
+def a_call_is_left_unanswered_by_what_keeps_its_answer(patch: pytest.MonkeyPatch) -> None:
+    def loose(transcript_: Transcript, plan: Any) -> Any:
+        gone = set(plan)
+        taken = unanswered._taken_by
+        left: dict[Target, tuple[Target, ...]] = {}
+        for shared in transcript_.pairs.shared:
+            takers = {found: taken(transcript_, found, gone) for found in shared.objects}
+            staying = tuple(
+                unanswered._target(transcript_, found) for found in takers if takers[found] is None
+            )
+            left.update({taker: staying for taker in takers.values() if taker is not None and staying})
+        return left
+
+    patch.setattr(unanswered, "unanswered", loose)
+
+
+@mutation
+def the_target_is_met_by_tokens(patch: pytest.MonkeyPatch) -> None:
+    def by_tokens(made: stats.Stats, ratio: float) -> bool:
+        return made.objects_deleted > 0 and made.tokens_after <= math.floor(made.tokens_before * ratio)
+
+    patch.setattr(stats, "target_met", by_tokens)
+
+
+@mutation
+def the_target_is_met_by_nothing(patch: pytest.MonkeyPatch) -> None:
+    def by_nothing(made: stats.Stats, ratio: float) -> bool:
+        return made.percent_reduction >= stats.target_reduction(ratio)
+
+    patch.setattr(stats, "target_met", by_nothing)
+
+
+@mutation
+def the_target_is_not_rounded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stats, "target_reduction", lambda ratio: math.ceil((1 - ratio) * 1_000 + 0.5) / 10)
 
 
 @mutation
@@ -386,10 +485,12 @@ def no_matches_are_expected_of_zero(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_percentage_is_cut(patch: pytest.MonkeyPatch) -> None:
-    for module in (stats, budget):
-        patch.setattr(
-            module, "percent", lambda part, all_: math.floor(part / all_ * 1000) / 10 if all_ else 0.0
-        )
+    patch.setattr(stats, "percent", lambda part, all_: math.floor(part / all_ * 1000) / 10 if all_ else 0.0)
+
+
+@mutation
+def a_percentage_of_the_budget_is_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(budget, "round_percent", lambda value: math.floor(value * 10) / 10)
 
 
 @mutation

@@ -298,10 +298,13 @@ def test_the_guard_latest_looks_at_the_last_assistant_only() -> None:
     assert judged(block_of("asks", 1), entries=TALK[:4]) == [block_of("asks", 1), R1]
 
 
-def test_one_of_two_blocks_of_a_call_leaves_the_call_dangling() -> None:
+def test_one_of_two_blocks_of_a_call_may_stay_unless_it_is_pinned() -> None:
     asks = entry_of("asks", "assistant", "text", "call:c1", "call:c1")
     entries = [TALK[0], asks, TALK[2]]
-    assert judged(block_of("asks", 1), entries=entries) == "dangling_call"
+    assert judged(block_of("asks", 1), entries=entries) == [block_of("asks", 1), R1]
+    pinned = {("content_block", "asks", 2)}
+    request = {"deletions": [block_of("asks", 1)]}
+    assert plain.validate(request, entries, 0, pinned)["rejected"] == "protected_pair"
     assert judged(R1, entries=entries) == [R1, block_of("asks", 1), block_of("asks", 2)]
 
 
@@ -322,7 +325,8 @@ def test_what_was_broken_before_can_still_be_compacted() -> None:
 def test_something_must_remain() -> None:
     assert judged(ENDS, entries=TALK[4:]) == "no_context_left"
     assert judged(ENDS, entries=[TALK[4], entry_of("last", "assistant", "text")]) == "no_task_left"
-    assert judged(entries=TALK[4:]) == []
+    assert judged(entries=TALK[4:]) == "no_task_left"
+    assert judged(entries=TALK) == []
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,10 @@ def test_every_request_is_judged_alike() -> None:
     assert seen["accepted"] >= 800
     assert seen["repaired"] >= 300
     told = {code for code in Code if seen[code]}
-    assert told == {code for gate in GATES for code in gate.codes} - {Code.ORPHANED_RESULT}
+    assert told == {code for gate in GATES for code in gate.codes} - {
+        Code.ORPHANED_RESULT,
+        Code.DANGLING_CALL,
+    }
 
 
 def test_every_deletion_and_bulk_deletion_comes_out_alike() -> None:
@@ -256,7 +259,7 @@ def test_every_deletion_and_bulk_deletion_comes_out_alike() -> None:
                 step = bulk_step if situation.rng.random() < 0.45 else step_by_ids
                 chosen = step(situation, workbench, chosen, seen)
                 assert [target.to_json() for target in store.targets] == chosen
-            assert store.validated().targets == store.targets
+            assert not chosen or store.validated().targets == store.targets
     assert seen["context_delete"] >= 1_500
     assert seen["context_grep_delete"] >= 800
     assert seen["deleted by ids"] >= 500

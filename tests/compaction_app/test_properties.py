@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from compaction_app.deletion.airlock import ValidatedDeletion, validate
+from compaction_app.deletion.embedded import EmbeddedPlanner
 from compaction_app.deletion.gates import Restraints
+from compaction_app.deletion.loop import drive
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.tools import ToolCall, Workbench
@@ -418,6 +420,38 @@ def test_what_the_agents_replay_safety_brings_back(
     expected = without(rebuilt(recorded), set(deletion.targets))
     after = rebuilt(compacted(recorded, deletion))
     assert {key for key in after if after[key] != expected.get(key)} == comes_back
+
+
+# ---- what the embedded planner asks for -------------------------------------------------------------------
+
+
+CALLING_RESULTS = st.builds(
+    lambda answers, blocks: {**result(answers), "content": blocks},
+    CALL_IDS,
+    st.lists(BLOCKS, min_size=1, max_size=3),
+)
+"""Results that make calls, as only a damaged session has them."""
+
+
+@often
+@given(
+    st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14),
+    st.sampled_from([0.05, 0.3, 0.6]),
+)
+def test_the_embedded_planner_leaves_no_call_without_its_answer(
+    messages: list[Recorded], ratio: float
+) -> None:
+    """Whichever blocks carry one call id, in one entry or in several; repair itself does not look after them all."""
+    branch, texts = with_texts(raw(chain(user("fix it"), *messages)))
+    transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
+    assume(transcript is not None)
+    assert transcript is not None
+    workbench = Workbench(DeletionStore(transcript))
+    for _ in drive(EmbeddedPlanner(transcript), workbench):
+        pass
+    before, after = kept_of(transcript), kept_of(transcript, workbench.store.targets)
+    made = {call_id for one in after for _, call_id in one.blocks}
+    assert not made & (answered(before) - answered(after))
 
 
 # ---- whatever is asked for ------------------------------------------------------------------------------

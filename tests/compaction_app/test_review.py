@@ -433,3 +433,36 @@ def test_a_bulk_decision_is_the_same_as_its_parts(given_: Decided) -> None:
         for target in (step.targets if step.kind is not Kind.NARROW else step.targets[:1])
     ]
     assert reviewer.review(parts) == reviewer.review(steps)
+
+
+# ---- one call id in several blocks ------------------------------------------------------------------------
+
+DOUBLE = [
+    user("mend it"),
+    assistant(text("I look"), call("c1", path="a"), call("c1", path="b")),
+    result("c1", "aaa " * 50),
+    assistant(text("done")),
+]
+
+
+def test_a_review_names_what_its_plan_leaves_without_an_answer() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
+    found = reviewer.review([])
+    assert found.unanswered == {part(2, 1): (part(2, 2),), whole(3): (part(2, 2),)}
+
+
+def test_what_was_proposed_of_a_call_is_approved_and_no_more() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
+    found = reviewer.review([Step(Kind.APPROVE, (whole(3),))])
+    assert found.approved is not None
+    assert set(found.approved.targets) == {part(2, 1), whole(3)}
+    assert found.items[part(2, 1)].standing is Standing.GOES_WITH_PAIR
+    assert found.unanswered[whole(3)] == (part(2, 2),)
+
+
+def test_a_block_that_a_human_keeps_keeps_its_answer() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), whole(3))
+    found = reviewer.review([Step(Kind.REJECT, (part(2, 2),)), Step(Kind.APPROVE, (part(2, 1),))])
+    assert found.approved is None
+    assert found.items[part(2, 1)].standing is Standing.REFUSED
+    assert found.unanswered == {}

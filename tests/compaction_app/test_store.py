@@ -98,11 +98,17 @@ def test_stats_follow_every_step_and_end_as_they_are_judged_anew() -> None:
 
 
 def test_an_empty_store_is_a_deletion_of_nothing() -> None:
-    for messages in (turns(1), [assistant(text("a")), assistant(text("b"))]):
-        validated = store_of(*messages).validated()
-        assert validated.targets == ()
-        assert validated.stats.objects_deleted == 0
-        assert not validated.target_met
+    validated = store_of(*turns(1)).validated()
+    assert validated.targets == ()
+    assert validated.stats.objects_deleted == 0
+    assert not validated.target_met
+
+
+def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+    store = store_of(assistant(text("a")), assistant(text("b")))
+    refusal = store.delete({"deletions": []})
+    assert refusal is not None
+    assert refusal.code == "no_task_left"
 
 
 def test_the_target_is_met_where_at_most_the_ratio_remains() -> None:

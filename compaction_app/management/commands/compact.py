@@ -15,7 +15,9 @@ from django.db import transaction
 from compaction_app.deletion.airlock import ValidatedDeletion
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Outcome
+from compaction_app.deletion.stats import target_reduction
 from compaction_app.deletion.targets import Target
+from compaction_app.deletion.unanswered import unanswered
 from compaction_app.services.committing import Committed, commit
 from compaction_app.services.judging import Approved, Yeses, find
 from compaction_app.services.planning import (
@@ -161,7 +163,7 @@ class Command(RedlineCommand):
         self.say(
             f"{stats.objects_deleted} of {stats.objects_before} objects and "
             f"{stats.tokens_before - stats.tokens_after} of {stats.tokens_before} tokens go "
-            f"({stats.percent_reduction}%; asked for {(1 - found.compression_ratio) * 100:g}%)."
+            f"({stats.percent_reduction}%; asked for {target_reduction(found.compression_ratio):g}%)."
         )
         self.say(
             f"Ratio {found.compression_ratio:g} ({printable(plan.sources['compression_ratio'])}), recent "
@@ -179,6 +181,9 @@ class Command(RedlineCommand):
             self.say(
                 f"{len(back)} of these the agent will not apply, to keep its latest thinking replayable: {named}."
             )
+        for taker, left in unanswered(plan.transcript, validated.targets).items():
+            named = ", ".join(printable(target) for target in left[:5])
+            self.say(f"Without {printable(taker)}, a call with the same id has no answer: {named}.")
         if plan.why:
             self.say(f"It ended early: {printable(plan.why)}")
         if not validated.target_met:
