@@ -54,6 +54,7 @@ MIDDLEWARE = [
     "sessions_app.middleware.LaunchMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "sessions_app.views.failing.FailureMiddleware",
 ]
 TEMPLATES = [
     {
@@ -113,7 +114,7 @@ DATABASES = {
         "NAME": REDLINE_DATA_DIR / configuration.DATABASE_FILE,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
+            "timeout": REDLINE.database_seconds,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }
