@@ -23,8 +23,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-run: $(VENV)/.installed ## serve the pages on this machine
-	$(BIN)/redline serve
+run: $(VENV)/.installed ## serve the pages on this machine, with PORT=N on that port
+	$(BIN)/redline serve $(if $(PORT),--port $(PORT))
 
 test: test-deps lint ## check the code and run all tests, in a browser too
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

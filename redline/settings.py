@@ -23,7 +23,10 @@ TASK_BACKENDS = {
 
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+# Of all names below localhost `sessions_app.credentials` lets one in, which is a secret and can change.
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", ".localhost"]
+# Whether browsers are let in without that name: `redline serve --plain`.
+REDLINE_PLAIN = False
 INSTALLED_APPS = [
     # Of these only pages are used: see TABLELESS.
     "django.contrib.admin.apps.SimpleAdminConfig",
@@ -49,12 +52,12 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "sessions_app.middleware.UncachedMiddleware",
+    "sessions_app.middleware.HostMiddleware",
     "django.middleware.common.CommonMiddleware",
     "sessions_app.middleware.StaticMiddleware",
     "sessions_app.middleware.LaunchMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "sessions_app.views.failing.FailureMiddleware",
 ]
 TEMPLATES = [
     {
@@ -114,7 +117,7 @@ DATABASES = {
         "NAME": REDLINE_DATA_DIR / configuration.DATABASE_FILE,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": REDLINE.database_seconds,
+            "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }

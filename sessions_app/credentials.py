@@ -6,6 +6,7 @@ them from ASGI headers, before anything else is known of the request.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -13,15 +14,18 @@ from typing import Final
 from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, parse_cookie
-from django.http.request import split_domain_port, validate_host
+from django.http.request import split_domain_port
 from django.utils.crypto import salted_hmac
 
-from .launching import is_api_token
+from .launching import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
-# To a browser all ports of a machine are one site, so each installation has a name of its own for its cookie.
+# To a browser all ports of 127.0.0.1 are one site, so each installation has a name of its own for its cookie there.
 COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
-COOKIE_SECONDS: Final = 30 * 24 * 3600
+RENEWAL_SECONDS: Final = 60
+"""A cookie that is older is given anew with the next answer, so that the session lasts."""
+PLAIN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+"""Where scripts are let in; browsers only after `redline serve --plain`."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -57,8 +61,19 @@ class Credentials:
 
     def name_our_host(self) -> bool:
         """Whether the host is one that this server is reached by, with any port."""
+        return self.name_plain_host() or self.name_browser_host()
+
+    def name_plain_host(self) -> bool:
+        """Whether the host is one of this machine that everybody knows."""
         domain, _ = split_domain_port(self.host)
-        return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+        return domain in PLAIN_HOSTS
+
+    def name_browser_host(self) -> bool:
+        """Whether browsers are let in at this host."""
+        if self.name_plain_host():
+            return bool(settings.REDLINE_PLAIN)
+        domain, _ = split_domain_port(self.host)
+        return domain == browser_host(settings.REDLINE_DATA_DIR)
 
     def come_from_our_page(self) -> bool:
         """Whether the page that sent the request has the host it goes to as its origin, port included.
@@ -69,12 +84,26 @@ class Credentials:
         return bool(self.host) and self.origin == f"http://{self.host}"
 
     def have_launch_cookie(self) -> bool:
-        """Whether there is a cookie that this installation has signed, not too long ago."""
+        """Whether there is a cookie that lets a browser in at this host."""
+        return bool(self.launch_session())
+
+    def need_new_cookie(self) -> bool:
+        """Whether the cookie is valid, and so old that it should be given anew."""
+        return bool(self.launch_session()) and not self.launch_session(RENEWAL_SECONDS)
+
+    def launch_session(self, max_age: int = SESSION_SECONDS) -> str:
+        """The browser session that the cookie stands for; empty unless it is valid here and at most so old, in seconds.
+
+        The name of the host is part of what is signed: with another name all sessions are over.
+        """
+        if not self.name_browser_host():
+            return ""
+        value = parse_cookie(self.cookies).get(COOKIE, "")
         try:
-            signing.loads(parse_cookie(self.cookies).get(COOKIE, ""), salt=SALT, max_age=COOKIE_SECONDS)
+            session: str = signing.loads(value, salt=_salt(), max_age=max_age)
         except signing.BadSignature:
-            return False
-        return True
+            return ""
+        return "" if has_ended(settings.REDLINE_DATA_DIR, session) else session
 
     def have_api_token(self) -> bool:
         """Whether the Authorization is `Bearer` and the token for scripts."""
@@ -82,6 +111,17 @@ class Credentials:
         return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
 
 
-def new_launch_cookie() -> str:
-    """The value of a cookie that lets a browser in from now on."""
-    return signing.dumps(1, salt=SALT)
+def new_launch_cookie(session: str = "") -> str:
+    """The value of a cookie that lets a browser in from now on; without a session that it has, it begins one."""
+    return signing.dumps(session or secrets.token_hex(8), salt=_salt())
+
+
+def page_address(request: HttpRequest, path: str) -> str:
+    """Where a browser opens the page at this path, for somebody who asked at any of our hosts."""
+    if Credentials.of_request(request).name_browser_host():
+        return request.build_absolute_uri(path)
+    return f"http://{browser_host(settings.REDLINE_DATA_DIR)}:{request.get_port()}{path}"
+
+
+def _salt() -> str:
+    return f"{SALT}.{browser_host(settings.REDLINE_DATA_DIR)}"

@@ -1,14 +1,20 @@
-"""Who may open a socket: a browser that is known, from a page of this very server."""
+"""Who may have a socket open: a browser that is let in, on a page of this very server, until its session ends."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from .credentials import Credentials, Headers
 
 Application = Any
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks whether the session of an open socket has ended."""
+ENDED: Final = 4001
+"""The code of a socket whose session has ended."""
 
 
 class Refusal(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels has no types
@@ -19,14 +25,47 @@ class Refusal(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels has no 
 
 
 def only_known_browsers(application: Application) -> Application:
-    """The application, for sockets whose Origin is the host they go to and that bring the launch cookie."""
+    """The application, for sockets whose Origin is the host they go to and that bring the launch cookie.
+
+    A socket whose session ends (by a log-out, a new name, or time) is closed. A page whose cookie was given anew
+    meanwhile connects again.
+    """
     refusal = Refusal.as_asgi()
 
-    async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> Any:
-        chosen = application if may_connect(scope["headers"]) else refusal
-        return await chosen(scope, receive, send)
+    async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if not may_connect(scope["headers"]):
+            await refusal(scope, receive, send)
+            return
+        watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
+        await application(scope, watched.receive, send)
+        if watched.ended:
+            await send({"type": "websocket.close", "code": ENDED})
 
     return guarded
+
+
+class _Watched:
+    """The receiving side of a socket, which ends with the session that opened it."""
+
+    def __init__(self, credentials: Credentials, receive: Any) -> None:
+        self._credentials = credentials
+        self._receive = receive
+        self.ended = False
+
+    async def receive(self) -> Any:
+        """The next message, or a disconnection once the session has ended."""
+        coming = asyncio.ensure_future(self._receive())
+        try:
+            while True:
+                await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+                known = self._credentials.have_launch_cookie()
+                if coming.done() and (known or coming.result()["type"] == "websocket.disconnect"):
+                    return coming.result()
+                if not known:
+                    self.ended = True
+                    return {"type": "websocket.disconnect", "code": ENDED}
+        finally:
+            coming.cancel()
 
 
 def may_connect(headers: Headers) -> bool:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .credentials import COOKIE, COOKIE_SECONDS, Credentials, new_launch_cookie
-from .launching import use_token
+from .credentials import COOKIE, Credentials, new_launch_cookie
+from .launching import SESSION_SECONDS, use_token
 
 LAUNCH_PATH: Final = "/launch"
 API: Final = "/api/"
@@ -42,6 +43,19 @@ class UncachedMiddleware:
         return response
 
 
+class HostMiddleware:
+    """Answers nothing, not even for a style, under a host that is not ours."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        credentials = Credentials.of_request(request)
+        if not credentials.name_our_host():
+            raise DisallowedHost(f"Nothing is served at {credentials.host!r}.")
+        return self.get_response(request)
+
+
 class LaunchMiddleware:
     """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token.
 
@@ -53,8 +67,6 @@ class LaunchMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.path == LAUNCH_PATH:
-            return self._launch(request)
         credentials = Credentials.of_request(request)
         if is_for_scripts(request) and "authorization" in request.headers:
             if not credentials.have_api_token():
@@ -62,29 +74,45 @@ class LaunchMiddleware:
             # How Django is told that a request needs no form's token.
             request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
             return self.get_response(request)
-        if credentials.have_launch_cookie():
-            return self.get_response(request)
-        if is_for_scripts(request):
-            return unauthorized(
-                "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
-                "`Authorization: Bearer TOKEN`."
-            )
-        # A link from another site brings no strict cookie: then a click on this page does.
-        known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
-        return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
-
-    def _launch(self, request: HttpRequest) -> HttpResponse:
-        if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
-            return render(request, "launch.html", {"used": True}, status=403)
-        response = HttpResponseRedirect("/")
-        response.set_cookie(
-            COOKIE,
-            new_launch_cookie(),
-            max_age=COOKIE_SECONDS,
-            httponly=True,
-            samesite="Strict",
-        )
+        if credentials.name_browser_host() and request.path == LAUNCH_PATH:
+            return _launch(request)
+        session = credentials.launch_session()
+        if not session:
+            return _refusal(request, credentials)
+        response = self.get_response(request)
+        if credentials.need_new_cookie():
+            _let_in(response, session)
         return response
+
+
+def _launch(request: HttpRequest) -> HttpResponse:
+    """Turn the token of an address into a cookie."""
+    if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
+        return render(request, "launch.html", {"why": "used"}, status=403)
+    response = HttpResponseRedirect("/")
+    _let_in(response)
+    return response
+
+
+def _let_in(response: HttpResponse, session: str = "") -> None:
+    """Give the browser a cookie for this host alone; without a session that it has, it begins one."""
+    response.set_cookie(
+        COOKIE, new_launch_cookie(session), max_age=SESSION_SECONDS, httponly=True, samesite="Strict"
+    )
+
+
+def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
+    """What who is not known is answered."""
+    if is_for_scripts(request):
+        return unauthorized(
+            "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
+            "`Authorization: Bearer TOKEN`."
+        )
+    if not credentials.name_browser_host():
+        return render(request, "launch.html", {"why": "plain"}, status=403)
+    # A link from another site brings no strict cookie: then a click on this page does.
+    known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
+    return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
 
 
 def is_for_scripts(request: HttpRequest) -> bool:

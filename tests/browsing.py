@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core import signing
+from django.conf import settings as django_settings
 from django.test import Client
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.credentials import COOKIE, SALT
+from sessions_app.credentials import COOKIE, new_launch_cookie
+from sessions_app.launching import browser_host
 from tests.running import Installation
 
 
@@ -32,8 +33,24 @@ def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
     return directory
 
 
-@pytest.fixture
-def browser(client: Client, redline: Installation) -> Client:
+def at_our_host(**options: Any) -> Client:
+    """A browser that uses the address of the pages, and is not let in."""
+    return Client(headers={"host": browser_host(django_settings.REDLINE_DATA_DIR)}, **options)
+
+
+def let_in(**options: Any) -> Client:
     """A browser that has the launch cookie."""
-    client.cookies[COOKIE] = signing.dumps(1, salt=SALT)
+    client = at_our_host(**options)
+    client.cookies[COOKIE] = new_launch_cookie()
     return client
+
+
+@pytest.fixture
+def client(redline: Installation) -> Client:
+    return at_our_host()
+
+
+@pytest.fixture
+def browser(redline: Installation) -> Client:
+    """A browser that has the launch cookie."""
+    return let_in()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +30,28 @@ HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
+class LoopbackConnection(http.client.HTTPConnection):
+    """A connection to this machine, whatever the name: browsers know names below localhost, resolvers need not."""
+
+    loopback = "127.0.0.1"
+
+    def connect(self) -> None:
+        self.sock = socket.create_connection((self.loopback, self.port))
+
+
+class LoopbackHandler(urllib.request.HTTPHandler):
+    """Opens addresses of servers on this machine."""
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(LoopbackConnection, req)
+
+
+def opener(cookies: CookieJar | None = None) -> urllib.request.OpenerDirector:
+    """What opens the address that a server printed; with cookies of its own, else with those given."""
+    jar = CookieJar() if cookies is None else cookies
+    return urllib.request.build_opener(LoopbackHandler(), urllib.request.HTTPCookieProcessor(jar))
+
+
 @dataclass
 class Server:
     """A running server, and a client that it has let in."""
@@ -41,7 +65,10 @@ class Server:
     def __post_init__(self) -> None:
         self.base = self.address.split("/launch")[0]
         self.cookies = CookieJar()
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+        self._opener = opener(self.cookies)
+        self.port = int(self.base.rsplit(":", 1)[1])
+        self.plain = f"http://127.0.0.1:{self.port}"
+        """Where scripts are let in."""
 
     def let_in(self) -> None:
         self._opener.open(self.address).close()
@@ -64,13 +91,15 @@ class Server:
             return str(answer.geturl()).removeprefix(self.base)
 
     def socket(self, path: str, **headers: str) -> ClientConnection:
-        """A WebSocket as a page of this server opens it; `Origin` and `Cookie` can be others."""
+        """A WebSocket as a page of this server opens it; `Origin`, `Cookie` and the host (`at`) can be others."""
+        base = f"http://{headers['at']}:{self.port}" if "at" in headers else self.base
         cookie = "; ".join(f"{one.name}={one.value}" for one in self.cookies)
         more = {"Cookie": headers.get("Cookie", cookie)}
         return connect(
-            self.base.replace("http", "ws") + path,
-            origin=Origin(headers.get("Origin", self.base)),
+            base.replace("http", "ws") + path,
+            origin=Origin(headers.get("Origin", base)),
             additional_headers=more,
+            sock=socket.create_connection(("127.0.0.1", self.port)),
         )
 
     def wait_for(self, found: Callable[[], Any]) -> Any:
@@ -102,6 +131,7 @@ def served(
     roots: Path | None = None,
     stderr: IO[bytes] | None = None,
     command: Sequence[str] = (sys.executable, "-P", "-m", "redline"),
+    arguments: Sequence[str] = (),
     started_in: Path | None = None,
     **environment: str,
 ) -> Iterator[Server]:
@@ -122,7 +152,7 @@ def served(
         **environment,
     }
     child = subprocess.Popen(
-        [*command, "serve", "--port", "0", "--json"],
+        [*command, "serve", "--port", "0", "--json", *arguments],
         env=around,
         stdout=subprocess.PIPE,
         stderr=stderr,

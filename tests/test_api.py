@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from django.core import signing
 from django.http import HttpResponse
 from django.test import Client
 
@@ -20,17 +19,18 @@ from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
-from sessions_app.credentials import COOKIE, SALT
-from sessions_app.launching import API_TOKEN_FILE, api_token, is_api_token
+from sessions_app.launching import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
+from tests.browsing import at_our_host, let_in
 from tests.building import raw
 from tests.running import Installation, place, quiet, snapshot, working_session
 from tests.serving import Server, served
 
 pytest_plugins = ["tests.running", "tests.browsing"]
 JSON = "application/json"
-HERE = "http://testserver"
+HERE = "http://127.0.0.1"
+"""Where scripts ask."""
 
 
 @pytest.fixture
@@ -47,7 +47,12 @@ def address(session: Session) -> str:
 def script(redline: Installation) -> Client:
     """A script with the token: no cookie, and no form's token."""
     token = api_token(django_settings.REDLINE_DATA_DIR)
-    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}"})
+    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
+
+
+def pages() -> str:
+    """Where the user's browser finds what a script started."""
+    return f"http://{browser_host(django_settings.REDLINE_DATA_DIR)}:80"
 
 
 def ask(client: Client, address: str, **wanted: Any) -> Any:
@@ -81,7 +86,7 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
     assert answer.json() == {
         "run": run.pk,
         "state": "queued",
-        "url": f"{HERE}/runs/{run.pk}",
+        "url": f"{pages()}/runs/{run.pk}",
         "stateUrl": f"{HERE}/api/runs/{run.pk}",
     }
 
@@ -198,8 +203,8 @@ def test_a_run_is_told_from_its_start_to_its_plan(script: Client, address: str, 
     assert told["percent"] == told["stats"]["percentReduction"] >= 50
     assert told["calls"] > 0
     assert told["usage"] is None
-    assert told["reviewUrl"] == f"{HERE}/runs/{started['run']}/review"
-    assert told["commitUrl"] == f"{HERE}/runs/{started['run']}/commit"
+    assert told["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
+    assert told["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
     assert told["stopUrl"] is None
     assert told["startedAt"] < told["endedAt"]
     assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
@@ -261,7 +266,7 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(
     browser: Client, address: str, redline: Installation, given: str
 ) -> None:
     token = api_token(redline.data)
-    for client in (Client(), browser):
+    for client in (at_our_host(), browser):
         answer = client.post(
             address, b"{}", content_type=JSON, headers={"authorization": given.replace("{token}", token)}
         )
@@ -297,8 +302,7 @@ def test_the_token_opens_no_page(script: Client, session: Session) -> None:
 
 
 def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Installation) -> None:
-    known = Client(enforce_csrf_checks=True)
-    known.cookies[COOKIE] = signing.dumps(1, salt=SALT)
+    known = let_in(enforce_csrf_checks=True)
     answer = ask(known, address)
     assert (answer.status_code, code_of(answer)) == (403, "not_sent_from_here")
     assert not Run.objects.exists()
@@ -348,7 +352,7 @@ def test_a_script_plans_a_session_on_a_served_machine(server: Server, tmp_path: 
 
     def call(address: str, body: bytes | None = None, brings: str = token) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {brings}", "Content-Type": JSON}
-        url = address if address.startswith("http") else server.base + address
+        url = address if address.startswith("http") else server.plain + address
         try:
             with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
                 return answer.status, json.loads(answer.read())

@@ -25,6 +25,7 @@ from sessions_app.appending import session_lock
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import RedlineError
+from tests.browsing import at_our_host
 from tests.building import message, raw, user
 from tests.running import Installation, place, quiet, reviewed, snapshot, working_session
 from tests.serving import served
@@ -572,7 +573,7 @@ def test_nobody_without_the_cookie_gets_any_of_it(client: Client, path: Path) ->
 
 def test_what_changes_something_needs_the_token_of_a_form(browser: Client, path: Path) -> None:
     place(path.parent / FOREIGN, path.read_bytes())
-    strict = Client(enforce_csrf_checks=True)
+    strict = at_our_host(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
     before = snapshot(path.parent)
     for action in ("restore", "verify", "delete"):

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import RequestFactory
 
 from sessions_app.credentials import COOKIE, Credentials, new_launch_cookie
-from sessions_app.launching import api_token
+from sessions_app.launching import api_token, browser_host
 from tests.running import Installation
 
 pytest_plugins = ["tests.running"]
@@ -72,10 +72,36 @@ def test_which_page_is_ours(credentials: Reading, origin: str, ours: bool) -> No
 def test_a_cookie_counts_beside_others_and_not_when_changed(
     credentials: Reading, redline: Installation
 ) -> None:
-    value = new_launch_cookie()
-    assert credentials(cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
+    value, host = new_launch_cookie(), browser_host(redline.data)
+    assert credentials(host=host, cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
     for cookie in ("", f"{COOKIE}=", f"{COOKIE}={value}x", f"other={value}", "\xff=;;="):
-        assert not credentials(cookie=cookie).have_launch_cookie(), cookie
+        assert not credentials(host=host, cookie=cookie).have_launch_cookie(), cookie
+
+
+@either_way
+def test_a_cookie_counts_under_the_secret_name_alone(credentials: Reading, redline: Installation) -> None:
+    cookie, host = f"{COOKIE}={new_launch_cookie()}", browser_host(redline.data)
+    for ours in (host, f"{host}:8000", host.upper()):
+        assert credentials(host=ours, cookie=cookie).have_launch_cookie(), ours
+    for other in (
+        "127.0.0.1:8000",
+        "localhost",
+        "[::1]",
+        f"x.{host}",
+        f"{host}.evil.example",
+        f"{host},{host}",
+        "",
+    ):
+        assert not credentials(host=other, cookie=cookie).have_launch_cookie(), other
+
+
+@either_way
+def test_the_secret_name_is_ours_until_it_is_changed(credentials: Reading, redline: Installation) -> None:
+    old = browser_host(redline.data)
+    assert credentials(host=old).name_our_host()
+    assert not credentials(host=f"x.{old}").name_our_host()
+    new = browser_host(redline.data, renewed=True)
+    assert [credentials(host=host).name_our_host() for host in (old, new)] == [False, True]
 
 
 @either_way

@@ -16,14 +16,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.credentials import COOKIE, SALT
+from sessions_app.credentials import COOKIE, SALT, new_launch_cookie
 from sessions_app.launching import new_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
+from tests.browsing import at_our_host
 from tests.building import assistant, call, chain, raw, result, text, thinking, user
 from tests.running import Installation
 
-pytest_plugins = ["tests.running"]
+pytest_plugins = ["tests.running", "tests.browsing"]
 
 
 @pytest.fixture
@@ -40,12 +41,6 @@ def roots(tmp_path: Path, settings: Any, redline: Installation) -> Path:
         work_in="server",
     )
     return directory
-
-
-@pytest.fixture
-def browser(client: Client, redline: Installation) -> Client:
-    client.cookies[COOKIE] = signing.dumps(1, salt=SALT)
-    return client
 
 
 def put(root: Path, name: str, recorded: list[Any]) -> str:
@@ -87,7 +82,7 @@ def test_a_launch_token_lets_one_browser_in_once(redline: Installation, client: 
     assert cookie["samesite"] == "Strict"
     assert cookie["httponly"]
     assert client.get("/").status_code == 200
-    assert Client().get("/launch", {"token": token}).status_code == 403
+    assert at_our_host().get("/launch", {"token": token}).status_code == 403
 
 
 def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Client) -> None:
@@ -102,9 +97,10 @@ def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Clien
         lambda: "",
         lambda: "1",
         lambda: signing.dumps(1, salt="another"),
-        lambda: signing.dumps(1, salt=SALT) + "x",
+        lambda: signing.dumps("1", salt=SALT),
+        lambda: new_launch_cookie() + "x",
     ],
-    ids=["empty", "unsigned", "other-salt", "longer"],
+    ids=["empty", "unsigned", "other-salt", "no-name", "longer"],
 )
 def test_a_forged_cookie_lets_nobody_in(
     redline: Installation, client: Client, forge: Callable[[], str]

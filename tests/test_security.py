@@ -14,11 +14,12 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.urls.exceptions import NoReverseMatch
 
-from sessions_app.credentials import COOKIE, COOKIE_SECONDS, SALT
-from sessions_app.launching import new_token
+from sessions_app.credentials import COOKIE, new_launch_cookie
+from sessions_app.launching import SESSION_SECONDS, browser_host, new_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root
+from tests.browsing import at_our_host, let_in
 from tests.building import assistant, chain, raw, text, user
 from tests.running import Installation, snapshot
 
@@ -62,9 +63,7 @@ def addresses(known_root: Path) -> list[str]:
 @pytest.fixture
 def checking(redline: Installation) -> Client:
     """A known browser whose forms come without a token, as another site's would."""
-    client = Client(enforce_csrf_checks=True)
-    client.cookies[COOKIE] = signing.dumps(1, salt=SALT)
-    return client
+    return let_in(enforce_csrf_checks=True)
 
 
 # ---- who gets in -------------------------------------------------------------------------------------------
@@ -81,18 +80,20 @@ def test_without_the_cookie_no_address_answers(addresses: list[str], client: Cli
 def test_an_expired_cookie_lets_nobody_in(
     client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = signing.dumps(1, salt=SALT)
-    client.cookies[COOKIE] = given
+    client.cookies[COOKIE] = new_launch_cookie()
     assert client.get("/").status_code == 200
     now = signing.time.time()
-    monkeypatch.setattr(signing.time, "time", lambda: now + COOKIE_SECONDS + 1)
+    monkeypatch.setattr(signing.time, "time", lambda: now + SESSION_SECONDS + 1)
     assert client.get("/").status_code == 403
 
 
 def test_a_cookie_of_another_installation_lets_nobody_in(
     client: Client, known_root: Path, settings: Any
 ) -> None:
-    client.cookies[COOKIE] = signing.dumps(1, key="of another installation", salt=SALT)
+    ours = settings.SECRET_KEY
+    settings.SECRET_KEY = "of another installation"  # noqa: S105
+    client.cookies[COOKIE] = new_launch_cookie()
+    settings.SECRET_KEY = ours
     assert client.get("/").status_code == 403
 
 
@@ -131,6 +132,10 @@ FOREIGN = [
     "",
     "127.0.0.1:x",
     "[::1",
+    "localhost.evil.example",
+    "evil.localhost",
+    "0123456789abcdef0123456789abcdef.localhost",
+    ".localhost",
 ]
 
 
@@ -145,8 +150,33 @@ def test_a_foreign_host_is_refused_whatever_it_asks_for(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"])
-def test_this_machine_is_served_under_its_own_names(browser: Client, known_root: Path, host: str) -> None:
-    assert browser.get("/", headers={"host": host}).status_code == 200
+def test_at_a_name_that_everybody_knows_no_browser_is_let_in(
+    browser: Client, client: Client, addresses: list[str], host: str
+) -> None:
+    """A cookie for it would go to every port of this machine."""
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    name = browser_host(django_settings.REDLINE_DATA_DIR)
+    for address in [*addresses, "/", f"/launch?token={token}"]:
+        for known in (browser, client):
+            answer = known.get(address, headers={"host": host})
+            assert answer.status_code == (401 if address.startswith("/api/") else 403), address
+            assert name.split(".")[0] not in answer.content.decode() + str(answer.headers)
+            assert not answer.cookies
+    assert "redline address" in browser.get("/", headers={"host": host}).content.decode()
+    assert client.get("/launch", {"token": token}).status_code == 302
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"])
+def test_a_plain_server_lets_browsers_in_at_names_that_everybody_knows(
+    client: Client, known_root: Path, settings: Any, host: str
+) -> None:
+    settings.REDLINE_PLAIN = True
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    assert client.get("/launch", {"token": token}, headers={"host": host}).status_code == 302
+    assert client.get("/", headers={"host": host}).status_code == 200
+    assert client.get("/").status_code == 200
+    settings.REDLINE_PLAIN = False
+    assert client.get("/", headers={"host": host}).status_code == 403
 
 
 def test_a_forwarded_host_counts_for_nothing(browser: Client, known_root: Path) -> None:
@@ -187,7 +217,12 @@ def test_looking_changes_nothing(addresses: list[str], browser: Client, redline:
 
 def test_every_answer_has_its_headers(addresses: list[str], browser: Client, client: Client) -> None:
     answers = [browser.get(address) for address in [*addresses, "/nowhere", "/admin/", "/launch"]]
-    answers += [Client().get("/"), browser.get("/", headers={"host": "evil.example"}), browser.post("/")]
+    answers += [
+        at_our_host().get("/"),
+        Client(headers={"host": "127.0.0.1"}).get("/"),
+        browser.get("/", headers={"host": "evil.example"}),
+        browser.post("/"),
+    ]
     assert {answer.status_code for answer in answers} >= {200, 400, 403, 404, 405}
     for answer in answers:
         where = answer.request["PATH_INFO"]

@@ -11,10 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ from sessions_app import children
 from tests.building import PROJECT, chain, raw, user
 from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import place, working_session
-from tests.serving import Server, served
+from tests.serving import Server, opener, served
 
 linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look at")
 
@@ -62,18 +60,18 @@ def server(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[bytes
 
 def test_the_printed_address_leads_to_the_pages_and_an_interrupt_ends_it(environment: dict[str, str]) -> None:
     with server(environment) as (child, address):
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        page = opener.open(address).read().decode()
+        browser = opener()
+        page = browser.open(address).read().decode()
         base = address.split("/launch")[0]
         for _ in range(200):
             if "hello from a real session" in page:
                 break
             time.sleep(0.1)  # it is indexed behind, in a process of its own
-            page = opener.open(base).read().decode()
+            page = browser.open(base).read().decode()
         assert "hello from a real session" in page
-        assert opener.open(f"{base}/static/redline/redline.css").status == 200
+        assert browser.open(f"{base}/static/redline/redline.css").status == 200
         with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(base)
+            opener().open(base)
         child.send_signal(signal.SIGINT)
         assert child.wait(timeout=WAIT_SECONDS) == 0
 
@@ -97,18 +95,6 @@ def test_a_port_that_is_taken_is_said(environment: dict[str, str]) -> None:
         )
     assert refused.returncode == 4
     assert json.loads(refused.stdout)["error"]["code"] == "port_taken"
-
-
-def test_another_address_lets_another_browser_in(environment: dict[str, str]) -> None:
-    with server(environment) as (_, first):
-        urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar())).open(first).close()
-        port = first.split(":")[2].split("/")[0]
-        made = subprocess.run(
-            command("address", "--port", port), env=environment, capture_output=True, check=True
-        )
-        address = json.loads(made.stdout)["address"]
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        assert opener.open(address).status == 200
 
 
 # ---- what runs beside it -----------------------------------------------------------------------------------
@@ -213,13 +199,17 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
     assert "Run 1 was given up" in told
 
 
-def test_two_servers_on_one_machine_both_know_the_browser(tmp_path: Path) -> None:
-    with served(tmp_path / "one") as one, served(tmp_path / "two") as two:
-        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(one.cookies))
-        opener.open(one.base)
+def test_two_plain_servers_on_one_machine_both_know_the_browser(tmp_path: Path) -> None:
+    """To a browser all ports of 127.0.0.1 are one site, and it brings the cookies of both to both."""
+    with (
+        served(tmp_path / "one", arguments=["--plain"]) as one,
+        served(tmp_path / "two", arguments=["--plain"]) as two,
+    ):
+        browser = opener(one.cookies)
+        browser.open(one.base)
         for cookie in two.cookies:
             one.cookies.set_cookie(cookie)
-        assert opener.open(one.base).status == opener.open(two.base).status == 200
+        assert browser.open(one.base).status == browser.open(two.base).status == 200
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from compaction_app.pages.branches import branch_state, forget_branches
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput
+from tests.browsing import at_our_host
 from tests.building import (
     HEADER,
     assistant,
@@ -41,10 +42,10 @@ from tests.building import (
     user,
     whole,
 )
-from tests.test_pages import HOSTILE, browser, conversation, put, roots
+from tests.test_pages import HOSTILE, conversation, put, roots
 
-pytest_plugins = ["tests.running"]
-__all__ = ["browser", "roots"]
+pytest_plugins = ["tests.running", "tests.browsing"]
+__all__ = ["roots"]
 
 
 @pytest.fixture(autouse=True)
@@ -367,7 +368,7 @@ def test_a_reader_that_is_not_there_changes_nothing(browser: Client, roots: Path
 
 def test_acts_need_a_form_of_this_site(roots: Path, browser: Client) -> None:
     address = put(roots, "a.jsonl", conversation("one"))
-    strict = Client(enforce_csrf_checks=True)
+    strict = at_our_host(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
     for act in ("reader", "read-anew", "migrate"):
         assert strict.post(f"{address}/{act}").status_code == 403

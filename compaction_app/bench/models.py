@@ -157,7 +157,6 @@ def _call_to_row(
     for seq, moment in follow(server.browser, run):
         arrived.setdefault(seq, moment)
     written = [moment for request in provider.requests[before:] for moment in request.calls_at]
-    server.browser.rest()
     (rows,) = _rows(data, run)
     called = [seq for seq, kind, _ in rows["events"] if kind == "called"]
     waits = [1000 * (arrived[seq] - moment) for seq, moment in zip(called, written, strict=True)][:100]
@@ -231,7 +230,6 @@ def _misplaced(row: dict[str, Any]) -> int:
 
 def _until_deleted(server: Server, data: Path, session: str) -> str:
     """A run that has deleted something and is still going on."""
-    server.browser.rest()
     run = _start(server.browser, session, "slow/good-plan")
     _until(lambda: bool(_rows(data, run)[0]["proposals"]))
     return run
@@ -247,7 +245,6 @@ def _killed(server: Server, data: Path, root: Path, run: str) -> Iterator[Figure
     with Server(data, [root]) as again:
         _until(lambda: _rows(data, run)[0]["state"] == "interrupted")
         yield Figure("killed_run_interrupted", round(time.monotonic() - began, 1), "s", 30)
-        again.browser.rest()
         again.browser.post(again.browser.get(run), f"{run}/resume", {})
         _until(lambda: _rows(data, run)[0]["state"] not in ("queued", "running", "interrupted"))
     (row,) = _rows(data, run)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -36,6 +37,7 @@ ROUNDS: Final = 15
 EVENTS: Final = 200
 WAIT_SECONDS: Final = 180
 QUIET_SECONDS: Final = 3_600
+IDLE_SECONDS: Final = 2
 
 HTMX: Final = {"HX-Request": "true"}
 _CSRF: Final = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -44,15 +46,14 @@ _COUNT_QUERIES: Final = """
 import json, sys
 import django
 django.setup()
-from django.conf import settings
-from django.core import signing
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from sessions_app.credentials import COOKIE, SALT
-settings.ALLOWED_HOSTS.append("testserver")
-browser = Client()
-browser.cookies[COOKIE] = signing.dumps(1, salt=SALT)
+from django.conf import settings
+from sessions_app.credentials import COOKIE, new_launch_cookie
+from sessions_app.launching import browser_host
+browser = Client(headers={"host": browser_host(settings.REDLINE_DATA_DIR)})
+browser.cookies[COOKIE] = new_launch_cookie()
 counts = []
 for path in sys.argv[1:]:
     browser.get(path)
@@ -69,18 +70,25 @@ class Browser:
     def __init__(self, address: str) -> None:
         self.host = address.split("//")[1].split("/")[0]
         self.cookies: dict[str, str] = {}
-        self._connection = HTTPConnection(self.host, timeout=WAIT_SECONDS)
+        # A browser finds names below localhost on this machine; a resolver need not know them.
+        self.loopback = ("127.0.0.1", int(self.host.rpartition(":")[2]))
+        self._connection = HTTPConnection(*self.loopback, timeout=WAIT_SECONDS)
+        self._used = time.monotonic()
         self.ask("GET", address.split(self.host)[1])
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[str, str]:
         """The text of an answer and where it leads, an empty text where nowhere."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        more = {"Cookie": cookie, "Origin": f"http://{self.host}", **headers}
+        more = {"Host": self.host, "Cookie": cookie, "Origin": f"http://{self.host}", **headers}
         if body is not None:
             more["Content-Type"] = "application/x-www-form-urlencoded"
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            # The server closes a connection that is not used; the next request opens another.
+            self._connection.close()
         self._connection.request(method, path, body, more)
         answer = self._connection.getresponse()
         text = answer.read().decode()
+        self._used = time.monotonic()
         for name, value in answer.getheaders():
             if name.lower() == "set-cookie":
                 key, _, rest = value.partition("=")
@@ -88,10 +96,6 @@ class Browser:
         if answer.status >= 400:
             raise RuntimeError(f"{method} {path} was answered with {answer.status}: {text[:300]}")
         return text, answer.getheader("Location", "") or ""
-
-    def rest(self) -> None:
-        """Let go of the connection, which the server closes while nobody asks; the next question opens another."""
-        self._connection.close()
 
     def get(self, path: str, **headers: str) -> str:
         return self.ask("GET", path, **headers)[0]
@@ -311,11 +315,12 @@ def follow(browser: Browser, run: str) -> Iterator[tuple[int, float]]:
         f"ws://{browser.host}/ws{run}",
         origin=Origin(f"http://{browser.host}"),
         additional_headers={"Cookie": cookie},
-    ) as socket:
-        socket.send('{"after": 0}')
+        sock=socket.create_connection(browser.loopback),
+    ) as events:
+        events.send('{"after": 0}')
         with contextlib.suppress(ConnectionClosed):
             while True:
-                text = str(socket.recv(timeout=WAIT_SECONDS))
+                text = str(events.recv(timeout=WAIT_SECONDS))
                 moment = time.time()
                 for seq in map(int, _ROW.findall(text)):
                     yield seq, moment

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pydantic
 from django.urls import reverse
@@ -32,7 +32,14 @@ from .run import standing_of
 TEXT_CHARACTERS: Final = 4_000
 NAME_CHARACTERS: Final = 300
 
-Text = Callable[[str], str]
+
+class Addresses(NamedTuple):
+    """What makes an address of a path."""
+
+    page: Callable[[str], str]
+    """Of a page, for the user's browser."""
+    api: Callable[[str], str]
+    """Of what the script itself asks."""
 
 
 class Wanted(BaseModel):
@@ -93,23 +100,23 @@ def demand_entry(session: Session, leaf: str) -> None:
         )
 
 
-def started_run(run: Run, absolute: Text) -> dict[str, Any]:
-    """What who started a run is told; `absolute` makes an address of a path."""
+def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
+    """What who started a run is told."""
     return {
         "run": run.pk,
         "state": str(run.state),
-        "url": absolute(reverse("compaction:run", args=(run.pk,))),
-        "stateUrl": absolute(reverse("compaction:api_run", args=(run.pk,))),
+        "url": addresses.page(reverse("compaction:run", args=(run.pk,))),
+        "stateUrl": addresses.api(reverse("compaction:api_run", args=(run.pk,))),
     }
 
 
-def told_run(run: Run, absolute: Text) -> dict[str, Any]:
+def told_run(run: Run, addresses: Addresses) -> dict[str, Any]:
     """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
     standing = standing_of(run)
     pages = {"reviewUrl": "review", "commitUrl": "commit"} if standing.is_reviewable else {}
     return {
-        **started_run(run, absolute),
-        "session": absolute(
+        **started_run(run, addresses),
+        "session": addresses.page(
             reverse("compaction:session", args=(run.session.root_id, run.session.relative_path))
         ),
         "leaf": run.leaf_id,
@@ -130,10 +137,14 @@ def told_run(run: Run, absolute: Text) -> dict[str, Any]:
         "startedAt": _time(run.started_at),
         "endedAt": _time(run.ended_at),
         **{
-            name: absolute(reverse(f"compaction:{pages[name]}", args=(run.pk,))) if name in pages else None
+            name: addresses.page(reverse(f"compaction:{pages[name]}", args=(run.pk,)))
+            if name in pages
+            else None
             for name in ("reviewUrl", "commitUrl")
         },
-        "stopUrl": absolute(reverse("compaction:api_stop", args=(run.pk,))) if standing.is_active else None,
+        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,)))
+        if standing.is_active
+        else None,
     }
 
 

@@ -7,16 +7,17 @@ seen the plan.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Concatenate, Final, ParamSpec
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 
+from sessions_app.credentials import page_address
 from sessions_app.middleware import failed
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
-from ..pages.api import Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
+from ..pages.api import Addresses, Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
 from ..services.starting import start_run, stop_run
 from .finding import known_run, known_session
 
@@ -49,7 +50,7 @@ def told_as_json(*methods: str) -> Callable[[View[P]], View[P]]:
 def _status(fault: RedlineError) -> int:
     if isinstance(fault, BadInput):
         return 400
-    return 409 if isinstance(fault, Conflict) else 503
+    return 409 if isinstance(fault, Conflict) else 500
 
 
 @told_as_json("POST")
@@ -61,7 +62,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     run = start_run(
         session, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
     )
-    return JsonResponse(started_run(run, request.build_absolute_uri), status=202)
+    return JsonResponse(started_run(run, _addresses(request)), status=202)
 
 
 def _wanted(request: HttpRequest) -> Wanted:
@@ -77,7 +78,7 @@ def _wanted(request: HttpRequest) -> Wanted:
 @told_as_json("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """How a run stands."""
-    return JsonResponse(told_run(known_run(run), request.build_absolute_uri))
+    return JsonResponse(told_run(known_run(run), _addresses(request)))
 
 
 @told_as_json("POST")
@@ -86,4 +87,8 @@ def stop(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()
-    return JsonResponse(told_run(found, request.build_absolute_uri), status=202)
+    return JsonResponse(told_run(found, _addresses(request)), status=202)
+
+
+def _addresses(request: HttpRequest) -> Addresses:
+    return Addresses(partial(page_address, request), request.build_absolute_uri)

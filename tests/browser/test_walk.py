@@ -28,8 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_launch_address_lets_one_browser_in_and_its_token_does_not_stay(
     server: Server, browse: Callable[..., Watched]
 ) -> None:
-    port = server.base.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "redline", "address", "--port", port, "--json"]
+    command = [sys.executable, "-m", "redline", "address", "--json"]
     told = subprocess.run(command, env=server.environment, cwd=server.root, capture_output=True, check=True)
     address = json.loads(told.stdout)["address"].removeprefix(server.base)
     watched = browse(server, known=False)

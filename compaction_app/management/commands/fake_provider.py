@@ -10,7 +10,7 @@ from compaction_app.scripted.app import ScriptedApp
 from compaction_app.scripted.scripts import SCRIPTS, script_named
 from compaction_app.scripted.serving import base_url, server_of
 from sessions_app.console import RedlineCommand, printable, table
-from sessions_app.management.commands.serve import listening
+from sessions_app.listeners import listening, port_of
 from sessions_app.sessionlog.errors import BadInput
 
 PORT: Final = 8099
@@ -41,15 +41,15 @@ class Command(RedlineCommand):
                 f"There is no script {script}. Nothing was served. Known are {', '.join(SCRIPTS)}, and calls-N.",
             )
         app = ScriptedApp(script=script, pace=options["pace"], keeps=0)
-        with listening(options["port"]) as listener:
-            port = listener.getsockname()[1]
+        with listening(options["port"]) as listeners:
+            port = port_of(listeners)
             anthropic, openai = base_url(port, "anthropic"), base_url(port, "openai")
             self.show_json({"anthropic": anthropic, "openai": openai})
             self._tell(anthropic, openai, script)
             self.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is how it is meant to end.
-                server_of(app).run(sockets=[listener])
+                server_of(app).run(sockets=listeners)
         return None
 
     def _tell(self, anthropic: str, openai: str, script: str) -> None:

@@ -6,19 +6,44 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.console import RedlineCommand
-from sessions_app.launching import new_token
-
-DEFAULT_PORT = 8000
+from sessions_app.files import reported
+from sessions_app.launching import browser_host
+from sessions_app.running_server import launch_address, running_server
+from sessions_app.sessionlog.errors import Conflict
 
 
 class Command(RedlineCommand):
     help = "Print an address that lets one more browser in, once."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="where the server listens")
+        parser.add_argument(
+            "--port", type=int, help="the port in the address, where the server's own is forwarded"
+        )
+        parser.add_argument(
+            "--revoke",
+            action="store_true",
+            help="change the name in the address: all browsers are logged out, and old addresses stop working",
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        address = f"http://127.0.0.1:{options['port']}/launch?token={new_token(settings.REDLINE_DATA_DIR)}"
-        self.say(address)
+        directory = settings.REDLINE_DATA_DIR
+        done = "No address was made."
+        if options["revoke"]:
+            with reported(directory, "The name was not changed, and no browser was logged out."):
+                browser_host(directory, renewed=True)
+            done = "The name was changed, and all browsers are logged out."
+        with reported(directory, done):
+            server = running_server(directory)
+            if server is None and not options["revoke"]:
+                raise Conflict(
+                    "not_served",
+                    f"No server uses the data directory {directory}. {done} Start one with `redline serve`, which "
+                    "prints an address.",
+                )
+            address = launch_address(directory, server, options["port"]) if server is not None else None
+        if options["revoke"]:
+            self.say(done)
+        if address is not None:
+            self.say(address)
         self.show_json({"address": address})
         return None

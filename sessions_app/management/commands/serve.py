@@ -1,34 +1,35 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
-import filelock
 import uvicorn
 from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.console import RedlineCommand
-from sessions_app.launching import new_token
+from sessions_app.files import reported
+from sessions_app.listeners import IPV4, IPV6, listening, listening_from, port_of
 from sessions_app.logs import kept_log
+from sessions_app.running_server import RunningServer, launch_address, only_server
 from sessions_app.services.roots import managed_root
-from sessions_app.sessionlog.errors import Conflict, SystemFailure
 from sessions_app.uploads import upload_directory
 
-from .address import DEFAULT_PORT
-
 APPLICATION = "redline.asgi:application"
-HOST = "127.0.0.1"
+DEFAULT_PORT: Final = 8000
+HOSTS: Final = (IPV4, IPV6)
+"""A browser tries ::1 first: if somebody else listened there, it would bring them what it sends."""
 MESSAGE_BYTES: Final = 16_384
 """What a page may say over a socket at once."""
 SHUTDOWN_SECONDS: Final = 3
 """How long requests may take that are under way when the server is told to stop."""
+PLAIN: Final = (
+    "Browsers are let in at 127.0.0.1. That is weaker: a browser brings its cookie for 127.0.0.1 to every port of it, "
+    "so another user of this machine who gets you to open a page on a port of theirs can take over your session here. "
+    "Leave out --plain unless your browser cannot open names that end in .localhost."
+)
 
 
 class Command(RedlineCommand):
@@ -37,21 +38,42 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--port", type=int, default=DEFAULT_PORT, help="where to listen; 0: any free port"
+            "--port",
+            type=int,
+            help=f"where to listen; 0: any free port (default: {DEFAULT_PORT}, or the next one that is free)",
+        )
+        parser.add_argument(
+            "--plain",
+            action="store_true",
+            help="let browsers in at 127.0.0.1, for those that cannot open names that end in .localhost; weaker",
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        with only_server(), kept_log(settings.REDLINE_DATA_DIR), listening(options["port"]) as listener:
+        directory = settings.REDLINE_DATA_DIR
+        port, plain = options["port"], options["plain"]
+        listen = listening_from(DEFAULT_PORT, HOSTS) if port is None else listening(port, HOSTS)
+        with only_server(directory), kept_log(directory), listen as listeners:
             managed_root()
-            port = listener.getsockname()[1]
-            address = f"http://{HOST}:{port}/launch?token={new_token(settings.REDLINE_DATA_DIR)}"
+            settings.REDLINE_PLAIN = plain
+            server = RunningServer(port_of(listeners), plain)
+            with reported(directory, "The server was not started."):
+                server.keep(directory)
+                address = launch_address(directory, server)
+            if port is None and server.port != DEFAULT_PORT:
+                self.say(f"Port {DEFAULT_PORT} is taken; {server.port} is the next free one.")
+            if len(listeners) < len(HOSTS):
+                self.say("This machine has no IPv6: only 127.0.0.1 is served.")
+            if plain:
+                self.say(PLAIN)
             self.say(f"Redline is at {address}")
             self.say("The address works once; `redline address` makes another. Ctrl-C stops the server.")
-            self.show_json({"address": address})
+            self.show_json(
+                {"address": address, "plain": plain, "listening": [_shown(one) for one in listeners]}
+            )
             self.stdout.flush()
             # A long request waits in Python's temporary directory, which on many systems is memory.
             tempfile.tempdir = str(upload_directory())
-            logging.getLogger("redline").info("serving on port %d", port)
+            logging.getLogger("redline").info("serving on port %d", server.port)
             # Logging is configured by the settings, for Django and uvicorn alike.
             config = uvicorn.Config(
                 APPLICATION,
@@ -64,43 +86,11 @@ class Command(RedlineCommand):
             )
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is how a server is meant to end; it has shut down when this comes up.
-                uvicorn.Server(config).run(sockets=[listener])
+                uvicorn.Server(config).run(sockets=listeners)
         return None
 
 
-@contextmanager
-def only_server() -> Iterator[None]:
-    """One server on a data directory. Raises Conflict `already_served`."""
-    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / "server.lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as busy:
-        raise Conflict(
-            "already_served",
-            f"Another server uses the data directory {settings.REDLINE_DATA_DIR}. This one was not started. "
-            "Stop the other one, or set REDLINE_DATA_DIR.",
-        ) from busy
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def listening(port: int) -> Iterator[socket.socket]:
-    """A socket on the loopback. Raises Conflict `port_taken`."""
-    listener = socket.socket()
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-        except OSError as fault:
-            if fault.errno == errno.EADDRINUSE:
-                message = f"Port {port} is taken. The server was not started. Choose another with --port."
-                raise Conflict("port_taken", message) from fault
-            message = f"Port {port} cannot be used: {fault.strerror}. The server was not started."
-            raise SystemFailure("port_refused", message) from fault
-        listener.listen(128)
-        yield listener
-    finally:
-        listener.close()
+def _shown(listener: Any) -> str:
+    """Host and port of a socket, as in an address."""
+    host, port, *_ = listener.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
