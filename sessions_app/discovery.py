@@ -24,6 +24,8 @@ class Discovery(NamedTuple):
 
     paths: tuple[Path, ...]
     refused: tuple[RefusedPath, ...]
+    unlisted: tuple[RefusedPath, ...] = ()
+    """Those of `refused` that are directories which cannot be listed."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:

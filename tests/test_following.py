@@ -19,7 +19,7 @@ import watchfiles
 from redline.configuration import Configuration, RootSetting
 from sessions_app import announcing
 from sessions_app.models import Entry, Session
-from sessions_app.services import following
+from sessions_app.services import following, indexing
 from sessions_app.services.demo import FILE_NAME, MARKER, demo_session, offer_demo
 from sessions_app.services.following import Follower
 from sessions_app.services.indexing import index_file
@@ -214,12 +214,13 @@ def test_a_second_look_opens_nothing_that_is_as_it_was(
     until(follower, lambda: settled(told))
     assert Session.objects.exclude(fault="").count() == 1
     opened: list[Path] = []
-    monkeypatch.setattr(following, "index_listed", lambda path, *_, **__: opened.append(path))
+    monkeypatch.setattr(following, "index_batch", lambda paths, *_, **__: opened.extend(paths))
     follower._look()
     assert list(follower._waiting) == []
     place(root / "s.jsonl", raw(chain(user("one"), user("two"))))
     follower._look()
-    assert [path.name for path, _ in follower._waiting] == ["s.jsonl"]
+    assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
+    assert opened == []
 
 
 def test_what_nobody_told_of_is_found_by_looking(
@@ -233,7 +234,10 @@ def test_what_nobody_told_of_is_found_by_looking(
     until(follower, lambda: "unheard of" in titles())
 
 
-def test_what_changes_goes_before_what_waits(follower: Follower, root: Path, told: io.StringIO) -> None:
+def test_what_changes_goes_before_what_waits(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "FILES_AT_ONCE", 1)
     for number in range(50):
         place(root / f"{number}.jsonl", raw(chain(user(f"session {number}"))))
     follower.step()

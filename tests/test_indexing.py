@@ -12,18 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from compaction_app.models import Backup, Compaction
 from redline.configuration import RootSetting
 from sessions_app.loading import load_session
 from sessions_app.models import Entry, Session
+from sessions_app.services import indexing
 from sessions_app.services.indexing import Indexed, index_file, index_paths, index_roots
 from sessions_app.services.listing import list_sessions
 from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
 from tests.building import HEADER, assistant, call, chain, message, raw, result, some_sessions, text, user
-from tests.running import Installation, as_nobody, configured, give_away, in_child, place, refusal, snapshot
+from tests.running import (
+    Installation,
+    as_nobody,
+    configured,
+    finish,
+    give_away,
+    in_child,
+    place,
+    refusal,
+    snapshot,
+)
 
 pytest_plugins = ["tests.running"]
 
@@ -246,6 +259,78 @@ def test_an_unchanged_session_costs_a_look_at_its_edges(redline: Installation, t
     total = Indexed()
     index_file(path, total)
     assert total.bytes_read <= 8_192
+
+
+def small_sessions(directory: Path, count: int) -> list[Path]:
+    return [
+        place(directory / f"{number}.jsonl", raw(chain(user(f"task {number}")))) for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
+    redline: Installation, tmp_path: Path, known: bool
+) -> None:
+    small_sessions(tmp_path / "root", 100)
+    if known:
+        index_paths([tmp_path / "root"])
+    with CaptureQueriesContext(connection) as told_to:
+        assert index_paths([tmp_path / "root"]).files == 100
+    assert len(told_to) < 100
+    assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(100)}
+
+
+def test_no_transaction_writes_more_than_others_can_wait_for(redline: Installation, tmp_path: Path) -> None:
+    for number in range(20):
+        long_session(tmp_path / "root" / f"{number}.jsonl", 900)
+    long_session(tmp_path / "root" / "longer.jsonl", 9_000)
+    written = [0]
+
+    def counted(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "BEGIN" in sql or "SAVEPOINT" in sql:
+            written.append(0)
+        written[-1] += len(params) if many else 1
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(counted):
+        index_paths([tmp_path / "root"])
+    assert Entry.objects.count() == 20 * 900 + 9_000
+    # An insertion takes some 3 microseconds.
+    assert max(written) <= 6_000
+
+
+def test_what_a_killed_batch_did_not_write_is_indexed_the_next_time(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = small_sessions(tmp_path / "root", 100)
+    write, left = indexing._write, [2]
+
+    def write_two_batches(scans: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+        write(scans)
+
+    monkeypatch.setattr(indexing, "_write", write_two_batches)
+    with pytest.raises(Crash):
+        index_paths([tmp_path / "root"])
+    assert 0 < Session.objects.filter(state__isnull=False).count() < 100
+    monkeypatch.undo()
+    assert index_paths([tmp_path / "root"]).files == 100
+    for path in paths[::9]:
+        session = Session.objects.get(relative_path=path.name, root__path=path.parent)
+        assert differences(told(session), told_anew(path)) == {}
+
+
+def test_processes_that_index_the_same_files_at_once_do_not_wait_for_each_other(
+    redline: Installation, tmp_path: Path
+) -> None:
+    small_sessions(tmp_path / "root", 100)
+    connection.close()
+    started = [redline.start("index", tmp_path / "root", "--rebuild", "--json") for _ in range(3)]
+    for ended in map(finish, started):
+        assert (ended.code, ended.json["files"]) == (0, 100), ended.err
+    assert Session.objects.count() == Session.objects.filter(entry_count=1, fault="").count() == 100
 
 
 # What becomes of files --------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from sessions_app.consumers import asked_in, draw
 from sessions_app.models import Root, Session
 from sessions_app.services import progress
 from sessions_app.services.demo import offer_demo
-from sessions_app.services.indexing import configured_roots, index_roots
-from sessions_app.services.roots import managed_root
+from sessions_app.services.indexing import index_roots
+from sessions_app.services.roots import configured_roots, managed_root
 from sessions_app.templatetags.shown import size
 from tests.building import chain, raw, user
 from tests.running import place

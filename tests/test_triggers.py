@@ -30,8 +30,9 @@ from compaction_app.services.triggers import AT_ONCE, FRESH, REST, left_because,
 from compaction_app.services.waiting import look_at, waiting
 from sessions_app.models import Session
 from sessions_app.services.browsing import Choice, browse
-from sessions_app.services.indexing import index_file, remember_own_write
+from sessions_app.services.indexing import index_file
 from sessions_app.services.listing import list_sessions
+from sessions_app.services.rows import remember_own_write
 from tests.building import assistant, raw, text, user
 from tests.patience import WAIT_SECONDS
 from tests.running import Installation, as_nobody, configured, in_child, quiet, working_session

@@ -19,15 +19,17 @@ from .sessions import generate, write_session
 MEGABYTE: Final = 1_000_000
 LARGE_ENTRIES, LARGE_BYTES = 50_000, 120_000_000
 HUGE_ENTRIES, HUGE_BYTES, HUGE_LINE = 366_000, 2_400_000_000, 12_800_000
+MANY, MANY_BYTES, MANY_LINE, MANY_DIFFERENT = 2_000, 190_000, 2_400, 20
 APPENDED: Final = 10
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class Ran(NamedTuple):
-    """What a command printed and what it took: peak memory in megabytes."""
+    """What a command printed and what it took: peak memory in megabytes, processor time in seconds."""
 
     document: dict[str, Any]
     peak_mb: float
+    processor_seconds: float
 
 
 def run_command(data_directory: Path, *arguments: str) -> Ran:
@@ -42,7 +44,44 @@ def run_command(data_directory: Path, *arguments: str) -> Ran:
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"redline {arguments[0]} ended with {child.returncode}: {printed.decode()[:500]}")
-    return Ran(json.loads(printed), round(usage.ru_maxrss * _MAXRSS_UNIT / MEGABYTE, 1))
+    return Ran(
+        json.loads(printed),
+        round(usage.ru_maxrss * _MAXRSS_UNIT / MEGABYTE, 1),
+        round(usage.ru_utime + usage.ru_stime, 2),
+    )
+
+
+def many() -> Iterator[Figure]:
+    """2,000 sessions of 190 KB: indexed from nothing, then 1,000 of them looked at again."""
+    with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
+        directory, data = Path(name) / "sessions", Path(name) / "data"
+        size = _write_many(directory)
+        yield Figure("many_files_megabytes", round(size / MEGABYTE, 1), "MB", None)
+        run_command(data, "sessions")
+        first = run_command(data, "index", str(directory))
+        yield Figure("index_many_seconds", first.document["seconds"], "s", 7)
+        yield Figure("index_many_processor_seconds", first.processor_seconds, "s", None)
+        yield Figure("index_many_peak", first.peak_mb, "MB", 200)
+        again = run_command(data, "index", str(directory / "0"))
+        yield Figure("index_unchanged_seconds", again.document["seconds"], "s", 1)
+        yield Figure("index_unchanged_processor_seconds", again.processor_seconds, "s", None)
+
+
+def _write_many(directory: Path) -> int:
+    """MANY sessions in two directories, which repeat a few that were generated; gives their size in bytes."""
+    lines = MANY_BYTES // MANY_LINE
+    made = directory / "made.jsonl"
+    directory.mkdir()
+    contents = []
+    for seed in range(MANY_DIFFERENT):
+        write_session(made, generate(entries=lines, entry_bytes=MANY_LINE, seed=seed))
+        contents.append(made.read_bytes())
+    made.unlink()
+    for half in ("0", "1"):
+        (directory / half).mkdir()
+        for number in range(MANY // 2):
+            (directory / half / f"{number}.jsonl").write_bytes(contents[number % MANY_DIFFERENT])
+    return 2 * sum(len(contents[number % MANY_DIFFERENT]) for number in range(MANY // 2))
 
 
 def environment_on(data_directory: Path, **more: str) -> dict[str, str]:

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 from sessions_app.files import FileState, SessionReader, file_state
 from sessions_app.models import Session
-from sessions_app.services.indexing import read_entries
 from sessions_app.services.reading import reading_of
+from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import MESSAGE_TYPES, Entry
 from sessions_app.sessionlog.errors import BadInput

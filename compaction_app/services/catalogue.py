@@ -20,7 +20,7 @@ from django.conf import settings
 
 from sessions_app.files import SessionReader
 from sessions_app.models import Session
-from sessions_app.services.indexing import read_entries
+from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.tree import SessionTree

@@ -26,7 +26,8 @@ from sessions_app.backups import Backup as BackupFile
 from sessions_app.backups import back_up, delete_backup
 from sessions_app.loading import LoadedSession, continue_loading
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file, remember_own_write, session_row
+from sessions_app.services.indexing import index_file
+from sessions_app.services.rows import remember_own_write, session_row
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import parse, stringify
 

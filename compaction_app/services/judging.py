@@ -16,8 +16,8 @@ import msgspec
 from django.conf import settings
 
 from sessions_app.loading import LoadedSession
-from sessions_app.services.indexing import session_row
 from sessions_app.services.reading import reading_of
+from sessions_app.services.rows import session_row
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.sessionlog.readers import Reading
 from sessions_app.sessionlog.session import CURRENT_VERSION

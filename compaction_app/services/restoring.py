@@ -16,7 +16,8 @@ from django.db import DatabaseError
 from sessions_app import backups as files
 from sessions_app.appending import session_lock
 from sessions_app.files import CHUNK, SessionReader, file_state
-from sessions_app.services.indexing import demand_name, index_file, remember_own_write, session_row
+from sessions_app.services.indexing import index_file
+from sessions_app.services.rows import demand_name, remember_own_write, session_row
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import (
     BadInput,

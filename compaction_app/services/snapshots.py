@@ -20,8 +20,8 @@ import msgspec
 from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
 from sessions_app.loading import LoadedSession, read_again
 from sessions_app.models import Session
-from sessions_app.services.indexing import read_entries
 from sessions_app.services.reading import reading_of
+from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.entries import Entry, Texts, describe
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed

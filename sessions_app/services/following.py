@@ -11,7 +11,7 @@ from __future__ import annotations
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,9 +25,10 @@ from ..sessionlog.errors import RedlineError
 from ..sessionlog.packing import SCHEMA
 from ..watching import Changes, Watcher
 from .demo import offer_demo
-from .indexing import Indexed, ReadSoFar, index_listed
+from .indexing import Indexed, batches, index_batch
 from .roots import configured_roots, managed_root
 from .rows import lost_below, mark_missing
+from .scan import ReadSoFar
 from .surroundings import refresh_windows
 
 LOOK_SECONDS: Final = 60
@@ -127,7 +128,8 @@ class Follower:
         self._watcher = Watcher()
         self._announcer = Announcer()
         self._total = Indexed()
-        self._waiting: deque[tuple[Path, Seen]] = deque()
+        self._waiting: deque[dict[Path, Seen]] = deque()
+        """Files that wait to be indexed, by batch."""
         self._refused: dict[Path, Seen] = {}
         """Files that could not be indexed, as they were then: until they change they are not tried again."""
         self._roots: list[Path] = []
@@ -213,14 +215,14 @@ class Follower:
 
     def _wait_for(self, files: dict[Path, Seen]) -> None:
         """Have files indexed in turn, those last written to first."""
-        self._waiting = deque(sorted(files.items(), key=lambda item: -item[1].mtime_ns))
+        latest_first = dict(sorted(files.items(), key=lambda item: -item[1].mtime_ns))
+        self._waiting = deque(_batches(latest_first))
         self._announcer.more(seen.size for seen in files.values())
         if not files:
             self._all_indexed()
 
     def _index_next(self) -> None:
-        path, seen = self._waiting.popleft()
-        self._index(path, seen)
+        self._index(self._waiting.popleft())
         if not self._waiting:
             self._all_indexed()
 
@@ -235,14 +237,14 @@ class Follower:
                     return
         self._announcer.over()
 
-    def _index(self, path: Path, seen: Seen) -> None:
-        faults = len(self._total.faults)
-        key = index_listed(path, self._total, report=self._announcer.reading)
-        if len(self._total.faults) > faults:
-            self._refused[path] = seen
-        else:
-            self._refused.pop(path, None)
-        self._announcer.ready(path, key, seen.size)
+    def _index(self, files: Mapping[Path, Seen]) -> None:
+        for listed in index_batch(list(files), self._total, report=self._announcer.reading):
+            path, seen = listed.path, files[listed.path]
+            if listed.fault:
+                self._refused[path] = seen
+            else:
+                self._refused.pop(path, None)
+            self._announcer.ready(path, listed.key, seen.size)
 
     # ---- what changes ----------------------------------------------------------------------------------------
 
@@ -262,8 +264,8 @@ class Follower:
                 gone.add(path)
         gone |= {path for path in changes.directories if not path.exists()}
         self._announcer.more(seen.size for seen in files.values())
-        for path, seen in files.items():
-            self._index(path, seen)
+        for batch in _batches(files):
+            self._index(batch)
         lost = []
         if gone:
             lost = [key for key, path in _there(_known()) if gone & {path, *path.parents}]
@@ -271,6 +273,11 @@ class Follower:
         self._announcer.changed(lost)
         if not self._waiting:
             self._announcer.over()
+
+
+def _batches(files: Mapping[Path, Seen]) -> Iterator[dict[Path, Seen]]:
+    for paths in batches({path: seen.size for path, seen in files.items()}):
+        yield {path: files[path] for path in paths}
 
 
 def _identities(roots: Iterable[Path]) -> dict[Path, tuple[int, int]]:

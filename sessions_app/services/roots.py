@@ -50,12 +50,20 @@ def configured_roots() -> list[Root]:
     return kept
 
 
-def root_for(directory: Path) -> tuple[Root, Path]:
-    """The root that a directory at a real path lies in, and its path below it; the directory itself if none does."""
-    known = {root.path: root for root in Root.objects.all()}
+def known_roots() -> dict[str, Root]:
+    """All roots by path, also those that are no longer configured."""
+    return {root.path: root for root in Root.objects.all()}
+
+
+def root_for(directory: Path, known: dict[str, Root] | None = None) -> tuple[Root, Path]:
+    """The root that a directory at a real path lies in, and its path below it; the directory itself if none does.
+
+    `known` are the `known_roots`, of someone who looks for many; what is made is added to them.
+    """
+    known = known_roots() if known is None else known
     for candidate in (directory, *directory.parents):
         root = known.get(str(candidate))
         if root is not None:
             return root, directory.relative_to(candidate)
-    root = Root.objects.create(path=str(directory), agent=agent_of(directory))
+    root = known[str(directory)] = Root.objects.create(path=str(directory), agent=agent_of(directory))
     return root, Path()

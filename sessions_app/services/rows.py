@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import filelock
 from django.conf import settings
 from django.db import connection, transaction
 
 from ..files import file_state, reported
-from ..models import Entry, Root, Session
+from ..models import Entry as EntryRow
+from ..models import Root, Session
+from ..sessionlog.entries import Entry
 from ..sessionlog.errors import BadInput, Conflict, RedlineError
 from ..sessionlog.jsjson import well_formed
-from .roots import root_for
+from ..sessionlog.packing import pack
+from .roots import known_roots, root_for
 
 BATCH: Final = 1_000
 """Rows written in one transaction."""
@@ -36,6 +39,10 @@ _INSERT: Final = (
     ' (session_id, number, "offset", length, entry_id, parent_id, digest)'
     " VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
+_FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
+_SETTLE: Final = (
+    f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608
+)
 
 
 def demand_name(path: Path) -> None:
@@ -47,32 +54,73 @@ def demand_name(path: Path) -> None:
         )
 
 
+class FoundRows(NamedTuple):
+    """Rows by the real path of their file, and the paths of those that were made just now."""
+
+    rows: dict[Path, Session]
+    made: set[Path]
+
+
 def session_row(path: Path) -> Session:
     """The row of the file at a real path, made if there is none; the file is not read.
 
     Raises BadInput `unusable_name`.
     """
-    session, _ = find_row(path)
-    return session
-
-
-def find_row(path: Path) -> tuple[Session, bool]:
-    """The row of the file at a real path in the innermost root that holds it, and whether it was made just now.
-
-    A row that it had in an outer root moves there, with everything that hangs on it.
-    """
     demand_name(path)
-    root, below = root_for(path.parent)
-    place: dict[str, Any] = {"root": root, "relative_path": str(below / path.name)}
-    session = Session.objects.filter(**place).first()
-    if session is not None:
-        return session, False
-    for outer in Root.objects.exclude(pk=root.pk):
-        if path.is_relative_to(outer.path):
-            relative = str(path.relative_to(outer.path))
-            if Session.objects.filter(root=outer, relative_path=relative).update(**place):
-                break
-    return Session.objects.get_or_create(**place)
+    return find_rows([path]).rows[path]
+
+
+def find_rows(paths: Iterable[Path]) -> FoundRows:
+    """The rows of files in the innermost root that holds each; those that are missing are made.
+
+    A row that a file had in an outer root moves to the inner one, with everything that hangs on it.
+    """
+    known = known_roots()
+    places = {}
+    for path in paths:
+        root, below = root_for(path.parent, known)
+        places[path] = (root, str(below / path.name))
+    rows = _rows_at(places)
+    missing = {path: place for path, place in places.items() if path not in rows}
+    if not missing:
+        return FoundRows(rows, set())
+    with transaction.atomic():
+        # Nobody else writes now, so none of them is made twice.
+        for path, place in missing.items():
+            _move(path, place, known.values())
+        rows |= _rows_at(missing)
+        new = {
+            path: Session(root=root, relative_path=relative)
+            for path, (root, relative) in missing.items()
+            if path not in rows
+        }
+        Session.objects.bulk_create(new.values())
+    found = rows | new
+    return FoundRows({path: found[path] for path in places}, set(new))
+
+
+def _rows_at(places: Mapping[Path, tuple[Root, str]]) -> dict[Path, Session]:
+    """The rows that are there, by path, with one query for each root."""
+    by_root: dict[Root, dict[str, Path]] = {}
+    for path, (root, relative) in places.items():
+        by_root.setdefault(root, {})[relative] = path
+    rows = {}
+    for root, names in by_root.items():
+        for session in Session.objects.filter(root=root, relative_path__in=names):
+            session.root = root
+            rows[names[session.relative_path]] = session
+    return rows
+
+
+def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
+    """Move the row that a file has in an outer root, if it has one."""
+    root, relative = place
+    for outer in roots:
+        if outer.pk == root.pk or not path.is_relative_to(outer.path):
+            continue
+        rows = Session.objects.filter(root=outer, relative_path=str(path.relative_to(outer.path)))
+        if rows.update(root=root, relative_path=relative):
+            return
 
 
 def remember_own_write(path: Path, size: int) -> None:
@@ -119,45 +167,63 @@ def mark_missing(keys: Sequence[int]) -> None:
 
 
 @contextmanager
-def only_indexer(path: Path) -> Iterator[None]:
-    """Keeps every other process and thread from indexing the session at `path` meanwhile; readers go on.
+def only_indexer(*paths: Path) -> Iterator[None]:
+    """Keeps every other process and thread from indexing the sessions at these paths meanwhile; readers are free.
 
-    It is no lock on the session itself, and is held within that one where both are. Raises Conflict `being_indexed`
-    where another indexing takes more than LOCK_SECONDS, and SystemFailure.
+    It does not lock the sessions themselves, and is held within such a lock where both are. Raises Conflict
+    `being_indexed` where another indexing takes more than LOCK_SECONDS, and SystemFailure.
     """
     locks = settings.REDLINE_DATA_DIR / "locks"
-    place = zlib.crc32(os.fsencode(path)) % INDEX_LOCKS
-    lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
-    with reported(locks, f"{path} was not indexed."):
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02)
-        except filelock.Timeout as busy:
-            message = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
-            raise Conflict("being_indexed", message) from busy
-    try:
+    places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
+    with ExitStack() as held:
+        # In one order everywhere: two that want the same locks never wait for each other.
+        for place, path in sorted(places.items()):
+            lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
+            with reported(locks, f"{path} was not indexed."):
+                locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+                try:
+                    lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02)
+                except filelock.Timeout as busy:
+                    message = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
+                    raise Conflict("being_indexed", message) from busy
+            held.callback(lock.release)
         yield
-    finally:
-        lock.release()
 
 
 # ---- what an indexing writes -------------------------------------------------------------------------------
 
 
-def insert_entries(rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows of entries, at most BATCH: the columns of `_INSERT`."""
+def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> None:
+    """Write what was read of some files, each as its row and the entries that are new: all of it, or nothing."""
+    entries = [row for session, found in read for row in _rows_of(session, found)]
+    sessions = [_settled(session) for session, _ in read]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(_INSERT, entries)
+        cursor.executemany(_SETTLE, sessions)
+
+
+def insert_entries(session: Session, entries: Iterable[Entry]) -> None:
+    """Write entries of a session whose row is settled later, at most BATCH."""
+    rows = _rows_of(session, entries)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(_INSERT, rows)
 
 
+def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
+    return [
+        (session.pk, entry.number, entry.offset, entry.length, entry.id, entry.parent_id, pack(entry))
+        for entry in entries
+    ]
+
+
+def _settled(session: Session) -> list[Any]:
+    """What a reading found out, and nothing else of the row: the values of `_SETTLE`."""
+    values = [field.get_db_prep_save(getattr(session, field.attname), connection) for field in _FIELDS]
+    return [*values, session.pk]
+
+
 def remove_entries(session: Session, number: int) -> None:
     """Remove a session's entries from a number on, the last ones first, so that a kill leaves no gap."""
-    rows = Entry.objects.filter(session=session, number__gte=number)
+    rows = EntryRow.objects.filter(session=session, number__gte=number)
     while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
         rows.filter(number__gte=numbers[-1]).delete()
-
-
-def settle(session: Session) -> None:
-    """Write what a reading found out, and nothing else of the row."""
-    found = {name: getattr(session, name) for name in SETTLED}
-    Session.objects.filter(pk=session.pk).update(**found)

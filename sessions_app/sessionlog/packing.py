@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -31,12 +32,13 @@ SCHEMA: Final = 3
 """Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+_rest_of: Final = attrgetter(*_Rest.__struct_fields__)
 _decode: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack(entry: Entry) -> bytes:
     """What the columns do not hold. `control` is left out: it is read from the file again."""
-    return _encode(_Rest(*(getattr(entry, name) for name in _Rest.__struct_fields__)))
+    return _encode(_rest_of(entry))
 
 
 def unpack(

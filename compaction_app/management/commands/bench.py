@@ -17,6 +17,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "preparation": core.preparation,
     "planner": core.planner,
     "replay": core.replay_loss,
+    "many": scale.many,
     "large": scale.large,
     "huge": scale.huge,
     "pages": pages.pages,

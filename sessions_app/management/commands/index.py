@@ -11,7 +11,8 @@ from sessions_app.announcing import relay_through
 from sessions_app.children import end_when_told
 from sessions_app.console import RedlineCommand, printable
 from sessions_app.services.following import Follower
-from sessions_app.services.indexing import ReadSoFar, index_paths, index_roots
+from sessions_app.services.indexing import index_paths, index_roots
+from sessions_app.services.scan import ReadSoFar
 from sessions_app.sessionlog.errors import BadInput
 
 
