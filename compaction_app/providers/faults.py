@@ -29,6 +29,7 @@ from typing import Any, Final
 from sessions_app.sessionlog.overflow import tells_overflow
 
 from .errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
+from .redaction import KeyForms
 from .wire import Endpoint
 
 QUOTED_CHARACTERS: Final = 300
@@ -288,9 +289,11 @@ def shortened(words: str, key: str) -> str:
 
 
 def without_key(words: str, key: str) -> str:
-    """The words with the key, and every piece of it that is long enough to be one, as `…` and its last characters."""
+    """The words with the key, its encoded forms, and every piece of it that is long enough, as `…` and its end."""
     if len(key) <= SHOWN_OF_KEY:
         return words
+    hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
+    words = KeyForms(key).hide(words, hint)
     length = min(_FRAGMENT, len(key))
     # In any case: a host name comes back in small letters.
     lower_key, lower_words = key.translate(_LOWER), words.translate(_LOWER)
@@ -299,6 +302,5 @@ def without_key(words: str, key: str) -> str:
     for start in range(len(words) - length + 1):
         if lower_words[start : start + length] in pieces:
             hidden[start : start + length] = b"\1" * length
-    hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
     runs = groupby(zip(words, hidden, strict=True), key=lambda pair: pair[1])
     return "".join(hint if is_hidden else "".join(one for one, _ in run) for is_hidden, run in runs)

@@ -14,6 +14,7 @@ from sessions_app.sessionlog.jsjson import well_formed
 
 from ..keys import LONG_ENOUGH
 from ..providers.faults import SHOWN_OF_KEY
+from ..providers.redaction import KeyForms
 from ..providers.wire import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
 
 ROW_SECONDS: Final = 0.1
@@ -22,14 +23,20 @@ Head = tuple[str, *tuple[int, ...]]
 
 
 class Hiding:
-    """Texts without a key: the key as its last characters. A short one is no secret: local servers take any word."""
+    """Texts without a key and its encoded forms (`providers.redaction`): they are shown as the key's last characters.
+
+    A short key is not a secret: local servers take any word.
+    """
 
     def __init__(self, key: str) -> None:
         self._key = key if len(key) >= LONG_ENOUGH else ""
         self._shown = f"…{key[-SHOWN_OF_KEY:]}"
+        self._forms = KeyForms(self._key)
 
     def text(self, text: str) -> str:
-        return text.replace(self._key, self._shown) if self._key else text
+        if not self._key:
+            return text
+        return self._forms.hide(text.replace(self._key, self._shown), self._shown)
 
     def value(self, value: Any) -> Any:
         """The same of all texts in a JSON value."""
@@ -49,7 +56,8 @@ class Hiding:
             return text, ""
         hidden = self.text(text)
         longest = min(len(self._key) - 1, len(hidden))
-        held = next((size for size in range(longest, 0, -1) if self._key.startswith(hidden[-size:])), 0)
+        exact = next((size for size in range(longest, 0, -1) if self._key.startswith(hidden[-size:])), 0)
+        held = max(exact, self._forms.held(hidden))
         return hidden[: len(hidden) - held], hidden[len(hidden) - held :]
 
 
@@ -71,10 +79,20 @@ class Pieces:
         self.characters += len(text)
         if self._since is None:
             self._since = time.monotonic()
+        self._show_held(head)
+        if head[0] == "call":
+            # A name comes whole.
+            self._put(head, self._hiding.text(text))
+            return
         shown, held = self._hiding.split(self._held.pop(head, "") + text)
         if held:
             self._held[head] = held
         self._put(head, shown)
+
+    def _show_held(self, head: Head) -> None:
+        """What was held of words goes before what follows them; the calls of an answer may come interleaved."""
+        for other in [other for other in self._held if other != head and other[0] in ("text", "thought")]:
+            self._put(other, self._held.pop(other))
 
     def _put(self, head: Head, text: str) -> None:
         if self._heads and self._heads[-1] == head and head[0] != "call":
