@@ -7,5 +7,5 @@ from django.urls import URLPattern, re_path
 from .consumers import RunConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
-    re_path(r"^ws/runs/(?P<run>[0-9]+)$", RunConsumer.as_asgi()),
+    re_path(r"^ws/runs/(?P<run>[0-9]{1,18})$", RunConsumer.as_asgi()),
 ]

@@ -6,20 +6,24 @@ import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
+from django.urls import re_path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
 pages = get_asgi_application()
 
 from compaction_app.routing import websocket_urlpatterns as runs  # noqa: E402  # models need Django to be ready
-from sessions_app.guarding import only_known_browsers  # noqa: E402
+from sessions_app.gate import gated  # noqa: E402
+from sessions_app.guarding import Refusal, only_known_browsers  # noqa: E402
 from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
 
 from .serving import lifespan  # noqa: E402
 
-application = ProtocolTypeRouter(
-    {
-        "http": pages,
-        "websocket": only_known_browsers(URLRouter([*sessions, *runs])),
-        "lifespan": lifespan,
-    }
+application = gated(
+    ProtocolTypeRouter(
+        {
+            "http": pages,
+            "websocket": only_known_browsers(URLRouter([*sessions, *runs, re_path("", Refusal.as_asgi())])),
+            "lifespan": lifespan,
+        }
+    )
 )

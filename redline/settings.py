@@ -56,6 +56,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "sessions_app.middleware.StaticMiddleware",
     "sessions_app.middleware.LaunchMiddleware",
+    "sessions_app.middleware.BodyMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
@@ -95,6 +96,9 @@ FILE_UPLOAD_HANDLERS = ["sessions_app.uploads.SpaciousUpload"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 # A review posts what is ticked of the blocks on its page.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
+# The longest body of a request that is no upload. Less than Django holds in memory, so none lies on disk.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_000_000
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "sessions_app.views.failing.no_form_token"

@@ -26,18 +26,23 @@ RENEWAL_SECONDS: Final = 60
 """A cookie that is older is given anew with the next answer, so that the session lasts."""
 PLAIN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 """Where scripts are let in; browsers only after `redline serve --plain`."""
+API: Final = "/api/"
+"""Where scripts ask, with a token of their own."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Four headers of a request as they came; one that is missing is empty, one that came twice has a comma."""
+    """Four headers of a request as they came; one that came twice has a comma.
+
+    A missing one is empty, but for Authorization: an empty one is a wrong token.
+    """
 
     host: str
     origin: str
     cookies: str
-    authorization: str
+    authorization: str | None
 
     @classmethod
     def of_headers(cls, headers: Headers) -> Credentials:
@@ -46,18 +51,18 @@ class Credentials:
         for name, value in headers:
             found.setdefault(name, []).append(value.decode("latin-1"))
 
-        def header(name: bytes) -> str:
-            return ",".join(found.get(name, ()))
+        def header(name: bytes) -> str | None:
+            return ",".join(found[name]) if name in found else None
 
-        return cls(header(b"host"), header(b"origin"), header(b"cookie"), header(b"authorization"))
+        host, origin, cookies = (header(name) or "" for name in (b"host", b"origin", b"cookie"))
+        return cls(host, origin, cookies, header(b"authorization"))
 
     @classmethod
     def of_request(cls, request: HttpRequest) -> Credentials:
         """Those of a request that reached Django."""
         header = request.headers.get
-        return cls(
-            header("Host", ""), header("Origin", ""), header("Cookie", ""), header("Authorization", "")
-        )
+        host, origin, cookies = (header(name, "") for name in ("Host", "Origin", "Cookie"))
+        return cls(host, origin, cookies, header("Authorization"))
 
     def name_our_host(self) -> bool:
         """Whether the host is one that this server is reached by, with any port."""
@@ -107,8 +112,16 @@ class Credentials:
 
     def have_api_token(self) -> bool:
         """Whether the Authorization is `Bearer` and the token for scripts."""
-        scheme, _, token = self.authorization.partition(" ")
+        scheme, _, token = (self.authorization or "").partition(" ")
         return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
+
+    def bring_token_to(self, path: str) -> bool:
+        """Whether there is something that is to be the token for scripts, at a path where one counts."""
+        return path.startswith(API) and self.authorization is not None
+
+    def admit_to(self, path: str) -> bool:
+        """Whether they let in what asks for the path. A token that is brought decides, also where it is wrong."""
+        return self.have_api_token() if self.bring_token_to(path) else self.have_launch_cookie()
 
 
 def new_launch_cookie(session: str = "") -> str:

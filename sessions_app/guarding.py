@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from channels.generic.websocket import AsyncWebsocketConsumer
@@ -28,7 +29,8 @@ def only_known_browsers(application: Application) -> Application:
     """The application, for sockets whose Origin is the host they go to and that bring the launch cookie.
 
     A socket whose session ends (by a log-out, a new name, or time) is closed. A page whose cookie was given anew
-    meanwhile connects again.
+    meanwhile connects again. What is sent to a tab that was closed is dropped: the application learns that it was by
+    its next receive.
     """
     refusal = Refusal.as_asgi()
 
@@ -36,10 +38,15 @@ def only_known_browsers(application: Application) -> Application:
         if not may_connect(scope["headers"]):
             await refusal(scope, receive, send)
             return
+
+        async def send_while_open(message: Any) -> None:
+            with contextlib.suppress(OSError):  # by which ASGI says that the peer has left
+                await send(message)
+
         watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
-        await application(scope, watched.receive, send)
+        await application(scope, watched.receive, send_while_open)
         if watched.ended:
-            await send({"type": "websocket.close", "code": ENDED})
+            await send_while_open({"type": "websocket.close", "code": ENDED})
 
     return guarded
 

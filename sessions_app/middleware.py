@@ -10,15 +10,17 @@ from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .credentials import COOKIE, Credentials, new_launch_cookie
+from .credentials import API, COOKIE, Credentials, new_launch_cookie
 from .launching import SESSION_SECONDS, use_token
 
 LAUNCH_PATH: Final = "/launch"
-API: Final = "/api/"
+REFUSED_BODY: Final = "redline.refused_body"
+"""Where the scope of a request says, in words, why its body was not received."""
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
@@ -68,7 +70,7 @@ class LaunchMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
-        if is_for_scripts(request) and "authorization" in request.headers:
+        if credentials.bring_token_to(request.path):
             if not credentials.have_api_token():
                 return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
             # How Django is told that a request needs no form's token.
@@ -113,6 +115,21 @@ def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
     # A link from another site brings no strict cookie: then a click on this page does.
     known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
     return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
+
+
+class BodyMiddleware:
+    """Refuses a request whose body the gate did not receive, or not whole."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        why = request.scope.get(REFUSED_BODY) if isinstance(request, ASGIRequest) else None
+        if why is None:
+            return self.get_response(request)
+        if is_for_scripts(request):
+            return failed("body_too_long", why, 413)
+        return render(request, "413.html", {"why": why}, status=413)
 
 
 def is_for_scripts(request: HttpRequest) -> bool:

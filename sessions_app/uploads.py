@@ -6,12 +6,14 @@ import contextlib
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from django.conf import settings
 from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, SkipFile
+from django.http import HttpResponse
 
 from .files import os_failure, reported
 from .sessionlog.errors import RedlineError
@@ -22,6 +24,25 @@ SPARE: Final = 100_000_000
 """Bytes of the disk that an upload leaves free."""
 ABANDONED_SECONDS: Final = 86_400
 UPLOADS: Final = "uploads"
+
+View = TypeVar("View", bound=Callable[..., HttpResponse])
+
+
+def takes_uploads(view: View) -> View:
+    """A view whose forms bring files: its requests may be as long as the disk has room for."""
+    view.takes_uploads = True  # type: ignore[attr-defined]
+    return view
+
+
+def is_for_uploads(view: object) -> bool:
+    """Whether it is such a view."""
+    return getattr(view, "takes_uploads", False)
+
+
+def upload_room() -> int:
+    """Bytes of the longest upload: a request is kept as it came, and then its files beside it."""
+    free = shutil.disk_usage(settings.REDLINE_DATA_DIR).free
+    return max(0, free - SPARE) // 2
 
 
 class StoredUpload(TemporaryUploadedFile):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -24,7 +21,6 @@ from sessions_app.services.importing import safe_name
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root
 from tests.building import assistant, chain, raw, text, user
-from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, snapshot
 
 pytest_plugins = ["tests.running", "tests.browsing"]
@@ -80,34 +76,6 @@ def test_an_upload_never_lies_in_memory(
     monkeypatch.setattr(uploads.tempfile, "NamedTemporaryFile", seen)
     bring(browser, ("small.jsonl", SESSION))
     assert stored == [str(uploads.upload_directory())]
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is looked up there")
-def test_a_long_upload_waits_on_the_disk_of_the_data_directory(
-    redline: Installation, known_root: Path
-) -> None:
-    server = redline.start("serve", "--port", "0", "--json")
-    try:
-        assert server.stdout is not None
-        host, port = json.loads(server.stdout.readline())["address"].split("/")[2].split(":")
-        with socket.create_connection((host, int(port)), timeout=WAIT_SECONDS) as sending:
-            size = 8_000_000
-            sending.sendall(
-                f"POST /import HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\n\r\n".encode()
-            )
-            sending.sendall(b"x" * (size - 1))
-            wait_until(lambda: str(redline.data / "uploads") in open_files(server.pid))
-    finally:
-        server.terminate()
-        server.communicate(timeout=WAIT_SECONDS)
-
-
-def open_files(pid: int) -> str:
-    found = []
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append(str(descriptor.readlink()))
-    return " ".join(found)
 
 
 def test_an_import_was_not_just_written_to_by_an_agent(browser: Client, known_root: Path) -> None:

@@ -22,13 +22,14 @@ from ..services.importing import (
 )
 from ..services.importing import remove as remove_import
 from ..sessionlog.errors import BadInput, RedlineError
-from ..uploads import NO_ROOM, StoredUpload
+from ..uploads import NO_ROOM, StoredUpload, takes_uploads
 from .answering import see_other
 
 FIELD = "sessions"
 MOST_KEYS = 100
 
 
+@takes_uploads
 @require_http_methods(["GET", "HEAD", "POST"])
 def imported(request: HttpRequest) -> HttpResponse:
     """What lies in the managed root, and the form that brings more there."""

@@ -9,6 +9,13 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from sessions_app.connections import (
+    HEADER_BYTES,
+    HEADERS,
+    IDLE_SECONDS,
+    BoundedProtocol,
+    raise_descriptor_limit,
+)
 from sessions_app.console import RedlineCommand
 from sessions_app.files import reported
 from sessions_app.listeners import IPV4, IPV6, listening, listening_from, port_of
@@ -16,6 +23,8 @@ from sessions_app.logs import kept_log
 from sessions_app.running_server import RunningServer, launch_address, only_server
 from sessions_app.services.roots import managed_root
 from sessions_app.uploads import upload_directory
+
+_log = logging.getLogger("redline")
 
 APPLICATION = "redline.asgi:application"
 DEFAULT_PORT: Final = 8000
@@ -73,10 +82,22 @@ class Command(RedlineCommand):
             self.stdout.flush()
             # A long request waits in Python's temporary directory, which on many systems is memory.
             tempfile.tempdir = str(upload_directory())
-            logging.getLogger("redline").info("serving on port %d", server.port)
+            _log.info("serving on port %d", server.port)
+            try:
+                raise_descriptor_limit()
+            except (OSError, ValueError) as fault:
+                _log.warning("The limit of open files stays as it is: %s", fault)
             # Logging is configured by the settings, for Django and uvicorn alike.
             config = uvicorn.Config(
                 APPLICATION,
+                http=BoundedProtocol,
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                ws="websockets-sansio",
+                headers=list(HEADERS),
+                server_header=False,
+                # Nothing stands between this server and its user: what claims to be forwarded is not believed.
+                proxy_headers=False,
+                timeout_keep_alive=IDLE_SECONDS,
                 log_config=None,
                 log_level="warning",
                 lifespan="on",

@@ -1,0 +1,215 @@
+"""EDGE: connections to the server, bounded in bytes, time and number before anything is known of who opened them.
+
+uvicorn reads headers of any length for any time, and Django is called when they are complete. What a connection may do
+until then, and while its body comes, is limited here:
+
+| limit | what happens |
+|---|---|
+| HEADER_BYTES, HEADER_COUNT | 431, and the connection is closed |
+| HEADER_SECONDS until the headers are complete | closed |
+| BODY_BYTES in each BODY_SECONDS, of a body that somebody reads | closed |
+| UNREAD_BYTES, UNREAD_SECONDS of a body that nobody reads | closed |
+| IDLE_SECONDS between two requests | closed |
+| MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the one that has waited longest is closed |
+
+A connection waits while no request of it is worked on, or while its peer does not take the answer. One that is worked
+on is never closed to make room. So whoever opens connections in any number locks nobody out: a browser sends its
+request at once, and is then no longer among those that wait.
+
+Tied to the uvicorn that pyproject.toml names: `cycle`, `conn`, `flow` and `connections` are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from enum import Enum
+from typing import Any, Final, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+HEADER_BYTES: Final = 65_536
+HEADER_COUNT: Final = 100
+HEADER_SECONDS: Final = 10
+BODY_BYTES: Final = 1_000
+BODY_SECONDS: Final = 10
+UNREAD_BYTES: Final = 1_000_000
+UNREAD_SECONDS: Final = 10
+IDLE_SECONDS: Final = 5
+MOST_CONNECTIONS: Final = 1_000
+MOST_WAITING: Final = 256
+"""More than a server accepts at once: a connection whose request is under way is read before it could be closed."""
+WAITING_BYTES: Final = 2_000_000
+"""Of headers that are not complete, in all connections together."""
+
+HEADERS: Final = (
+    (
+        "Permissions-Policy",
+        "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+    ),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+"""On every answer, whoever gives it; uvicorn adds them."""
+REFUSAL_HEADERS: Final = (
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"connection", b"close"),
+)
+"""Of an answer that Django does not give, beside HEADERS."""
+
+
+class Awaited(Enum):
+    """What the peer has to send next."""
+
+    NOTHING = "nothing"
+    HEADERS = "the rest of a request's headers"
+    BODY = "the rest of a body that somebody reads"
+    UNREAD = "the rest of a body that was answered already"
+
+
+_SECONDS: Final = {
+    Awaited.HEADERS: HEADER_SECONDS,
+    Awaited.BODY: BODY_SECONDS,
+    Awaited.UNREAD: UNREAD_SECONDS,
+}
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 within the limits of this module."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.waiting_since = self.loop.time()
+        self._awaited = Awaited.NOTHING
+        self._received = 0
+        """Bytes since the peer's turn began."""
+        self._clock: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is worked on for the peer, or the peer does not take the answer."""
+        return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are kept of headers that are not complete."""
+        return self._received if self._awaited is Awaited.HEADERS else 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await(Awaited.HEADERS)
+        self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await(Awaited.NOTHING)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._awaited is Awaited.NOTHING:
+            self._await(Awaited.HEADERS)
+        self._received += len(data)
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        self.waiting_since = self.loop.time()
+        super().on_response_complete()
+        self._watch()
+        self._make_room()
+
+    def pause_writing(self) -> None:
+        self.waiting_since = self.loop.time()
+        super().pause_writing()
+        self._make_room()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._await(Awaited.NOTHING)
+        super().handle_websocket_upgrade(event)
+        opened = cast(WebSocketsSansIOProtocol, self.transport.get_protocol())
+        if not opened.handshake_initiated:
+            # The handshake keeps no rule of the socket's own parser, which then says nothing and waits for ever.
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP; a peer that has its answer already gets no other."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The app learns of it as of any connection that is lost.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        elif self.conn.our_state is h11.IDLE:
+            too_long = self._received > HEADER_BYTES
+            status = b"431 Request Header Fields Too Large" if too_long else b"400 Bad Request"
+            self.transport.write(self._refusal(status, msg.encode("ascii")))
+        self.transport.close()
+
+    def _refusal(self, status: bytes, message: bytes) -> bytes:
+        length = (b"content-length", str(len(message)).encode())
+        headers = [*self.server_state.default_headers, *REFUSAL_HEADERS, length]
+        lines = [b"HTTP/1.1 " + status, *(name + b": " + value for name, value in headers), b"", message]
+        return b"\r\n".join(lines)
+
+    def _watch(self) -> None:
+        """Find out what the peer has to send next."""
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            awaited = Awaited.NOTHING
+        elif self.conn.their_state is h11.IDLE:
+            awaited = Awaited.HEADERS if self.conn.trailing_data[0] else Awaited.NOTHING
+        elif self.conn.their_state is h11.SEND_BODY:
+            awaited = Awaited.UNREAD if self.cycle.response_complete else Awaited.BODY
+        else:
+            awaited = Awaited.NOTHING
+        if awaited is not self._awaited:
+            self._await(awaited)
+        elif awaited is Awaited.HEADERS:
+            self._make_room()
+        elif awaited is Awaited.UNREAD and self._received > UNREAD_BYTES:
+            self.transport.abort()
+
+    def _await(self, awaited: Awaited) -> None:
+        """The peer's turn begins, or ends."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        self._awaited, self._received = awaited, 0
+        if awaited is not Awaited.NOTHING:
+            self._clock = self.loop.call_later(_SECONDS[awaited], self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        is_held_up_by_us = self._awaited is Awaited.BODY and self.flow.read_paused
+        if self._awaited is Awaited.BODY and (is_held_up_by_us or self._received >= BODY_BYTES):
+            self._await(Awaited.BODY)
+        else:
+            self.transport.abort()
+
+    def _make_room(self) -> None:
+        """Close those that have waited longest, while there are too many or too much is kept of them."""
+        waiting = [one for one in self.connections if isinstance(one, BoundedProtocol) and one.is_waiting]
+        waiting.sort(key=lambda one: one.waiting_since, reverse=True)
+        most = most_connections()
+        while waiting and (
+            len(self.connections) > most
+            or len(waiting) > MOST_WAITING
+            or sum(one.held_bytes for one in waiting) > WAITING_BYTES
+        ):
+            oldest = waiting.pop()
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+
+def most_connections() -> int:
+    """How many connections are kept: half of the descriptors are left for files and children."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MOST_CONNECTIONS, descriptors // 2)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many open files and connections as it may. Raises OSError, ValueError."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,71 @@
+"""HTTP as bytes on a socket: for what no client would send."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPMessage, HTTPResponse
+
+from tests.patience import WAIT_SECONDS
+from tests.serving import Server
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The header's value; it must not come twice."""
+        (value,) = self.headers.get_all(name, [None])
+        return value
+
+
+def host_of(server: Server) -> str:
+    return server.base.removeprefix("http://")
+
+
+def cookie_of(server: Server) -> str:
+    return "; ".join(f"{one.name}={one.value}" for one in server.cookies)
+
+
+@contextlib.contextmanager
+def connected(server: Server) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS) as opened:
+        yield opened
+
+
+def read_to_end(opened: socket.socket) -> bytes:
+    """What comes until the server closes the connection, in whatever way."""
+    came = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := opened.recv(65_536):
+            came += piece
+    return came
+
+
+def answer_on(opened: socket.socket) -> Answer:
+    """The next answer on the connection."""
+    answer = HTTPResponse(opened)
+    answer.begin()
+    return Answer(answer.status, answer.headers, answer.read())
+
+
+def head(method: str, path: str, server: Server, **headers: str) -> bytes:
+    """The head of a request to the server; an underscore in a name is a hyphen, and Host can be another."""
+    lines = {"Host": host_of(server), **{name.replace("_", "-"): value for name, value in headers.items()}}
+    told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{told}\r\n".encode("latin-1")
+
+
+def ask(server: Server, request: bytes, body: Iterable[bytes] = ()) -> Answer:
+    """The first answer to what is sent; a body is sent only as far as the server takes it."""
+    with connected(server) as opened:
+        opened.sendall(request)
+        with contextlib.suppress(ConnectionError):
+            for piece in body:
+                opened.sendall(piece)
+        return answer_on(opened)
