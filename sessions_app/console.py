@@ -5,7 +5,7 @@ With `--json` a command prints one JSON document on standard output and nothing 
 terminal: it may hold sequences that move the cursor, set the title or reverse the reading direction.
 
 Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and nothing written, 4 conflict,
-5 refused without an explicit yes, 6 the system failed.
+5 refused without a confirmation, 6 the system failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 import unicodedata
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,10 +28,12 @@ from django.db import DatabaseError, connection
 
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
+from .sessionlog.jsjson import well_formed
 
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
+PORTS: Final = 65_536
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
@@ -147,7 +150,17 @@ class Progress:
 
 
 class _Parser(CommandParser):
-    """Reports wrong arguments as every other failure is reported."""
+    """Reports wrong arguments as every other failure is reported.
+
+    Every text and every `Path` is checked, whichever command takes it; `type="port"` is a port.
+    """
+
+    def __init__(self, *, as_json: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._as_json = as_json
+        self.register("type", None, _text)
+        self.register("type", Path, _path)
+        self.register("type", "port", _port)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(
@@ -155,9 +168,33 @@ class _Parser(CommandParser):
             f"{message}. Nothing was done. `redline {self._command} --help` shows the arguments.",
         )
 
+    def print_help(self, file: Any = None) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps({"help": self.format_help()}) + "\n")
+        else:
+            super().print_help(file)
+
     @property
     def _command(self) -> str:
         return (self.prog or "redline").split()[-1]
+
+
+def _text(text: str) -> str:
+    if "\0" in text or well_formed(text) != text:
+        raise ArgumentTypeError("it is not UTF-8 text")
+    return text
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ArgumentTypeError("it is not a path")
+    return Path(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < PORTS):
+        raise ArgumentTypeError(f"{text} is not a port: a number from 0 to {PORTS - 1}")
+    return int(text)
 
 
 class RedlineCommand(BaseCommand):
@@ -167,6 +204,7 @@ class RedlineCommand(BaseCommand):
     """
 
     needs_database = False
+    as_json = False
     _unheard: OSError | None = None
     requires_system_checks: tuple[str, ...] = ()
     """None by Django: `_run` checks the configuration, and reports a fault like any other."""
@@ -182,13 +220,19 @@ class RedlineCommand(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         program = Path(prog_name).name
         # A flag that writes must be meant: it is never guessed from its beginning.
-        parser = _Parser(prog=f"{program} {subcommand}", description=self.help, allow_abbrev=False, **kwargs)
+        parser = _Parser(
+            as_json=self.as_json,
+            prog=f"{program} {subcommand}",
+            description=self.help,
+            allow_abbrev=False,
+            **kwargs,
+        )
         self.add_arguments(parser)
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
-        as_json = wants_json(argv)
+        self.as_json = wants_json(argv)
         self.progress = Progress()
         try:
             parser = self.create_parser(argv[0], argv[1])
@@ -196,7 +240,7 @@ class RedlineCommand(BaseCommand):
             code = self._run(options)
         except RedlineError as failure:
             self.progress.clear()
-            code = report_failure(failure, as_json=as_json)
+            code = report_failure(failure, as_json=self.as_json)
         except KeyboardInterrupt:
             self.progress.clear()
             sys.stderr.write("redline: interrupted\n")
@@ -235,7 +279,7 @@ class RedlineCommand(BaseCommand):
 
     def _run(self, options: dict[str, Any]) -> int:
         self._check(warn=self.warns(options))
-        self.as_json: bool = options["as_json"]
+        self.as_json = options["as_json"]
         try:
             if self.needs_database:
                 from .database import open_database

@@ -44,6 +44,7 @@ BACKUP_SUFFIX = ".compact.bak"
 _FAILURES: dict[int, tuple[type[RedlineError], str, str]] = {
     errno.ENOENT: (BadInput, "no_such_file", "is not there"),
     errno.ENOTDIR: (BadInput, "no_such_file", "lies below something that is no directory"),
+    errno.ENAMETOOLONG: (BadInput, "no_such_file", "has a name that no file can have"),
     errno.EISDIR: (BadInput, "not_a_file", "is a directory"),
     errno.ENXIO: (BadInput, "not_a_file", "is a socket or a device"),
     errno.ELOOP: (BadInput, "not_a_file", "is a symbolic link that is not followed"),
@@ -61,6 +62,7 @@ _REMEDIES = {
     "read_only": "Mount it for writing.",
     "disk_full": "Free some space, or raise the limit.",
 }
+_DISK_FAULTS = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, getattr(errno, "EUCLEAN", errno.EIO)})
 
 
 def os_failure(error: OSError, path: Path, not_done: str, code: str = "io_error") -> RedlineError:
@@ -68,7 +70,8 @@ def os_failure(error: OSError, path: Path, not_done: str, code: str = "io_error"
     unknown = (SystemFailure, code, "could not be read or written")
     kind, code, what = _FAILURES.get(error.errno or 0, unknown)
     where = path if error.filename is None or isinstance(error.filename, int) else error.filename
-    remedy = _REMEDIES.get(code, "Check the disk, then try again.")
+    retry = "Check the disk, then try again." if error.errno in _DISK_FAULTS else "Try again."
+    remedy = _REMEDIES.get(code, retry)
     return kind(code, f"{os.fsdecode(where)} {what} ({error.strerror or error}). {not_done} {remedy}")
 
 

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from compaction_app.conformance import case_lines, differences
 from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
-from sessions_app.files import SessionReader, real_path
+from sessions_app.files import SessionReader, real_path, reported
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
@@ -48,11 +48,12 @@ class Command(RedlineCommand):
 def read_cases(paths: Iterable[Path]) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """Name, file and content of each case. Raises BadInput `no_such_file` and `not_a_vector`."""
     for path in paths:
-        files = (
-            sorted(found for found in path.rglob("*") if found.name.endswith(SUFFIXES))
-            if path.is_dir()
-            else [path]
-        )
+        with reported(path, "Nothing was checked."):
+            files = (
+                sorted(found for found in path.rglob("*") if found.name.endswith(SUFFIXES))
+                if path.is_dir()
+                else [path]
+            )
         for file in files:
             raw = _read(file)
             one_a_line = file.name.endswith((".jsonl", ".jsonl.gz"))

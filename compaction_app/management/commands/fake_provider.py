@@ -21,7 +21,7 @@ class Command(RedlineCommand):
     help = "Serve a provider that plays scripts, to try Redline without a key and without a model."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", type=int, default=PORT, help="where to listen; 0: any free port")
+        parser.add_argument("--port", type="port", default=PORT, help="where to listen; 0: any free port")
         parser.add_argument(
             "--script", default="", metavar="NAME", help="play this one, whatever the model's name is"
         )

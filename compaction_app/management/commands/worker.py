@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from compaction_app.models import Run
 from compaction_app.services.recording import Terminated
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
@@ -15,6 +16,7 @@ from compaction_app.services.together import work_until_idle, work_until_stopped
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged
+from sessions_app.sessionlog.errors import BadInput
 
 
 class Command(RedlineCommand):
@@ -34,9 +36,14 @@ class Command(RedlineCommand):
         return options["run"] is None and not options["models"]
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if options["run"] is not None and not Run.objects.filter(pk=options["run"]).exists():
+            raise BadInput("no_such_run", f"There is no run {options['run']}. Nothing was worked on.")
         signal.signal(signal.SIGTERM, _terminate)
         try:
-            if options["run"] is not None or options["models"]:
+            if self.as_json:
+                self.show_json({"data": str(settings.REDLINE_DATA_DIR)})
+                self.stdout.flush()
+            elif options["run"] is not None or options["models"]:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
             if options["run"] is not None:

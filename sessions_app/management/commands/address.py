@@ -17,7 +17,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--port", type=int, help="the port in the address, where the server's own is forwarded"
+            "--port", type="port", help="the port in the address, where the server's own is forwarded"
         )
         parser.add_argument(
             "--revoke",

@@ -48,7 +48,7 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--port",
-            type=int,
+            type="port",
             help=f"where to listen; 0: any free port (default: {DEFAULT_PORT}, or the next one that is free)",
         )
         parser.add_argument(
