@@ -76,6 +76,8 @@ class Configuration(BaseModel):
     lock_seconds: float = Field(default=10, ge=0, le=3_600)
     """How long a write waits for another Redline process."""
 
+    database_seconds: float = Field(default=20, gt=0, le=20)
+    """How long a statement waits while another process writes to Redline's own database."""
     answer_minutes: float = Field(default=30, gt=0, le=1_440)
     """How long one answer of a model may take as a whole; a model that reasons takes minutes."""
 
@@ -268,6 +270,7 @@ def _defaults() -> Configuration:
         thinking_guard="latest",
         live_minutes=5,
         lock_seconds=10,
+        database_seconds=20,
         answer_minutes=30,
         work_in="server",
         plan_by_itself=False,

@@ -59,6 +59,7 @@ MIDDLEWARE = [
     "sessions_app.middleware.BodyMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "sessions_app.views.failing.FailureMiddleware",
 ]
 TEMPLATES = [
     {
@@ -121,7 +122,7 @@ DATABASES = {
         "NAME": REDLINE_DATA_DIR / configuration.DATABASE_FILE,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
+            "timeout": REDLINE.database_seconds,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }

@@ -24,11 +24,12 @@ from typing import Any, Final, NoReturn, TextIO
 
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
+from .sqlite import failure_of
 
 DONE: Final = 0
 CHECK_FAILED: Final = 1
@@ -287,11 +288,7 @@ class RedlineCommand(BaseCommand):
                 open_database()
             return self.run(options) or DONE
         except DatabaseError as fault:
-            raise SystemFailure(
-                "database_failed",
-                f"Redline's own database {connection.settings_dict['NAME']} failed: {fault}. No session was harmed. "
-                "If that stays so, move the file away: `redline index` makes a new index.",
-            ) from fault
+            raise failure_of(fault) from fault
         finally:
             self.progress.clear()
 

@@ -47,7 +47,7 @@ from sessions_app import announcing
 from sessions_app.logs import kept_log
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from tests.building import raw
 from tests.patience import WAIT_SECONDS, wait_until
 from tests.running import Installation, quiet, refusal, working_session
@@ -558,13 +558,12 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(
     run = started(session, asked={"compression_ratio": 0.1})
     with monkeypatch.context() as patched:
         patched.setattr(recording.Recorder, "step", fail)
-        with pytest.raises(OperationalError):
+        with pytest.raises(SystemFailure, match="database is locked"):
             work(run.pk, worker_name())
     run.refresh_from_db()
     assert run.state == State.INTERRUPTED
-    assert run.failure.startswith(
-        "Redline itself failed (OperationalError). What had been validated is kept."
-    )
+    assert "Redline's own database" in run.failure
+    assert run.failure.endswith("What had been validated is kept.")
     kept = run.proposals.count()
     assert kept
     resume_run(run)

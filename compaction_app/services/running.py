@@ -26,11 +26,13 @@ from typing import Any, Final
 
 import msgspec
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils import timezone
 
 from sessions_app.agents import model_windows
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sqlite import failure_of
 from sessions_app.windows import window_of
 
 from ..deletion.gates import Restraints
@@ -43,7 +45,7 @@ from ..models import Decision, Proposal, Run
 from ..providers.errors import Overflow, ProviderError
 from .hooking import PINNED_SEQ, before_compact, choose_supplied, demand_not_cancelled, keep_pins
 from .planning import asked_of, planner_of, settings_in_force
-from .recording import LostLease, Recorder, Terminated, beating, progress_of, writing
+from .recording import KEPT, LostLease, Recorder, Terminated, beating, progress_of, writing
 from .reviewing import Carried, carried_from, pins_of
 from .runs import change, claim
 from .snapshots import (
@@ -64,8 +66,8 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
     """Work on a waiting run to its end. Whatever happens, the run's row says so.
 
     `ending` is set where this process is to end and its main thread is another one: see `Terminated`.
-    What is no failure in words is a defect, or a database that is out of order: it is raised, and the run can be
-    resumed and reviewed where it was prepared.
+    A bug is raised, and so is a SystemFailure of the database. The run can then be resumed, and reviewed if it was
+    prepared.
     """
     run = claim(run_id, worker, timezone.now())
     if run is None:
@@ -78,6 +80,11 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
         return
     except RedlineError as fault:
         recorder.end(State.FAILED, fault.message)
+    except DatabaseError as fault:
+        failure = failure_of(fault)
+        state, kept = (State.INTERRUPTED, KEPT) if recorder.seq else (State.FAILED, "Nothing was planned.")
+        recorder.end(state, f"{failure.message} {kept}")
+        raise failure from fault
     except (Terminated, KeyboardInterrupt):
         recorder.end(State.INTERRUPTED, STOPPED)
         raise

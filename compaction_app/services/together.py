@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection
 
 from sessions_app.children import end_with_parent
 from sessions_app.logs import defects_logged
+from sessions_app.sessionlog.errors import SystemFailure
 
 from ..models import Run
 from .recording import Terminated
@@ -92,6 +93,8 @@ class Together:
                 work(run_id, worker_name(), self._ending)
         except Terminated:
             return
+        except SystemFailure as failure:
+            _log.error("Run %d ended: %s", run_id, failure.message)
         finally:
             connection.close()
 

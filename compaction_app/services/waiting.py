@@ -10,6 +10,7 @@ from django.db.models.fields.json import KT
 from django.utils import timezone
 
 from sessions_app.announcing import SESSIONS, announce
+from sessions_app.sqlite import left_out_if_busy
 
 from ..deletion.states import ACTIVE, State
 from ..models import Run, RunEvent
@@ -42,9 +43,11 @@ def outgrown() -> Combinable:
 
 
 def look_at(run: Run) -> None:
-    """Keep in mind that somebody looks at what a run proposes."""
+    """Record that somebody looks at what a run proposes. The review is shown also if that cannot be recorded."""
     if not run.by_itself or run.state in ACTIVE:
         return
-    Run.objects.filter(pk=run.pk).update(looked_at=timezone.now())
-    if run.looked_at is None:
+    with left_out_if_busy(f"That run {run.pk} was looked at"):
+        Run.objects.filter(pk=run.pk).update(looked_at=timezone.now())
+        if run.looked_at is not None:
+            return
         announce(SESSIONS, sessions=[run.session_id], page={"waiting": waiting().count()})

@@ -50,7 +50,7 @@ def told_as_json(*methods: str) -> Callable[[View[P]], View[P]]:
 def _status(fault: RedlineError) -> int:
     if isinstance(fault, BadInput):
         return 400
-    return 409 if isinstance(fault, Conflict) else 500
+    return 409 if isinstance(fault, Conflict) else 503
 
 
 @told_as_json("POST")

@@ -28,7 +28,7 @@ from ..sessionlog.errors import BadInput, Conflict, RedlineError
 from ..sessionlog.lines import split_lines
 from ..sessionlog.session import SessionParser, require_session
 from .indexing import index_file
-from .roots import configured_roots, managed_root
+from .roots import configured_roots, managed_place, managed_root
 from .rows import only_indexer, remember_own_write
 
 LONGEST_NAME: Final = 120
@@ -166,7 +166,9 @@ def _linked(path: Path, upload: Path) -> bool:
 
 def _files() -> list[Path]:
     """The session files that lie in the managed root itself; links and what lies deeper are not ours."""
-    root = managed_root()
+    root = managed_place()
+    if not root.exists():
+        return []
     with reported(root, "It was not listed."), os.scandir(root) as entries:
         return sorted(
             root / entry.name
@@ -188,7 +190,7 @@ def _imported_at(kept: Kept) -> datetime:
 
 
 def _rows() -> Iterator[Session]:
-    rows = Session.objects.filter(root__path=str(managed_root()), root__configured=True)
+    rows = Session.objects.filter(root__path=str(managed_place()), root__configured=True)
     return rows.defer("state", "fingerprint", "damage").iterator()
 
 
@@ -234,7 +236,7 @@ def remove(name: str, backups: int) -> Removal:
     `backups` is how many its user was told of. Raises BadInput `no_such_import`, Conflict `other_backups` where
     there are others now, `session_locked`, and SystemFailure.
     """
-    path = managed_root() / removal_of(name).name
+    path = managed_place() / removal_of(name).name
     with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds):
         removal = removal_of(name)
         if len(removal.backups) != backups:

@@ -16,13 +16,12 @@ from django.db.models import Count, Q, Sum
 
 from ..agents import AGENT_DIRECTORIES, model_windows, settings_files
 from ..discovery import fault_of_root
-from ..files import real_path
 from ..models import Root, Session
 from ..sessionlog.errors import BadInput, RedlineError
 from ..sessionlog.readers import READERS, reader_named
 from ..windows import Window, window_of
 from .indexing import index_file
-from .roots import configured_roots, managed_root
+from .roots import managed_place, shown_roots
 
 SHOWN: Final = 200
 """Rows of a section that are shown; the others are counted."""
@@ -46,7 +45,8 @@ class Field:
 class RootInForce:
     """A root, whether it can be read, and how its sessions are. The size is in bytes."""
 
-    pk: int
+    pk: int | None
+    """None until it is first looked through."""
     path: str
     agent: str
     configured_reader: str
@@ -113,7 +113,6 @@ class InForce:
 
 def in_force(home: Path) -> InForce:
     """Everything that the page shows. Raises SystemFailure."""
-    configured = configured_roots()
     windows = model_windows(home)
     models = _models(windows)
     file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
@@ -126,7 +125,7 @@ def in_force(home: Path) -> InForce:
         file=str(file),
         file_there=file.exists(),
         data_directory=str(settings.REDLINE_DATA_DIR),
-        roots=_roots([root.pk for root in configured]),
+        roots=_roots(shown_roots()),
         readers=list(READERS),
         agent_files=_agent_files(home),
         models=models,
@@ -175,15 +174,14 @@ def _plain(value: Any) -> str:
 # ---- roots and agents --------------------------------------------------------------------------------------
 
 
-def _roots(keys: list[int]) -> list[RootInForce]:
-    managed = str(real_path(managed_root()))
-    there = Q(sessions__missing=False)
-    found = Root.objects.filter(pk__in=keys).annotate(
-        known=Count("sessions", filter=there),
-        gone=Count("sessions", filter=~there & Q(sessions__isnull=False)),
-        bytes=Sum("sessions__size", filter=there),
+def _roots(roots: list[Root]) -> list[RootInForce]:
+    managed = str(managed_place())
+    there = Q(missing=False)
+    counted = Session.objects.values("root").annotate(
+        known=Count("pk", filter=there), gone=Count("pk", filter=~there), bytes=Sum("size", filter=there)
     )
-    rows = {root.pk: root for root in found}
+    sums = {row["root"]: row for row in counted}
+    nothing = {"known": 0, "gone": 0, "bytes": 0}
     return [
         RootInForce(
             pk=root.pk,
@@ -193,11 +191,12 @@ def _roots(keys: list[int]) -> list[RootInForce]:
             chosen_reader=root.chosen_reader,
             managed=root.path == managed,
             fault=_fault_of(Path(root.path)),
-            sessions=root.known,
-            missing=root.gone,
-            size=root.bytes or 0,
+            sessions=of_root["known"],
+            missing=of_root["gone"],
+            size=of_root["bytes"] or 0,
         )
-        for root in (rows[key] for key in keys)
+        for root in roots
+        for of_root in [sums.get(root.pk, nothing)]
     ]
 
 

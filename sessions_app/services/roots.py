@@ -34,20 +34,35 @@ def managed_root() -> Path:
 def configured_roots() -> list[Root]:
     """The configured roots and, where it is there, the managed one, as rows; other rows lose their mark."""
     kept = []
-    for setting in settings.REDLINE.roots:
+    for path, (agent, reader) in _wanted().items():
         root, _ = Root.objects.update_or_create(
-            path=str(real_path(setting.path)),
-            defaults={"agent": setting.agent, "reader": setting.reader, "configured": True},
-        )
-        kept.append(root)
-    managed = managed_place()
-    if managed.is_dir() and str(managed) not in [root.path for root in kept]:
-        root, _ = Root.objects.update_or_create(
-            path=str(managed), defaults={"agent": "", "reader": "", "configured": True}
+            path=path, defaults={"agent": agent, "reader": reader, "configured": True}
         )
         kept.append(root)
     Root.objects.filter(configured=True).exclude(pk__in=[root.pk for root in kept]).update(configured=False)
     return kept
+
+
+def shown_roots() -> list[Root]:
+    """The configured roots without writing anything: one that has no row yet is unsaved."""
+    rows = {root.path: root for root in Root.objects.all()}
+    roots = []
+    for path, (agent, reader) in _wanted().items():
+        root = rows.get(path) or Root(path=path)
+        root.agent, root.reader = agent, reader
+        roots.append(root)
+    return roots
+
+
+def _wanted() -> dict[str, tuple[str, str]]:
+    """By the real path of a root, its agent and reader as they are configured."""
+    wanted: dict[str, tuple[str, str]] = {
+        str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
+    }
+    managed = managed_place()
+    if managed.is_dir():
+        wanted.setdefault(str(managed), ("", ""))
+    return wanted
 
 
 def known_roots() -> dict[str, Root]:

@@ -1,0 +1,91 @@
+"""What is particular to SQLite: its failures in words, and a write that waits for nobody.
+
+| SQLite reports | code            | HTTP |
+|----------------|-----------------|------|
+| BUSY, LOCKED   | busy            | 503  |
+| FULL           | disk_full       | 503  |
+| READONLY       | read_only       | 503  |
+| IOERR, CANTOPEN| disk_failed     | 503  |
+| anything else  | database_failed | 500  |
+
+Commands end with exit code 6 for all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from django.db import DatabaseError, OperationalError, connection
+
+from .sessionlog.errors import SystemFailure
+
+BUSY: Final = "busy"
+UNKNOWN: Final = "database_failed"
+_PRIMARY: Final = 0xFF
+"""The bits of a result code that are not its extension."""
+_busy: Final = (
+    BUSY,
+    "is busy: another process has been writing to it for {seconds:g} s",
+    "Try again in a moment.",
+)
+_disk: Final = (
+    "disk_failed",
+    "cannot be read or written: the disk or a limit on file sizes refuses it",
+    "Check the disk and the permissions of the data directory, then try again.",
+)
+_KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
+    sqlite3.SQLITE_BUSY: _busy,
+    sqlite3.SQLITE_LOCKED: _busy,
+    sqlite3.SQLITE_FULL: (
+        "disk_full",
+        "cannot grow: the disk is full",
+        "Free some space on the disk of the data directory, then try again.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "read_only",
+        "may not be written to",
+        "Make it and the data directory writable for you, then try again.",
+    ),
+    sqlite3.SQLITE_IOERR: _disk,
+    sqlite3.SQLITE_CANTOPEN: _disk,
+}
+
+_log = logging.getLogger("redline")
+
+
+def failure_of(fault: DatabaseError) -> SystemFailure:
+    """The failure that a database error means to the user. `UNKNOWN` is the code of what may be a bug."""
+    code = getattr(fault.__cause__, "sqlite_errorcode", None)
+    kind, what, remedy = _KINDS.get(
+        (code or 0) & _PRIMARY,
+        (
+            UNKNOWN,
+            f"failed: {fault}",
+            "If that stays so, move the file away: `redline index` makes a new index.",
+        ),
+    )
+    what = what.format(seconds=_timeout()) if kind == BUSY else what
+    database = connection.settings_dict["NAME"]
+    return SystemFailure(kind, f"Redline's own database {database} {what}. No session was harmed. {remedy}")
+
+
+@contextmanager
+def left_out_if_busy(what: str) -> Iterator[None]:
+    """A write that a page can do without: it waits for no other writer, and if it fails it is left out and logged."""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        except OperationalError as fault:
+            _log.warning("%s was not recorded: %s", what, failure_of(fault).code)
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {round(_timeout() * 1_000)}")
+
+
+def _timeout() -> float:
+    """Seconds that a statement waits for another writer."""
+    return float(connection.settings_dict["OPTIONS"]["timeout"])

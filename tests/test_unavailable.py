@@ -1,0 +1,390 @@
+"""A database that is busy, a disk that is full, a file that is refused: said as such, and no page needs to write."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.conf import settings as django_settings
+from django.db import connection
+from django.test import Client
+from django.urls import URLPattern, get_resolver
+from django.utils import timezone
+
+from compaction_app.deletion.states import State
+from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent
+from compaction_app.services import recording
+from compaction_app.services.committing import commit
+from compaction_app.services.judging import Yeses
+from compaction_app.services.running import work
+from compaction_app.services.runs import worker_name
+from compaction_app.services.starting import start_run
+from redline.configuration import RootSetting
+from sessions_app.launching import api_token
+from sessions_app.models import Root, Session
+from sessions_app.services.indexing import index_file, index_roots
+from sessions_app.sqlite import left_out_if_busy
+from tests.building import PROJECT, raw
+from tests.running import Installation, Result, finish, place, quiet, reviewed, snapshot, working_session
+from tests.serving import served
+
+pytest_plugins = ["tests.running", "tests.browsing"]
+
+SHORT: Final = 0.05
+"""Seconds that a statement waits for another writer, in these tests."""
+LONG: Final = "x" * 4_000
+"""A query for which the database has to grow."""
+CODES: Final = {"busy": 5, "disk_full": 60, "read_only": 60}
+"""Codes of failures, each with the seconds after which a browser or a script may try again."""
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    return index_file(place(known_root / "work.jsonl", raw(working_session())))
+
+
+@pytest.fixture
+def impatient(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", SHORT)
+
+
+@contextmanager
+def another_writer(database: Path | str) -> Iterator[None]:
+    """Another connection holds the lock for writing."""
+    with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    with another_writer(str(connection.settings_dict["NAME"])):
+        yield
+
+
+@contextmanager
+def pragma(name: str, value: Callable[[int], int]) -> Iterator[None]:
+    """Set a limit of the connection to `value` of the number of pages that the database has."""
+    with connection.cursor() as cursor:
+        # Pages that are free would be used first.
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA page_count")
+        (pages,) = cursor.fetchone()
+        cursor.execute(f"PRAGMA {name}")
+        (usual,) = cursor.fetchone()
+        cursor.execute(f"PRAGMA {name} = {value(pages)}")
+        yield
+        cursor.execute(f"PRAGMA {name} = {usual}")
+
+
+@contextmanager
+def failing(code: str) -> Iterator[None]:
+    """SQLite refuses what is written, with its own result code for it."""
+    if code == "busy":
+        with busy():
+            yield
+    elif code == "disk_full":
+        with pragma("max_page_count", lambda pages: pages):
+            yield
+    else:
+        with pragma("query_only", lambda _: 1):
+            yield
+
+
+def script() -> Client:
+    token = api_token(django_settings.REDLINE_DATA_DIR)
+    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
+
+
+# ---- pages and scripts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.usefixtures("impatient")
+def test_a_form_that_cannot_be_acted_on_is_answered_with_what_is_wrong(
+    browser: Client, session: Session, code: str
+) -> None:
+    address = f"/sessions/{session.root_id}/{session.relative_path}/compact"
+    with failing(code):
+        answer = browser.post(address, {"keep": "50", "planner": "embedded", "query": LONG})
+    assert (answer.status_code, answer["Retry-After"]) == (503, str(CODES[code]))
+    page = answer.content.decode()
+    assert "busy" in page if code == "busy" else "disk is full" in page or "may not be written to" in page
+    assert "No session was harmed." in page
+    assert "mistake" not in page
+    assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.usefixtures("impatient", "redline")
+def test_a_script_gets_the_code_of_what_is_wrong(session: Session, code: str) -> None:
+    asking = script()
+    address = f"/api/sessions/{session.root_id}/{session.relative_path}/compact"
+    with failing(code):
+        answer = asking.post(address, json.dumps({"query": LONG}), content_type="application/json")
+    assert (answer.status_code, answer["Retry-After"]) == (503, str(CODES[code]))
+    assert answer.json()["error"]["code"] == code
+    assert (
+        "Try again" in answer.json()["error"]["message"]
+        or "then try again" in answer.json()["error"]["message"]
+    )
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_no_failure_of_the_system_stays_a_bug(
+    browser: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.raise_request_exception = False
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE compaction_app_runevent")
+    run = Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
+    assert browser.get(f"/runs/{run.pk}").status_code == 500
+
+
+def test_a_real_server_says_that_its_database_is_busy_and_answers_what_only_reads(tmp_path: Path) -> None:
+    place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
+    with served(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
+        address = server.session("Mend the parser.")
+        with another_writer(server.data / "redline.sqlite3"):
+            for page in ("/", "/settings", "/models", "/runs/", address):
+                server.get(page)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "5")
+        assert "Redline is busy" in refused.value.read().decode()
+        server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+
+
+# ---- no page writes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def staged(session: Session, redline: Installation) -> dict[str, str]:
+    """By the name of each pattern, an address that it matches."""
+    path = Path(session.root.path) / session.relative_path
+    written = start_run(session, planner="embedded", asked={})
+    work(written.pk, worker_name())
+    Run.objects.update(state=State.COMMITTED)
+    committed = commit(reviewed(path), Yeses(live=True), timezone.now())
+    session.refresh_from_db()
+    run = start_run(session, planner="embedded", asked={}, by_itself=True)
+    work(run.pk, worker_name())
+    RunEvent.objects.create(
+        run=written, seq=1_000, kind="asked", at=timezone.now(), data={"turn": 1, "characters": 1}
+    )
+    Compaction.objects.update(run=written)
+    place(redline.data / "sessions" / "kept.jsonl", raw(working_session()))
+    index_roots()
+    Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:1/v1")
+    model = PlannerModel.objects.create(provider="own", name="m", window=20_000, output_limit=1_000)
+    at = f"/sessions/{session.root_id}/{session.relative_path}"
+    backup = f"{at}/backups/{committed.backup.path.name}"
+    of_run, of_provider = f"/runs/{run.pk}", "/providers/own"
+    return {
+        "list": "/",
+        "import": "/import",
+        "remove": "/import/kept.jsonl/remove",
+        "settings": "/settings",
+        "session": at,
+        "text": f"{at}/text?entry=e3",
+        "entry": f"{at}/entries/e3",
+        **{name: f"{at}/{name}" for name in ("reader", "migrate", "compact", "backups", "download")},
+        "read_anew": f"{at}/read-anew",
+        "restore": f"{backup}/restore",
+        "verify_backup": f"{backup}/verify",
+        "delete_backup": f"{backup}/delete",
+        "download_backup": f"{backup}/download",
+        "api_compact": f"/api{at}/compact",
+        "api_run": f"/api{of_run}",
+        "api_stop": f"/api{of_run}/stop",
+        "log_out": "/log-out",
+        "runs": "/runs/",
+        "run": of_run,
+        **{name: f"{of_run}/{name}" for name in ("stop", "resume", "again", "decide", "commit")},
+        "review": f"{of_run}/review",
+        "stays": f"{of_run}/stays?from=0&to=9",
+        "transcript": f"{of_run}/transcript.jsonl",
+        "words": f"/runs/{written.pk}/requests/1000",
+        "result": f"/runs/{written.pk}/result",
+        "models": "/models",
+        "models_too": "/models/",
+        "add_model": "/models/add",
+        "model": f"/models/{model.pk}",
+        "remove_model": f"/models/{model.pk}/remove",
+        "test_model": f"/models/{model.pk}/test",
+        "add_provider": "/providers/add",
+        "provider": of_provider,
+        "remove_provider": f"{of_provider}/remove",
+        "agreement": f"{of_provider}/agreement",
+    }
+
+
+def test_every_address_is_staged(staged: dict[str, str]) -> None:
+    ours = [found for found in get_resolver().url_patterns if str(found.pattern) == ""]
+    names = {
+        pattern.name
+        for included in ours
+        for pattern in included.url_patterns
+        if isinstance(pattern, URLPattern) and pattern.name
+    }
+    assert names <= staged.keys()
+
+
+def read(answer: Any) -> int:
+    """The status, once the whole body was made."""
+    if answer.streaming:
+
+        async def read_all() -> None:
+            async for _ in answer:
+                pass
+
+        async_to_sync(read_all)()
+    return int(answer.status_code)
+
+
+@pytest.mark.parametrize("code", ["busy", "read_only"])
+@pytest.mark.usefixtures("impatient")
+def test_no_page_writes_to_the_database_or_to_the_data_directory(
+    browser: Client, staged: dict[str, str], redline: Installation, code: str
+) -> None:
+    asking = script()
+    with failing(code):
+        before = snapshot(redline.data)
+        statuses = {
+            name: read((asking if address.startswith("/api/") else browser).get(address))
+            for name, address in staged.items()
+        }
+        after = snapshot(redline.data)
+    assert {name: status for name, status in statuses.items() if status >= 500} == {}
+    assert [name for name, status in statuses.items() if status == 404] == []
+    assert {name: content for name, content in before.items() if "sqlite3" not in name} == {
+        name: content for name, content in after.items() if "sqlite3" not in name
+    }
+
+
+def test_the_settings_page_shows_a_root_that_was_never_looked_through_and_makes_no_row(
+    browser: Client, redline: Installation, settings: Any, tmp_path: Path
+) -> None:
+    index_roots()
+    rows = list(Root.objects.values_list())
+    assert browser.get("/import").status_code == 200
+    page = browser.get("/settings").content.decode()
+    assert "not looked through yet" not in page
+    added = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "new")]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": added})
+    page = browser.get("/settings").content.decode()
+    assert str(tmp_path / "new") in page
+    assert "not looked through yet" in page
+    assert list(Root.objects.values_list()) == rows
+    assert not (redline.data / "sessions").exists()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_review_is_shown_though_that_cannot_be_recorded_and_recorded_later(
+    browser: Client, staged: dict[str, str]
+) -> None:
+    with busy():
+        assert browser.get(staged["review"]).status_code == 200
+    assert Run.objects.get(by_itself=True).looked_at is None
+    browser.get(staged["review"])
+    assert Run.objects.get(by_itself=True).looked_at is not None
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_write_that_may_be_left_out_does_not_shorten_the_wait_of_the_next_one() -> None:
+    def wait() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout")
+            return int(cursor.fetchone()[0])
+
+    usual = wait()
+    with busy(), left_out_if_busy("A test"):
+        assert wait() == 0
+        Run.objects.create(session_id=1, planner="embedded", created_at=timezone.now())
+    assert wait() == usual == round(SHORT * 1_000)
+    assert not Run.objects.exists()
+
+
+# ---- commands and workers --------------------------------------------------------------------------------
+
+
+def limited(redline: Installation, *arguments: object, bytes_at_most: int) -> Result:
+    """A command that may make no file longer than so many bytes."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_at_most, bytes_at_most))
+
+    connection.close()
+    return finish(
+        subprocess.Popen(
+            [sys.executable, "-m", "redline", *map(str, arguments)],
+            cwd=PROJECT,
+            env=redline.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            preexec_fn=limit,  # noqa: PLW1509  # nothing else runs in this process
+        )
+    )
+
+
+def test_a_command_says_that_the_database_is_busy(redline: Installation, known_root: Path) -> None:
+    path = quiet(place(known_root / "new.jsonl", raw(working_session())))
+    connection.close()
+    with busy():
+        ended = redline.run("index", path, "--json", REDLINE_DATABASE_SECONDS=str(SHORT))
+    assert (ended.code, ended.error) == (6, "busy")
+    assert "another process has been writing to it for 0.05 s" in ended.json["error"]["message"]
+
+
+@pytest.mark.parametrize("code", ["disk_full", "read_only"])
+def test_a_command_says_what_the_disk_refuses(redline: Installation, known_root: Path, code: str) -> None:
+    path = quiet(place(known_root / "new.jsonl", raw(working_session(steps=400))))
+    with failing(code):
+        ended = redline.call("index", path, "--json")
+    assert (ended.code, ended.error) == (6, code)
+    assert "No session was harmed." in ended.json["error"]["message"]
+
+
+def test_a_limit_on_file_sizes_is_a_failure_of_the_disk(redline: Installation, known_root: Path) -> None:
+    path = quiet(place(known_root / "new.jsonl", raw(working_session(steps=2_000))))
+    size = (redline.data / "redline.sqlite3").stat().st_size
+    ended = limited(redline, "index", path, "--json", bytes_at_most=size)
+    assert (ended.code, ended.error) == (6, "disk_failed")
+
+
+@pytest.mark.parametrize("code", ["busy", "disk_full"])
+@pytest.mark.usefixtures("impatient")
+def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
+    session: Session, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    step = recording.Recorder.step
+
+    def fail(self: Any, *arguments: Any, **named: Any) -> None:
+        if self.run.proposals.exists():
+            with failing(code):
+                Run.objects.filter(pk=self.run.pk).update(note="x" * 100_000)
+        step(self, *arguments, **named)
+
+    run = start_run(session, planner="embedded", asked={"compression_ratio": 0.1})
+    monkeypatch.setattr(recording.Recorder, "step", fail)
+    with pytest.raises(Exception, match=r"Redline's own database .* (is busy|cannot grow)"):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == State.INTERRUPTED
+    assert "Redline itself failed" not in run.failure
+    assert run.failure.endswith("What had been validated is kept.")
