@@ -150,26 +150,27 @@ class Proposal(models.Model):
 class Decision(models.Model):
     """One step of a human's review. The review is what the steps that were not undone make of the proposals.
 
-    Number 0 is no step: it is what hooks pinned, each target with `by`, who pinned it and why (`services.hooking`).
+    Rows are only added: `undo` undoes the last row that is not undone. Number 0 is no step: it is what hooks pinned,
+    each target with `by`, who pinned it and why (`services.hooking`).
     """
 
-    APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW = (
+    APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW, UNDO = (
         "approve",
         "reject",
         "reopen",
         "narrow",
         "add",
         "withdraw",
+        "undo",
     )
-    KINDS = (APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW)
+    KINDS = (APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW, UNDO)
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="decisions", db_index=False)
     seq = models.PositiveIntegerField()
     kind = models.CharField(max_length=10, choices=[(kind, kind) for kind in KINDS])
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """What it is about, each as `targets.Target.to_json`. For `narrow`: the blocks that go."""
+    """What it is about, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: nothing."""
     at = models.DateTimeField()
-    undone = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="decision_by_seq")]

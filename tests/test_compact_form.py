@@ -44,6 +44,9 @@ def recorded(model: str = "claude-x", level: str = "high") -> list[dict[str, Any
     return [*entries, change]
 
 
+HTMX = {"hx-request": "true"}
+
+
 @pytest.fixture
 def session(known_root: Path) -> Session:
     forget_branches()
@@ -70,7 +73,7 @@ Look = Callable[..., str]
 @pytest.fixture
 def look(browser: Client, session: Session) -> Look:
     def page(**query: str) -> str:
-        answer = browser.get(address(session), query)
+        answer = browser.get(address(session), query, headers=HTMX if "part" in query else {})
         assert answer.status_code == 200
         return unescape(answer.content.decode())
 

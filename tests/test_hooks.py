@@ -576,13 +576,13 @@ def test_a_pin_of_what_stays_anyway_counts_no_objects(session: Session) -> None:
 
 
 def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
-    assert undo(pinning) is None
+    assert undo(pinning, timezone.now()) is None
     first = next(iter(review_of(pinning).leads())).target
     decide(pinning, Kind.APPROVE, [first], timezone.now())
-    step = undo(pinning)
+    step = undo(pinning, timezone.now())
     assert step is not None
     assert step.kind is Kind.APPROVE
-    assert undo(pinning) is None
+    assert undo(pinning, timezone.now()) is None
     assert review_of(pinning).pins == (Target("e3"),)
 
 
@@ -590,14 +590,14 @@ def test_a_human_may_take_a_pin_of_a_hook_back(browser: Client, pinning: Run) ->
     shown = browser.get(f"/runs/{pinning.pk}/review").content.decode()
     assert shown.count("pinned by a hook") == 1
     assert "dear to me" in shown
-    browser.post(f"/runs/{pinning.pk}/decide", {"reopen": "e3"})
+    browser.post(f"/runs/{pinning.pk}/decide", {"reopen": "e3", "seen": "0"})
     assert review_of(pinning).pins == ()
     decide(pinning, Kind.ADD, [Target("e3")], timezone.now())
     approved = review_of(pinning).approved
     assert approved is not None
     assert Target("e3") in approved.targets
-    undo(pinning)
-    undo(pinning)
+    undo(pinning, timezone.now())
+    undo(pinning, timezone.now())
     assert review_of(pinning).pins == (Target("e3"),)
 
 

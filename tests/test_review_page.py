@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from playwright.sync_api import expect, sync_playwright
@@ -24,12 +23,11 @@ from compaction_app.pages import review_outline
 from compaction_app.pages.calls import call_words
 from compaction_app.pages.review_keys import key, target_of
 from compaction_app.pages.review_words import fold_words
-from compaction_app.services.reviewing import approved_of, carried_from, decide, review_of, undo
+from compaction_app.services.reviewing import approved_of, carried_from, decide, review_of, reviewed, undo
 from compaction_app.services.running import work
 from compaction_app.services.starting import plan_again, start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from sessions_app.sessionlog.errors import Conflict
 from tests.browser.chromium import MISSING, find_chromium
 from tests.building import assistant, call, chain, raw, result, text, thinking, transcript_of, user
 from tests.running import place, quiet, refusal, working_session
@@ -78,7 +76,13 @@ def leads(run: Run) -> list[Target]:
 
 
 def post(browser: Client, run: Run, in_place: bool = False, **values: object) -> Any:
-    return browser.post(f"/runs/{run.pk}/decide", values, headers=HTMX if in_place else {})
+    """Press a button of the review, on a page that shows its latest version, or another one that is `seen`."""
+    pressed = {"seen": version(run), **values}
+    return browser.post(f"/runs/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
+
+
+def version(run: Run) -> int:
+    return reviewed(run).version
 
 
 def hidden(shown: str) -> dict[str, list[str]]:
@@ -151,7 +155,7 @@ def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, r
     post(browser, run, undo="1")
     assert review_of(run) == before
     post(browser, run, undo="1")
-    assert Decision.objects.filter(undone=True).count() == 1
+    assert [row.kind for row in run.decisions.order_by("seq")] == [kind, Decision.UNDO]
 
 
 def test_a_turn_is_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
@@ -382,7 +386,7 @@ def test_windows_hold_whole_turns_and_lead_on(
         later = re.search(r'<a href="(\?at=[^"]+)" hx-get', shown)
         if later is None:
             break
-        part = browser.get(f"/runs/{run.pk}/review{later[1]}&part=more").content.decode()
+        part = browser.get(f"/runs/{run.pk}/review{later[1]}&part=window", headers=HTMX).content.decode()
         assert "<html" not in part
         asked = later[1]
     assert found == sorted(expected, key=lambda entry_id: int(entry_id[1:]))
@@ -452,12 +456,31 @@ def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Clie
     assert Decision.objects.get().kind == Decision.APPROVE
 
 
-def test_a_run_that_failed_for_nothing_says_so(browser: Client, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State.FAILED, "This run failed"),
+        (State.CANCELLED, "This run was stopped"),
+        (State.INTERRUPTED, "This run was interrupted"),
+    ],
+)
+def test_a_run_that_ended_without_a_proposal_offers_no_review(
+    browser: Client, run: Run, state: State, words: str
+) -> None:
     run.proposals.all().delete()
-    Run.objects.filter(pk=run.pk).update(state=State.FAILED, failure="The model was overloaded.")
+    Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
     shown = page(browser, run)
-    assert "This run failed" in shown
-    assert "The model was overloaded." in shown
+    assert words in shown
+    assert "proposed nothing" in shown
+    assert "<form" not in shown
+    review = f'href="/runs/{run.pk}/review"'
+    for address in ("/runs/", f"/runs/{run.pk}"):
+        told = browser.get(address).content.decode()
+        assert review not in told, address
+        assert "can be reviewed" not in told
+    assert browser.get(f"/api/runs/{run.pk}").json()["reviewUrl"] is None
+    Run.objects.filter(pk=run.pk).update(stats=run.stats)
+    assert review in browser.get("/runs/").content.decode()
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -475,7 +498,7 @@ def test_a_session_that_is_another_one_now_keeps_the_decisions(
     assert "decisions are kept" in answer.content.decode()
     # Planned again without its file, the run would end with nothing to show.
     assert (f'action="/runs/{run.pk}/again"' in answer.content.decode()) is not gone
-    assert Decision.objects.filter(undone=False).count() == 1
+    assert Decision.objects.count() == 1
 
 
 def test_where_nothing_is_proposed_one_can_delete_by_hand(browser: Client, run: Run) -> None:
@@ -534,29 +557,7 @@ def test_a_run_that_goes_on_carries_what_was_decided(run: Run) -> None:
 def test_a_decision_after_the_run_is_over_is_a_conflict(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(state=State.COMMITTED)
     assert refusal(lambda: decide(run, Kind.APPROVE, [Target("e2")], NOW)) == "4 wrong_state"
-    assert refusal(lambda: undo(run)) == "4 wrong_state"
-
-
-def test_of_two_that_decide_at_once_the_other_comes_next(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    create, faults = Decision.objects.create, iter([True, False])
-
-    def create_after_another(**fields: Any) -> Decision:
-        if next(faults):
-            create(**{**fields, "targets": [leads_of[1].to_json()]})
-            raise IntegrityError
-        return create(**fields)
-
-    leads_of = leads(run)
-    monkeypatch.setattr(Decision.objects, "create", create_after_another)
-    decide(run, Kind.APPROVE, [leads_of[0]], NOW)
-    assert review_of(run).items[leads_of[0]].standing is Standing.APPROVED
-
-    def never(**fields: Any) -> Iterator[None]:
-        raise IntegrityError
-
-    monkeypatch.setattr(Decision.objects, "create", never)
-    with pytest.raises(Conflict, match="another window"):
-        decide(run, Kind.APPROVE, [leads_of[2]], NOW)
+    assert refusal(lambda: undo(run, NOW)) == "4 wrong_state"
 
 
 def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
@@ -565,7 +566,7 @@ def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
     for step in (first, second):
         decide(run, Kind.APPROVE, [step], NOW)
         states.append(review_of(run))
-    undo(run)
+    undo(run, NOW)
     assert review_of(run) == states[0]
     decide(run, Kind.REJECT, [second], NOW)
     assert review_of(run).items[second].standing is Standing.REJECTED
@@ -687,7 +688,7 @@ def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, kno
     run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
     shown = page(browser, run)
     assert len(shown) < 1_000_000
-    assert "more blocks are not shown here" in shown or "more lie here" in shown
+    assert "more blocks are not shown here" in shown or "more are not shown here" in shown
     assert post(browser, run, approve_all="1").status_code == 303
     stays = browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content.decode()
     assert len(stays) < 1_000_000

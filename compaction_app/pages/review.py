@@ -16,12 +16,12 @@ from urllib.parse import quote
 from sessions_app.sessionlog.entries import Texts
 
 from ..deletion.objects import TranscriptEntry
-from ..deletion.review import Item, Review, Reviewer
+from ..deletion.review import Item, Review, Standing
 from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Run
-from ..services.reviewing import last_step, reviewer_of
+from ..services.reviewing import reviewed
 from ..services.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 from .review_articles import Article, ArticleMaker, title_of
 from .review_outline import Hunk, Outline, Stay, Turn
@@ -99,6 +99,7 @@ class Page:
     """One window of a review."""
 
     run: Run
+    version: int
     summary: Summary
     hunks: list[ShownHunk]
     unknown: list[Article]
@@ -125,29 +126,26 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a decision changed of what a browser shows. `heads` are of hunks, `rail` of the rail."""
+    """What is other than it was, of what a browser shows. `heads` are of hunks, `rail` of the rail."""
 
     run: Run
+    version: int
     summary: Summary
     articles: list[Article]
     hunks: list[ShownHunk]
     heads: list[Head]
     rail: list[Head]
-    said: str
-    last_at: datetime | None
 
 
 class ReviewDesk:
-    """One run's review at one moment, from which pages and fragments are made.
+    """One run's review at one version (the latest, where none is given), from which pages and fragments are made.
 
     Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, version: int | None = None) -> None:
         self.run = run
-        self.reviewer: Reviewer
-        self.review: Review
-        self.reviewer, self.review = reviewer_of(run)
+        self.reviewer, self.review, self.version, self.last = reviewed(run, version)
         self.outline = Outline(self.reviewer.transcript, self.review)
 
     @property
@@ -162,6 +160,11 @@ class ReviewDesk:
         entry = self.transcript.entry(entry_id)
         return entry.position if entry is not None else None
 
+    def first_undecided(self) -> int | None:
+        """The position of the first proposal that is undecided."""
+        undecided = (item.position for item in self.review.leads() if item.standing is Standing.UNDECIDED)
+        return min(undecided, default=None)
+
     def page(self, position: int) -> Page:
         """The window that holds what lies at a position."""
         outline = self.outline
@@ -170,9 +173,9 @@ class ReviewDesk:
         rail, earlier, later = self._rail(outline.turn_number(position))
         texts = self._texts([item for hunk in window for item in hunk.leads] + outline.unknown, rail, window)
         maker = self._maker(texts)
-        step = last_step(self.run)
         return Page(
             run=self.run,
+            version=self.version,
             summary=self.summary(),
             hunks=[self._hunk(hunk, maker, texts) for hunk in window],
             unknown=[maker.article(item) for item in outline.unknown] if number == 0 else [],
@@ -186,15 +189,15 @@ class ReviewDesk:
             end=window[-1].end if window else 0,
             earlier=self._address(outline.windows[number - 1][0]) if number else "",
             later=self._address(outline.windows[number + 1][0]) if number + 1 < len(outline.windows) else "",
-            last=said(step[0]) if step is not None else "",
-            last_at=step[1] if step is not None else None,
+            last=said(self.last.step) if self.last is not None else "",
+            last_at=self.last.at if self.last is not None else None,
         )
 
-    def changes(self, before: ReviewDesk, shown: Shown, step: str) -> Changes | None:
+    def changes(self, before: ReviewDesk, shown: Shown) -> Changes | None:
         """What is other than it was, of what a browser shows; None where that is most of it."""
         was, now = before.review, self.review
         if was.items.keys() != now.items.keys() or before.outline.unasked != self.outline.unasked:
-            return self._changed_hunks(before, shown, step)
+            return self._changed_hunks(before, shown)
         changed = [
             item
             for item in now.leads()
@@ -206,9 +209,9 @@ class ReviewDesk:
         texts = self._texts(changed, turns)
         maker = self._maker(texts)
         articles = [maker.article(item) for item in changed]
-        return self._changes(shown, articles, [], [(turn, self._head(turn, texts)) for turn in turns], step)
+        return self._changes(shown, articles, [], [(turn, self._head(turn, texts)) for turn in turns])
 
-    def _changed_hunks(self, before: ReviewDesk, shown: Shown, step: str) -> Changes | None:
+    def _changed_hunks(self, before: ReviewDesk, shown: Shown) -> Changes | None:
         """The hunks in which a proposal came or went, or what goes with one."""
         was, now = before.review.items, self.review.items
         positions = [
@@ -228,7 +231,7 @@ class ReviewDesk:
         texts = self._texts([item for hunk in hunks for item in hunk.leads], turned, hunks)
         maker = self._maker(texts)
         drawn = [self._hunk(hunk, maker, texts) for hunk in hunks]
-        return self._changes(shown, [], drawn, [(turn, self._head(turn, texts)) for turn in turned], step)
+        return self._changes(shown, [], drawn, [(turn, self._head(turn, texts)) for turn in turned])
 
     def _changes(
         self,
@@ -236,19 +239,15 @@ class ReviewDesk:
         articles: list[Article],
         hunks: list[ShownHunk],
         heads: Sequence[tuple[Turn, Head]],
-        step: str,
     ) -> Changes:
-        summary = self.summary()
-        last = last_step(self.run)
         return Changes(
             run=self.run,
-            summary=summary,
+            version=self.version,
+            summary=self.summary(),
             articles=articles,
             hunks=hunks,
             heads=[head for turn, head in heads if _holds(shown.stretches, turn.start)],
             rail=[head for turn, head in heads if _holds(shown.rail, turn.number)],
-            said=f"{step}. {summary.approved}% approved.",
-            last_at=last[1] if last is not None else None,
         )
 
     def _changed_turns(self, before: ReviewDesk, shown: Shown) -> list[Turn]:

@@ -4,6 +4,7 @@ approve | reject | reopen | withdraw | add = KEY        one object, as `review_k
 narrow = KEY, block = KEY …                             the blocks of an entry that go
 approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
 undo                                                    the last decision
+seen = NUMBER                                           always: the version of the review that the page shows
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from django.http import QueryDict
 from sessions_app.sessionlog.errors import BadInput
 
 from ..deletion.deciding import Kind
-from ..deletion.review import Standing
+from ..deletion.review import Item, Standing
 from ..deletion.targets import Target
 from .review import ReviewDesk, Shown
 from .review_keys import target_of
@@ -30,6 +31,16 @@ class Asked(NamedTuple):
 
     kind: Kind | None
     targets: tuple[Target, ...] = ()
+    scope: tuple[Target, ...] = ()
+    """Of a bulk decision: every proposal that it was made on, decided or not."""
+
+
+def seen_of(post: QueryDict) -> int:
+    """The version of the review that the page of a form shows. Raises BadInput `unknown_decision`."""
+    seen = post.get("seen", "")
+    if not (seen.isascii() and seen.isdigit() and len(seen) < 10):
+        raise _unknown("no version of the review that it was made on")
+    return int(seen)
 
 
 def asked_of(post: QueryDict, desk: ReviewDesk) -> Asked:
@@ -42,9 +53,9 @@ def asked_of(post: QueryDict, desk: ReviewDesk) -> Asked:
         return Asked(Kind.NARROW, tuple(block for block in blocks if block.entry_id == entry))
     for name, kind in _BULK.items():
         if f"{name}_all" in post:
-            return Asked(kind, tuple(_undecided(desk, None)))
+            return _bulk(kind, list(desk.review.leads()))
         if f"{name}_turn" in post:
-            return Asked(kind, tuple(_undecided(desk, post.get(f"{name}_turn", ""))))
+            return _bulk(kind, _turn(desk, post.get(f"{name}_turn", "")))
     for name, kind in _ONE.items():
         if name in post:
             return Asked(kind, (_target(post.get(name, "")),))
@@ -65,15 +76,17 @@ def _stretches(texts: Iterable[str]) -> list[tuple[int, int]]:
     return stretches
 
 
-def _undecided(desk: ReviewDesk, turn: str | None) -> Iterable[Target]:
-    """What is undecided, in the whole review or in one turn."""
-    if turn is None:
-        leads = desk.review.leads()
-    elif turn.isascii() and turn.isdigit() and int(turn) in desk.outline.turns:
-        leads = iter(desk.outline.turns[int(turn)].leads)
-    else:
+def _bulk(kind: Kind, leads: list[Item]) -> Asked:
+    """A decision on what is undecided of these proposals."""
+    undecided = tuple(item.target for item in leads if item.standing is Standing.UNDECIDED)
+    return Asked(kind, undecided, tuple(item.target for item in leads))
+
+
+def _turn(desk: ReviewDesk, number: str) -> list[Item]:
+    """The proposals of one turn."""
+    if not (number.isascii() and number.isdigit() and int(number) in desk.outline.turns):
         raise _unknown("a turn that has no proposals")
-    return (item.target for item in leads if item.standing is Standing.UNDECIDED)
+    return desk.outline.turns[int(number)].leads
 
 
 def _target(text: str) -> Target:

@@ -15,6 +15,7 @@ from ..deletion.states import ACTIVE, REVIEWABLE, State
 from ..deletion.stats import Stats, target_reduction, tokens_to_go
 from ..models import Run, RunEvent
 from ..services.planning import EMBEDDED
+from ..services.waiting import FINISHED
 from .run_rows import Row
 from .streamed import OF_A_TURN, Change, Event, Log, Turn, dollars
 
@@ -80,7 +81,8 @@ class Standing:
     sentence: str
     percent: float
     target: float
-    deleted: int
+    proposed: int
+    """Entries and blocks that the plan deletes."""
     tokens: int
     to_go: int
     stopping: bool
@@ -97,15 +99,17 @@ class Standing:
 
     @property
     def is_reviewable(self) -> bool:
-        """A run that failed only where something had been validated by then."""
-        was_prepared = self.state in REVIEWABLE and self.run.parameters is not None
-        return was_prepared and (self.state is not State.FAILED or self.deleted > 0)
+        """Whether there is a plan to review. One that did not end as planned counts if it proposes something."""
+        if self.state not in REVIEWABLE or self.run.parameters is None:
+            return False
+        return self.state in FINISHED or self.proposed > 0
 
     @property
     def can_go_on(self) -> bool:
         """Whether it can be taken up where it ended."""
-        was_failed = self.state is State.FAILED and self.is_by_model and self.run.parameters is not None
-        return was_failed or (self.state is State.INTERRUPTED and self.is_reviewable)
+        if self.run.parameters is None:
+            return False
+        return self.state is State.INTERRUPTED or (self.state is State.FAILED and self.is_by_model)
 
     @property
     def is_by_model(self) -> bool:
@@ -285,7 +289,7 @@ def standing_of(run: Run, points: Sequence[tuple[float, bool]] = ()) -> Standing
         # By the agent's rule a plan can delete more than the sum before: estimates are rounded up one by one.
         percent=min(100.0, stats.percent_reduction),
         target=target_reduction(ratio),
-        deleted=min(before, before - stats.tokens_after),
+        proposed=stats.objects_deleted,
         tokens=before,
         to_go=tokens_to_go(stats, ratio),
         stopping=run.stop_asked and run.state == State.RUNNING,

@@ -1,20 +1,22 @@
 """Reviews of runs: decisions kept as rows, and what they make of the proposals.
 
-A decision is a row and never changed but for its `undone`. The review is worked out from the rows by
-`deletion.review`; the last few are kept in memory, known again by how far the rows have come.
+A decision is a row and never changes; to undo one is a row as well. The number of the last row is the *version* of
+the review. A page names the version that it shows, so that nobody decides on something that was decided otherwise
+meanwhile, in another window. The review is worked out from the rows by `deletion.review`; the latest version of the
+last few reviews is kept in memory.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from django.db import IntegrityError, transaction
-from django.db.models import Count, Max, Q
+from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from sessions_app.sessionlog.errors import Conflict
@@ -27,6 +29,7 @@ from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Decision, Proposal, Run
 from .hooking import PINNED_SEQ, pinned_by_hooks
+from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
 from .runs import demand
 from .snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 
@@ -47,14 +50,29 @@ class Carried:
     """What a human took back of what hooks pinned: their next word does not pin it again."""
 
 
-@dataclass(slots=True)
-class _Kept:
-    """The review of one run as it was worked out last."""
+class Made(NamedTuple):
+    """A decision that is not undone: its number, what it does, and when it was made."""
+
+    seq: int
+    step: Step
+    at: datetime
+
+
+class Reviewed(NamedTuple):
+    """The review of a run at one version, and what it was worked out by."""
+
+    reviewer: Reviewer
+    review: Review
+    version: int
+    last: Made | None
+    """The last decision of a human."""
+
+
+class _Kept(NamedTuple):
+    """The latest version of a review, and by what it is known whether the plan is still the same."""
 
     planned: tuple[object, ...]
-    reviewer: Reviewer
-    decided: tuple[int, int]
-    review: Review
+    reviewed: Reviewed
 
 
 _cache: OrderedDict[int, _Kept] = OrderedDict()
@@ -97,10 +115,8 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
     if not is_prepared(run):
         return [], []
     pins, hooked = review_of(run).pins, pinned_by_hooks(run)
-    steps = Decision.objects.filter(run=run, undone=False, kind=Decision.REJECT, seq__gt=PINNED_SEQ)
-    named = {
-        target for raw in steps.values_list("targets", flat=True) for target in _step("reject", raw).targets
-    }
+    steps = [row.step for row in _in_force(run) if row.seq > PINNED_SEQ]
+    named = {target for step in steps if step.kind is Kind.REJECT for target in step.targets}
     own = [pin for pin in pins if pin not in hooked or pin in named]
     return own, [pin for pin in hooked if pin not in pins]
 
@@ -108,8 +124,7 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
 def _asked_for(run: Run) -> set[Target]:
     """What a human's last word wants to go."""
     asked: set[Target] = set()
-    for row in Decision.objects.filter(run=run, undone=False).order_by("seq"):
-        step = _step(row.kind, row.targets)
+    for _, step, _ in _in_force(run):
         if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
             asked.update(step.targets)
         else:
@@ -119,70 +134,65 @@ def _asked_for(run: Run) -> set[Target]:
 
 def review_of(run: Run) -> Review:
     """The review of a run as its rows stand. Raises BadInput `not_prepared`."""
-    return _review(run)[1]
+    return reviewed(run).review
 
 
-def reviewer_of(run: Run) -> tuple[Reviewer, Review]:
-    """The same, with what it was worked out by."""
-    return _review(run)
-
-
-def decide(run: Run, kind: Kind, targets: Iterable[Target], now: datetime) -> Review:
+def decide(
+    run: Run,
+    kind: Kind,
+    targets: Iterable[Target],
+    now: datetime,
+    *,
+    seen: int | None = None,
+    scope: Iterable[Target] = (),
+) -> Review:
     """Keep one decision about targets, and give the review after it. No targets: nothing happens.
 
-    Raises Conflict `wrong_state` where the run is not reviewed any more, and `decided_elsewhere`.
+    `seen` is the version on which it was made; None: on the latest. What was decided alike since then is not decided
+    again. Where a target, or an object of the `scope` that a bulk decision was made on, was decided otherwise, nothing
+    is decided and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` where the run is not
+    reviewed any more.
     """
-    raw = [target.to_json() for target in dict.fromkeys(targets)]
-    if raw:
-        _append(run, kind, raw, now)
+    wanted = list(dict.fromkeys(targets))
+    with transaction.atomic():
+        _demand_reviewable(run)
+        latest = _version(run)
+        if seen is not None and seen != latest:
+            was, now_is = reviewed(run, seen).review, reviewed(run).review
+            wanted = still_to_decide(was, now_is, kind, wanted, list(scope))
+        if wanted:
+            _append(run, latest, kind, [target.to_json() for target in wanted], now)
     return review_of(run)
 
 
-def undo(run: Run) -> Step | None:
-    """Undo the last decision of a human that is not undone; gives it, or None where there is none.
+def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
+    """Undo the last decision of a human that is in force; gives it, or None where there is none.
 
-    What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict.
+    What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict, with
+    `decided_elsewhere` where the last decision is not the one of the version that was `seen`.
     """
     with transaction.atomic():
         _demand_reviewable(run)
-        last = _last(run)
-        if last is None:
+        latest = reviewed(run)
+        if seen is not None and reviewed(run, seen).last != latest.last:
+            raise Conflict(
+                DECIDED_ELSEWHERE,
+                "Since this page was made, something was decided or undone in another window: the last step is not "
+                f"the one that this page shows. Nothing was undone. {SEEN_NOW}",
+            )
+        if latest.last is None:
             return None
-        if not Decision.objects.filter(pk=last.pk, undone=False).update(undone=True):
-            raise _elsewhere(run)
-    return _step(last.kind, last.targets)
+        _append(run, latest.version, Decision.UNDO, [], now)
+    return latest.last.step
 
 
-def last_step(run: Run) -> tuple[Step, datetime] | None:
-    """The last decision of a human that is not undone, and when it was made."""
-    last = _last(run)
-    return None if last is None else (_step(last.kind, last.targets), last.at)
+def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now: datetime) -> None:
+    # The transaction holds the only lock for writing, so the number is free.
+    Decision.objects.create(run=run, seq=latest + 1, kind=kind, targets=targets, at=now)
 
 
-def _last(run: Run) -> Decision | None:
-    steps = Decision.objects.filter(run=run, undone=False, seq__gt=PINNED_SEQ)
-    return steps.order_by("-seq").first()
-
-
-def _append(run: Run, kind: Kind, raw: list[dict[str, Any]], now: datetime) -> None:
-    # Two windows may decide at once: the number that both would take is free for one of them.
-    for _ in range(2):
-        try:
-            with transaction.atomic():
-                _demand_reviewable(run)
-                last = Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
-                Decision.objects.create(run=run, seq=last + 1, kind=kind.value, targets=raw, at=now)
-        except IntegrityError:
-            continue
-        return
-    raise _elsewhere(run)
-
-
-def _elsewhere(run: Run) -> Conflict:
-    return Conflict(
-        "decided_elsewhere",
-        f"Run {run.pk} is being reviewed in another window at the same moment. {NOT_DECIDED} Try again.",
-    )
+def _version(run: Run) -> int:
+    return Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
 
 
 def _demand_reviewable(run: Run) -> None:
@@ -199,29 +209,34 @@ def _demand_reviewable(run: Run) -> None:
 # ---- worked out from the rows ----------------------------------------------------------------------------
 
 
-def _review(run: Run) -> tuple[Reviewer, Review]:
+def reviewed(run: Run, version: int | None = None) -> Reviewed:
+    """The review of a run at a version; None: at the latest. Raises BadInput `not_prepared`."""
     planned = (run.last_seq, mark_of(run), run.thinking_guard)
-    row = Decision.objects.filter(run=run).aggregate(
-        last=Max("seq"), undone=Count("pk", filter=Q(undone=True))
-    )
-    # Rows are only added and only ever undone, so these two numbers tell how far they have come.
-    decided = (row["last"] or 0, row["undone"])
+    latest = _version(run)
+    version = latest if version is None else min(version, latest)
     with _lock:
         kept = _cache.get(run.pk)
-        if kept is not None and kept.planned == planned and kept.decided == decided:
+        if kept is not None and kept.planned == planned and kept.reviewed.version == version:
             _cache.move_to_end(run.pk)
-            return kept.reviewer, kept.review
-    reviewer = kept.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
-    review = reviewer.review(_steps(run, decided[0]))
+            return kept.reviewed
+    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
+    rows = _in_force(run, version)
+    last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
+    found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last)
+    if version == latest:
+        _keep(run, _Kept(planned, found))
+    return found
+
+
+def _keep(run: Run, kept: _Kept) -> None:
     with _lock:
-        _cache[run.pk] = _Kept(planned, reviewer, decided, review)
+        _cache[run.pk] = kept
         _cache.move_to_end(run.pk)
         while len(_cache) > 1 and (
             len(_cache) > CACHED
-            or sum(len(one.reviewer.transcript) for one in _cache.values()) > CACHED_ENTRIES
+            or sum(len(one.reviewed.reviewer.transcript) for one in _cache.values()) > CACHED_ENTRIES
         ):
             _cache.popitem(last=False)
-    return reviewer, review
 
 
 def _reviewer(run: Run) -> Reviewer:
@@ -239,9 +254,18 @@ def _reviewer(run: Run) -> Reviewer:
     return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
 
 
-def _steps(run: Run, last: int) -> list[Step]:
-    rows = Decision.objects.filter(run=run, undone=False, seq__lte=last).order_by("seq")
-    return [_step(kind, targets) for kind, targets in rows.values_list("kind", "targets")]
+def _in_force(run: Run, version: int | None = None) -> Sequence[Made]:
+    """The decisions up to a version that are not undone by then, in their order."""
+    rows = Decision.objects.filter(run=run).order_by("seq")
+    if version is not None:
+        rows = rows.filter(seq__lte=version)
+    found: list[Made] = []
+    for seq, kind, targets, at in rows.values_list("seq", "kind", "targets", "at"):
+        if kind == Decision.UNDO:
+            found.pop()
+        else:
+            found.append(Made(seq, _step(kind, targets), at))
+    return found
 
 
 def _step(kind: str, targets: Iterable[Mapping[str, Any]]) -> Step:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from sessions_app.views.answering import see_other
+from sessions_app.views.answering import see_other, wants_fragment
 
 from ..pages.backups import (
     RestoreView,
@@ -123,7 +123,7 @@ def verify(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
         row = verified_row(session, name)
     except RedlineError as fault:
         return _refused(request, session, fault)
-    if request.headers.get("HX-Request"):
+    if wants_fragment(request):
         return render(request, "backups/list.html#row", {"session": session, "row": row})
     return see_other(f"{_address(session)}#{row.anchor}")
 
@@ -157,6 +157,6 @@ def _refused(request: HttpRequest, session: Session, fault: RedlineError) -> Htt
     """A page that says why something could not be shown or done; htmx is sent to the list as it is now."""
     context = {"session": session, "fault": fault, "here": "sessions"}
     answer = render(request, "backups/refused.html", context, status=404 if fault.code in NOT_THERE else 409)
-    if request.headers.get("HX-Request"):
+    if wants_fragment(request):
         answer["HX-Redirect"] = _address(session)
     return answer

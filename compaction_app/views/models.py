@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.views.answering import see_other
+from sessions_app.views.answering import see_other, wants_fragment
 
 from ..models import PlannerModel
 from ..pages.models import (
@@ -130,7 +130,7 @@ def test(request: HttpRequest, model: int) -> HttpResponse:
         return _back(f"#model-{model}")
     found = _known(model)
     tested: dict[str, Any] = {"tested": found.pk, "verdict": _try(found)}
-    if request.headers.get("HX-Request"):
+    if wants_fragment(request):
         return render(request, "models/list.html#verdict", {"model": found, **tested})
     return _page(request, **tested)
 

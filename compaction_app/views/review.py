@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.views.answering import see_other, wants_fragment
 
 from ..deletion.deciding import Step
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Run
-from ..pages.review import ReviewDesk
+from ..pages.review import Page, ReviewDesk, Shown
 from ..pages.review_keys import anchor, key
 from ..pages.review_map import struck_map
-from ..pages.review_request import Asked, asked_of, shown_of
+from ..pages.review_request import Asked, asked_of, seen_of, shown_of
 from ..pages.review_words import said
-from ..pages.run import host_asked
+from ..pages.run import host_asked, standing_of
+from ..services.review_conflicts import DECIDED_ELSEWHERE
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
 from ..services.snapshots import mark_of
 from ..services.waiting import look_at
 from .finding import known_run
 
+PARTS: Final = ("window", "anew")
+"""The parts of the page that are asked for beside the map: a later window, and all that changes with another one."""
 KEYS: Final = (
     ("j k", "next and previous proposal"),
     ("n", "next undecided"),
@@ -42,60 +46,93 @@ KEYS: Final = (
 
 @require_safe
 def review(request: HttpRequest, run: int) -> HttpResponse:
-    """The proposals of a run in place; one window of them, from a turn or an entry on."""
+    """The proposals of a run in place; one window of them, from a turn or an entry on, or from what is undecided."""
     found = known_run(run)
-    failed_for_nothing = found.state == State.FAILED and not found.proposals.exists()
-    if State(found.state) not in REVIEWABLE or failed_for_nothing:
+    if not standing_of(found).is_reviewable:
         return _closed(request, found)
+    part = request.GET.get("part", "") if wants_fragment(request) else ""
     try:
         desk = ReviewDesk(found)
-        if request.GET.get("part") == "map":
+        if part == "map":
             drawn = struck_map(desk.transcript, desk.review)
             return render(request, "runs/review.html#map", {"run": found, "map": drawn})
         page = desk.page(_position(request, desk))
     except RedlineError as fault:
         return _closed(request, found, fault)
     look_at(found)
-    context = {
-        "run": found,
-        "page": page,
-        "summary": page.summary,
-        "mark": mark_of(found),
-        "here": "runs",
-    }
-    if request.GET.get("part") == "more":
-        return render(request, "runs/review.html#window", context)
+    context = _context(found, page)
+    if part in PARTS:
+        return render(request, f"runs/review.html#{part}", context)
     context |= {"map": struck_map(desk.transcript, desk.review), "help": KEYS}
     return render(request, "runs/review.html", context)
 
 
-@require_POST
+def _context(run: Run, page: Page) -> dict[str, Any]:
+    return {
+        "run": run,
+        "page": page,
+        "summary": page.summary,
+        "version": page.version,
+        "mark": mark_of(run),
+        "here": "runs",
+    }
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
 def decide(request: HttpRequest, run: int) -> HttpResponse:
-    """One decision. With htmx the answer is what changed; without, the page again, at the object it was about."""
+    """One decision. With htmx the answer is what changed since the version of the page; without, the page again.
+
+    A decision that was made on an older version, where it was decided otherwise since, is refused.
+    """
     found = known_run(run)
-    in_place = "HX-Request" in request.headers
+    if request.method != "POST":
+        return see_other(reverse("compaction:review", args=[found.pk]))
     try:
         _demand_same_plan(request, found)
-        before = ReviewDesk(found)
-        asked = asked_of(request.POST, before)
-        step = _keep(found, asked)
-        look_at(found)
-        after = ReviewDesk(found)
-        at = _address(after, step)
-        if not in_place:
-            return _see(found, at)
-        words = _words(asked, step)
-        changes = after.changes(before, shown_of(request.POST), words)
+        seen = seen_of(request.POST)
+        asked = asked_of(request.POST, ReviewDesk(found))
     except RedlineError as fault:
-        if in_place:
-            return render(request, "runs/review.html#fault", {"fault": fault})
-        return _closed(request, found, fault)
-    if changes is None:
-        answer = HttpResponse()
-        answer["HX-Refresh"] = "true"
-        return answer
-    context = {"run": found, "changes": changes, "summary": changes.summary}
-    answer = render(request, "runs/review.html#changes", context)
+        return _not_decided(request, found, fault)
+    try:
+        step = _keep(found, asked, seen)
+    except RedlineError as fault:
+        if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
+            return _not_decided(request, found, fault)
+        return _changed(request, found, seen, fault=fault)
+    look_at(found)
+    if wants_fragment(request):
+        return _changed(request, found, seen, asked, step)
+    return see_other(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
+
+
+def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
+    if wants_fragment(request):
+        return render(request, "runs/review.html#fault", {"fault": fault}, status=409)
+    return _closed(request, run, fault)
+
+
+def _changed(
+    request: HttpRequest,
+    run: Run,
+    seen: int,
+    asked: Asked | None = None,
+    step: Step | None = None,
+    fault: RedlineError | None = None,
+) -> HttpResponse:
+    """What is other than on the page that was seen, drawn anew; where that is most of it, one window as a whole."""
+    desk, shown = ReviewDesk(run), shown_of(request.POST)
+    try:
+        changes = desk.changes(ReviewDesk(run, seen), shown)
+        page = desk.page(_place(desk, step, shown)) if changes is None else None
+    except RedlineError as unreadable:
+        return _not_decided(request, run, unreadable)
+    summary = desk.summary()
+    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": summary, "fault": fault}
+    if asked is not None:
+        context["said"] = f"{_words(asked, step)}. {summary.approved}% approved."
+    context |= {"changes": changes} if page is None else _context(run, page)
+    part = "changes" if page is None else "anew"
+    answer = render(request, f"runs/review.html#{part}", context, status=200 if fault is None else 409)
     answer["HX-Trigger-After-Settle"] = "decided"
     return answer
 
@@ -108,7 +145,8 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
     if start is None or end is None:
         raise Http404("The address names no stretch of the transcript.")
     try:
-        rows, more = ReviewDesk(found).stays(start, end)
+        desk = ReviewDesk(found)
+        rows, more = desk.stays(start, end)
     except RedlineError as fault:
         return _closed(request, found, fault)
     context = {
@@ -116,10 +154,11 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         "rows": rows,
         "more": more,
         "start": start,
+        "version": desk.version,
         "mark": mark_of(found),
         "here": "runs",
     }
-    part = "runs/stays.html#rows" if "HX-Request" in request.headers else "runs/stays.html"
+    part = "runs/stays.html#rows" if wants_fragment(request) else "runs/stays.html"
     return render(request, part, context)
 
 
@@ -132,10 +171,11 @@ def _demand_same_plan(request: HttpRequest, run: Run) -> None:
         )
 
 
-def _keep(run: Run, asked: Asked) -> Step | None:
+def _keep(run: Run, asked: Asked, seen: int) -> Step | None:
+    now = timezone.now()
     if asked.kind is None:
-        return undo(run)
-    keep(run, asked.kind, asked.targets, timezone.now())
+        return undo(run, now, seen=seen)
+    keep(run, asked.kind, asked.targets, now, seen=seen, scope=asked.scope)
     return Step(asked.kind, asked.targets)
 
 
@@ -161,14 +201,16 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
     return f"?at={key(Target(leader.entry_id))}#{anchor(at, leader)}"
 
 
-def _see(run: Run, at: str) -> HttpResponse:
-    answer = HttpResponseRedirect(reverse("compaction:review", args=[run.pk]) + at)
-    answer.status_code = 303
-    return answer
+def _place(desk: ReviewDesk, step: Step | None, shown: Shown) -> int:
+    """The position at which a page is drawn anew: of what was decided, else where it began."""
+    at = desk.position(step.targets[0].entry_id) if step is not None and len(step.targets) == 1 else None
+    return at if at is not None else min((start for start, _ in shown.stretches), default=0)
 
 
 def _position(request: HttpRequest, desk: ReviewDesk) -> int:
     """The position in the transcript that an address asks for; the beginning, where it asks for none."""
+    if "undecided" in request.GET:
+        return desk.first_undecided() or 0
     turn = _number(request, "turn")
     if turn is not None and turn in desk.outline.turns:
         return desk.outline.turns[turn].leads[0].position

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.views.answering import wants_fragment
 
 from ..models import Run
 from ..pages.by_itself import by_itself
@@ -84,7 +85,7 @@ def _show_form(
     How much would be sent stands on every whole page: nobody starts a model without having seen it. Beside another
     planner it is a part, because it takes a moment.
     """
-    part = request.GET.get("part", "")
+    part = request.GET.get("part", "") if wants_fragment(request) else ""
     context = {
         "session": session,
         "form": compact_form(session, given, Path.home()),

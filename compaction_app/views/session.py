@@ -16,7 +16,7 @@ from sessions_app.services.migrating import write_version_3
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
-from sessions_app.views.answering import see_other
+from sessions_app.views.answering import see_other, wants_fragment
 
 from ..pages.addresses import session_address
 from ..pages.branches import VIEWS, leaf_below
@@ -52,7 +52,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         return _not_readable(request, found, fault)
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    part = "session.html#entries" if request.headers.get("HX-Request") else "session.html"
+    part = "session.html#entries" if wants_fragment(request) else "session.html"
     context = {
         "session": found,
         "shown": shown,
@@ -99,7 +99,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    part = "text.html#whole" if request.headers.get("HX-Request") else "text.html"
+    part = "text.html#whole" if wants_fragment(request) else "text.html"
     return render(request, part, {"session": found, "whole": whole, "here": "sessions"})
 
 

@@ -2,6 +2,9 @@
 (() => {
   "use strict";
 
+  /* A page that a form was answered with becomes one to come back to: its address, by GET. */
+  window.history.replaceState(window.history.state, "");
+
   /* How often an address was told: what is drawn for an earlier one comes too late. */
   let asked = 0;
 

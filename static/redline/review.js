@@ -1,15 +1,137 @@
-/* The keys of the review. Every one of them presses a button or follows a link that the page has anyway. */
+/* The keys of the review. Each of them presses a button or follows a link that the page has anyway.
+
+   keys ──▶ one after the other ──▶ cursor, which moves at once ──▶ decisions, sent one after the other
+                                                                     each on what the answer before it drew
+
+   A key that can do nothing says why. A decision that could not be sent is taken back on the page, with those that
+   wait behind it. */
 (() => {
   "use strict";
 
   const form = document.getElementById("review");
-  const help = document.getElementById("help");
-  if (!form) return;
+  if (!form || !window.htmx) return;
 
+  const area = document.getElementById("proposals");
+  const help = document.getElementById("help");
   let current = "";
   let moved = false; /* on to what was undecided then, and may be decided by what else went or stayed */
 
-  const proposals = () => Array.from(form.querySelectorAll(".prop")).filter((one) => one.offsetParent);
+  const say = (words) => {
+    document.getElementById("said").textContent = words;
+  };
+
+  /* ---- answers ---------------------------------------------------------------------------------------- */
+
+  class Unanswered extends Error {
+    constructor(what, status) {
+      const why = {
+        0: "The server did not answer.",
+        403: "The server no longer knows this browser: open the address that `redline address` prints.",
+      };
+      super(`${what} ${why[status] || `The server answered with an error (${status}); its log says more.`}`);
+    }
+  }
+
+  /* Waits for the answer to a request that an element makes; gives its status, 0 where none came. */
+  const answered = (element, make) =>
+    new Promise((settle) => {
+      const done = (event) => {
+        if (event.detail.requestConfig.elt !== element) return;
+        document.removeEventListener("htmx:afterRequest", done);
+        settle(event.detail.xhr.status);
+      };
+      document.addEventListener("htmx:afterRequest", done);
+      make();
+    });
+
+  /* All of them begin in the area, which stays, and carry the form around it when they post. htmx rejects what was not
+     answered; `answered` has its status. */
+  const request = (verb, address, values) =>
+    answered(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
+
+  /* A refused decision brings what is other now. */
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.requestConfig.verb !== "post" || event.detail.xhr.status !== 409) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
+
+  /* ---- decisions -------------------------------------------------------------------------------------- */
+
+  /* Those that wait for an answer: how to find their buttons when it is their turn. */
+  const queue = [];
+  let sending = null;
+
+  const send = async () => {
+    try {
+      while (queue.length) {
+        const button = queue[0]();
+        const status = button ? await request("POST", form.action, { [button.name]: button.value }) : 200;
+        if (!button) say("One of these was decided with another one already.");
+        if (status === 409) break;
+        if (status !== 200) throw new Unanswered("This decision may not have been saved.", status);
+        queue.shift();
+      }
+    } catch (fault) {
+      fail(fault);
+    } finally {
+      settle();
+    }
+  };
+
+  const restore = () => {
+    const unsent = Array.from(form.querySelectorAll(".prop[data-sent]"));
+    unsent.forEach((one) => {
+      one.removeAttribute("data-sent");
+      one.setAttribute("data-open", "");
+    });
+    if (unsent.length) select(unsent[0]);
+  };
+
+  /* After the last answer. What was refused or not answered ends the queue; what waits behind it is not sent. */
+  const settle = () => {
+    const behind = queue.length - 1;
+    queue.length = 0;
+    sending = null;
+    restore();
+    if (behind > 0) say(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
+    if (moved && here() && !undecided(here())) press(() => nextUndecided());
+    moved = false;
+  };
+
+  const decision = (find) => {
+    queue.push(find);
+    sending = sending || Promise.resolve().then(send);
+  };
+
+  const sent = async () => {
+    while (sending) await sending;
+  };
+
+  const buttonOf = (scope, name) => scope?.querySelector(`button[name="${name}"]`);
+
+  /* ---- keys, one after the other ---------------------------------------------------------------------- */
+
+  let turn = Promise.resolve();
+  let failures = 0;
+
+  const press = (act) => {
+    const before = failures;
+    turn = turn.then(() => (failures === before ? act() : undefined)).catch(fail);
+  };
+
+  const fail = (fault) => {
+    if (!(fault instanceof Unanswered)) throw fault;
+    failures += 1;
+    const banner = document.getElementById("unsent").content.cloneNode(true);
+    banner.querySelector("span").textContent = fault.message;
+    document.getElementById("fault").replaceChildren(banner);
+  };
+
+  /* ---- the cursor ------------------------------------------------------------------------------------- */
+
+  const proposals = () => Array.from(form.querySelectorAll(".prop"));
+  const shown = () => proposals().filter((one) => one.offsetParent);
   const here = () => document.getElementById(current);
   const undecided = (one) => one.hasAttribute("data-open");
 
@@ -18,9 +140,9 @@
     const one = here();
     if (!one) return one;
     one.classList.add("is-cur");
-    const turn = document.getElementById(`r-${one.closest(".hunk")?.dataset.turn}`);
-    document.querySelectorAll(".tree--turns [aria-current]").forEach((link) => link.removeAttribute("aria-current"));
-    if (turn) turn.setAttribute("aria-current", "true");
+    const link = document.getElementById(`r-${one.closest(".hunk")?.dataset.turn}`);
+    document.querySelectorAll(".tree--turns [aria-current]").forEach((other) => other.removeAttribute("aria-current"));
+    if (link) link.setAttribute("aria-current", "true");
     return one;
   };
 
@@ -35,75 +157,127 @@
     else if (box.bottom > bottom) window.scrollBy(0, box.bottom - bottom);
   };
 
+  const unfold = (hunk) => {
+    if (hunk) hunk.querySelector("details").open = true;
+  };
+
   const select = (one) => {
-    if (!one) return;
     current = one.id;
+    unfold(one.closest(".hunk"));
     mark();
     one.focus({ preventScroll: true });
     show(one);
   };
 
-  /* From the current proposal on; from the first that can be seen, where none is current. After the last that is
-     undecided comes the first. */
-  const step = (by, wanted) => {
-    const all = proposals();
+  /* Later proposals below what is shown; whether there were any. */
+  const loadLater = async () => {
+    await sent();
+    const link = document.querySelector("#later a");
+    if (!link) return false;
+    const status = await answered(link, () => link.click());
+    if (status !== 200) throw new Unanswered("Later proposals could not be loaded.", status);
+    return true;
+  };
+
+  /* Another window of proposals in place of what is shown. */
+  const load = async (query) => {
+    await sent();
+    const status = await request("GET", `?${query}&part=anew`);
+    if (status !== 200) throw new Unanswered("These proposals could not be loaded.", status);
+  };
+
+  const step = async (by) => {
+    moved = false;
+    const all = shown();
     const at = all.indexOf(here());
-    if (at < 0) return select(all.find((one) => one.getBoundingClientRect().bottom > 160 && wanted(one)));
-    const rest = by > 0 ? all.slice(at + 1) : all.slice(0, at).reverse();
-    const next = rest.find(wanted);
-    const later = document.querySelector("#later a");
-    if (next) select(next);
-    else if (by > 0 && later) later.click();
-    else if (wanted === undecided) select(all.find(wanted));
-    return undefined;
-  };
-
-  /* Decisions go out one after the other, each with its own button's value, however fast they are made. */
-  const send = (button) => {
-    if (!window.htmx) return form.submit();
-    window.htmx.ajax("POST", form.action, {
-      source: form,
-      swap: "none",
-      values: { [button.name]: button.value },
-    });
-    return undefined;
-  };
-
-  const press = (name, scope) => {
-    const button = scope?.querySelector(`button[name="${name}"]`);
-    if (button) send(button);
-    return Boolean(button);
-  };
-
-  const decide = (name) => {
-    const one = here();
-    if (!one) return step(1, undecided);
-    if (press(name, one)) {
-      one.removeAttribute("data-open"); /* until the answer says how it stands */
-      step(1, undecided);
-      moved = current !== one.id;
+    const next = at < 0 ? all.find((one) => one.getBoundingClientRect().bottom > 160) || all[0] : all[at + by];
+    if (next) return select(next);
+    if (by > 0 && (await loadLater())) return step(by);
+    const earlier = document.querySelector("#earlier a");
+    if (by < 0 && earlier) {
+      await load(earlier.search.slice(1));
+      const last = shown().pop();
+      if (last) return select(last);
     }
-    return undefined;
+    if (!all.length) return say("No proposal is unfolded on this page.");
+    return say(by > 0 ? "This is the last proposal." : "This is the first proposal.");
+  };
+
+  /* Below the cursor, loading what comes later; then from the top; then where the server knows of one. */
+  const nextUndecided = async () => {
+    const all = proposals();
+    const next = all.slice(all.indexOf(here()) + 1).find(undecided);
+    if (next) return select(next);
+    if (await loadLater()) return nextUndecided();
+    const first = proposals().find(undecided);
+    if (first) return select(first);
+    await sent();
+    const left = Number(document.getElementById("bar").dataset.undecided);
+    if (!left) return say("Nothing is undecided any more.");
+    await load("undecided=1");
+    const found = proposals().find(undecided);
+    if (found) return select(found);
+    return say(`${left} more are undecided and not shown; what is decided on their turn is decided on them.`);
+  };
+
+  /* ---- what the keys do ------------------------------------------------------------------------------- */
+
+  const stateOf = (one) => one.querySelector(".state").textContent.trim();
+
+  const begin = async () => {
+    await nextUndecided();
+    if (here() && undecided(here())) say("Nothing was current: this is the next undecided proposal.");
+  };
+
+  const hide = (one) => {
+    one.removeAttribute("data-open"); /* until the answer says how it stands */
+    one.setAttribute("data-sent", "");
+  };
+
+  const goOn = async () => {
+    const was = current;
+    await nextUndecided();
+    moved = current !== was;
+  };
+
+  const decide = async (name) => {
+    const one = here();
+    if (!one) return begin();
+    if (one.hasAttribute("data-sent")) return say("This decision is being sent.");
+    if (!buttonOf(one, name)) return say(`Nothing to ${name} here: ${stateOf(one)}.`);
+    const { id } = one;
+    if (undecided(one)) hide(one);
+    decision(() => buttonOf(document.getElementById(id), name));
+    return goOn();
+  };
+
+  const approveTurn = async () => {
+    const hunk = here()?.closest(".hunk");
+    if (!hunk) return begin();
+    if (!buttonOf(hunk, "approve_turn")) return say("Nothing is undecided in this turn.");
+    const { id } = hunk;
+    const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .prop[data-open]`));
+    all.forEach(hide);
+    decision(() => buttonOf(document.getElementById(id), "approve_turn"));
+    return goOn();
   };
 
   const openFold = () => {
     let near = here()?.previousElementSibling;
     while (near && !near.matches(".fold, .staying")) near = near.matches(".prop") ? null : near.previousElementSibling;
-    if (!near) return;
-    if (near.matches(".staying")) near.open = !near.open;
+    if (!near) say(here() ? "Nothing stays right above this proposal." : "No proposal is current.");
+    else if (near.matches(".staying")) near.open = !near.open;
     else near.querySelector("a").click();
   };
 
   const keys = {
-    j: () => step(1, () => true),
-    k: () => step(-1, () => true),
-    n: () => step(1, undecided),
+    j: () => step(1),
+    k: () => step(-1),
+    n: nextUndecided,
     a: () => decide("approve"),
     x: () => decide("reject"),
-    A: () => {
-      moved = press("approve_turn", here()?.closest(".hunk"));
-    },
-    u: () => send({ name: "undo", value: "1" }),
+    A: approveTurn,
+    u: () => decision(() => document.querySelector('button[name="undo"]')),
     o: openFold,
     "?": () => help.showModal(),
   };
@@ -112,19 +286,20 @@
     const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog");
     if (typing || event.ctrlKey || event.altKey || event.metaKey || !Object.hasOwn(keys, event.key)) return;
     event.preventDefault();
-    keys[event.key]();
+    press(keys[event.key]);
   });
 
   document.querySelectorAll("[data-key]").forEach((button) => {
     button.hidden = false;
-    button.addEventListener("click", () => keys[button.dataset.key]());
+    button.addEventListener("click", () => press(keys[button.dataset.key]));
   });
 
-  /* A button that is pressed does the same as its key. */
+  /* A button that is pressed waits its turn like a key. */
   form.addEventListener("submit", (event) => {
-    if (!event.submitter?.name) return;
+    const { name, value } = event.submitter || {};
+    if (!name) return;
     event.preventDefault();
-    send(event.submitter);
+    decision(() => document.querySelector(`button[name="${name}"][value="${CSS.escape(value)}"]`));
   });
 
   form.addEventListener("click", (event) => {
@@ -133,8 +308,6 @@
       current = one.id;
       mark();
     }
-    /* A button in a turn's head decides; it does not fold the turn. */
-    if (event.target.closest("summary button")) event.stopPropagation();
   });
 
   /* What is on the page already is not loaded again. */
@@ -145,30 +318,21 @@
     if (!there) return;
     event.preventDefault();
     window.history.pushState(null, "", link.hash);
-    const hunk = there.closest(".hunk");
-    if (hunk) hunk.open = true;
+    unfold(there.closest(".hunk"));
     if (there.matches(".prop")) select(there);
     else there.scrollIntoView();
   });
 
   /* What is current stays so when the server's answer replaces it. */
-  const settle = () => {
+  document.addEventListener("htmx:oobAfterSwap", () => {
     const lost = document.activeElement === document.body;
     const one = mark();
     if (one && lost) one.focus({ preventScroll: true });
-  };
-  document.addEventListener("htmx:oobAfterSwap", settle);
-  const failed = () => {
-    const fault = document.getElementById("fault");
-    fault.textContent = "No answer came, so this was perhaps not decided. Load the page again to see how it stands.";
-    fault.classList.add("banner");
-  };
-  document.addEventListener("htmx:responseError", failed);
-  document.addEventListener("htmx:sendError", failed);
-  document.addEventListener("decided", () => {
-    settle();
-    if (moved && here() && !undecided(here())) step(1, undecided);
-    moved = false;
+  });
+
+  /* Nobody leaves behind what is not sent yet without having been asked. */
+  window.addEventListener("beforeunload", (event) => {
+    if (queue.length) event.preventDefault();
   });
 
   const target = window.location.hash && document.getElementById(window.location.hash.slice(1));

@@ -136,7 +136,7 @@ def test_u_undoes_the_last_step_alone(page: Page) -> None:
 
 
 def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
-    turns = page.locator("details.hunk")
+    turns = page.locator("section.hunk")
     press(page, "j", "A")
     expect(turns.first.locator("article.prop[data-open]")).to_have_count(0)
     expect(turns.first).to_contain_text("decided")

@@ -1,0 +1,308 @@
+"""Promises of the review in a browser: no key is lost, and what could not be saved is shown."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.chromium import LOST, Watched
+from tests.browser.staging import decide, planned
+from tests.building import assistant, call, chain, raw, result, text, user
+from tests.running import place
+from tests.serving import WAIT_SECONDS, Server, served
+
+PROPOSALS = 240
+"""More than two windows of them."""
+PATIENCE = WAIT_SECONDS * 1_000
+FAILED = "the server responded with a status of"
+Opener = Callable[..., Watched]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("review")
+    steps = [
+        said
+        for step in range(PROPOSALS + 10)
+        for said in (
+            *([user(f"Mend part {step // 30} of the long parser.")] if step % 30 == 0 else []),
+            assistant(call(f"c{step}", path=f"src/{step}.py")),
+            result(f"c{step}", "\n".join(f"line {n} of {step}" for n in range(40))),
+        )
+    ]
+    place(base / "sessions" / "long.jsonl", raw(chain(*steps, assistant(text("Mended.")))))
+    with served(base) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def run(server: Server) -> str:
+    return planned(server, server.session("long parser"), keep="3")
+
+
+@pytest.fixture
+def review(server: Server, run: str) -> Iterator[str]:
+    """The address of a review in which nothing is decided."""
+    yield f"{run}/review"
+    while "Last step:" in server.get(f"{run}/review"):
+        decide(server, run, undo="1")
+
+
+def counts(page: Page) -> tuple[int, int]:
+    """How many proposals are undecided, of how many."""
+    shown = page.locator("#bar .stats div", has_text="Undecided").inner_text()
+    undecided, total = re.findall(r"[\d,]+", shown)
+    return int(undecided.replace(",", "")), int(total.replace(",", ""))
+
+
+def wait_for_undecided(page: Page, count: int) -> None:
+    """Wait for it as long as anything is decided within the limit."""
+    bar = page.locator("#bar")
+    while (shown := bar.get_attribute("data-undecided")) != str(count):
+        expect(bar).not_to_have_attribute("data-undecided", shown or "", timeout=PATIENCE)
+
+
+def wait_until(page: Page, found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not found() and time.monotonic() < deadline:
+        page.wait_for_timeout(20)
+    assert found()
+
+
+def hold_decisions(page: Page) -> list[Route]:
+    """From now on decisions do not reach the server; gives them as they come."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/decide", hold)
+    return held
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def current(page: Page) -> str:
+    one = page.locator("article.prop.is-cur")
+    expect(one).to_have_count(1, timeout=PATIENCE)
+    return one.get_attribute("id") or ""
+
+
+# ---- keys ------------------------------------------------------------------------------------------------
+
+
+def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
+    server: Server, review: str, browse: Opener
+) -> None:
+    page = browse(server).open(review)
+    undecided, total = counts(page)
+    assert undecided == total > 200
+    press(page, "n")
+    current(page)
+    press(page, *["a"] * 130)
+    wait_for_undecided(page, total - 130)
+    page.reload()
+    assert page.locator("article.prop.is-cur").count() == 0
+    press(page, "n")
+    current(page)
+    press(page, *["a"] * (total - 130))
+    wait_for_undecided(page, 0)
+    press(page, "a")
+    expect(page.locator("#said")).to_contain_text("Nothing to approve here")
+    page.reload()
+    assert counts(page) == (0, total)
+
+
+@pytest.mark.parametrize("key", ["n", "a", "A", "x"])
+def test_where_the_first_window_is_decided_a_key_goes_to_what_is_undecided(
+    server: Server, run: str, review: str, browse: Opener, key: str
+) -> None:
+    for turn in range(1, 5):
+        decide(server, run, approve_turn=str(turn))
+    page = browse(server).open(review)
+    press(page, key)
+    at = current(page)
+    expect(page.locator(f"#{at}[data-open]")).to_be_visible()
+    expect(page.locator(f"#{at}")).to_be_focused()
+
+
+def test_what_is_undecided_before_the_window_is_found(
+    server: Server, run: str, review: str, browse: Opener
+) -> None:
+    page = browse(server).open(review)
+    first = page.locator("article.prop").first.get_attribute("id")
+    for turn in range(2, 10):
+        decide(server, run, approve_turn=str(turn))
+    page.goto(f"{server.base}{review}?turn=8")
+    press(page, "n")
+    assert current(page) == first
+
+
+def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Opener) -> None:
+    page = browse(server).open(f"{review}?turn=8")
+    before = page.locator("article.prop").first.get_attribute("id")
+    press(page, "j")
+    while page.locator("article.prop.is-cur").get_attribute("id") != before:
+        press(page, "k")
+    press(page, "k")
+    expect(page.locator(f"#{before}.is-cur")).to_have_count(0, timeout=PATIENCE)
+    assert int(current(page).split("-")[1]) < int((before or "").split("-")[1])
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("jk", "This is the first proposal."),
+        ("ja" + "k" + "a", "Nothing to approve here: approved."),
+        ("o", "No proposal is current."),
+        ("u", "There is nothing to undo"),
+        ("jAkA", "Nothing is undecided in this turn."),
+    ],
+)
+def test_a_key_that_can_do_nothing_says_why(
+    server: Server, review: str, browse: Opener, keys: str, words: str
+) -> None:
+    page = browse(server).open(review)
+    for key in keys:
+        press(page, key)
+        expect(page.locator("article.prop[data-sent]")).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator("#said")).to_contain_text(words, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("width", [390, 1_000, 1_440])
+def test_what_a_key_says_is_seen(server: Server, review: str, browse: Opener, width: int) -> None:
+    page = browse(server, viewport={"width": width, "height": 900}).open(review)
+    press(page, "j", "k")
+    said = page.locator("#said")
+    expect(said).to_contain_text("first proposal")
+    box = said.bounding_box()
+    assert box is not None
+    assert box["width"] > 60
+    assert box["height"] > 10
+    assert box["y"] + box["height"] <= 900
+
+
+def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str, browse: Opener) -> None:
+    watched = browse(server)
+    watched.expect("dialog: ")
+    page = watched.open(review)
+    _, total = counts(page)
+    hold_decisions(page)
+    press(page, "j", "a", "a", "a")
+    page.wait_for_function("() => document.querySelectorAll('.prop[data-sent]').length === 3")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.type))
+    page.evaluate("() => { window.setTimeout(() => window.location.reload(), 0); }")
+    wait_until(page, lambda: bool(asked))
+    assert asked == ["beforeunload"]
+    page.unroute("**/decide")
+    wait_for_undecided(page, total - 3)
+
+
+# ---- what could not be saved -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(500, "answered with an error (500)"), (403, "no longer knows this browser"), (0, "did not answer")],
+)
+def test_a_decision_that_could_not_be_sent_is_shown_and_taken_back(
+    server: Server, review: str, browse: Opener, status: int, words: str
+) -> None:
+    watched = browse(server)
+    watched.expect(f"{FAILED} {status}" if status else "request failed|net::ERR")
+    if status:
+        watched.expect("Response Status Error Code")
+    else:
+        watched.expect("htmx:sendError")
+        watched.expect("htmx:afterRequest")
+    page = watched.open(review)
+    _, total = counts(page)
+
+    held = hold_decisions(page)
+    press(page, "j")
+    first = current(page)
+    press(page, "a", "a", "a")
+    expect(page.locator("article.prop[data-sent]")).to_have_count(3)
+    wait_until(page, lambda: bool(held))
+    if status:
+        held[0].fulfill(status=status)
+    else:
+        held[0].abort("connectionrefused")
+    fault = page.get_by_role("alert")
+    expect(fault).to_contain_text(words, timeout=PATIENCE)
+    expect(fault).to_contain_text("may not have been saved")
+    expect(fault).to_be_in_viewport()
+    expect(page.locator("#said")).to_contain_text("2 more decisions were not sent.")
+    expect(page.locator("article.prop[data-sent]")).to_have_count(0)
+    expect(page.locator(f"#{first}[data-open]")).to_be_focused()
+    page.unroute("**/decide")
+    press(page, "a")
+    wait_for_undecided(page, total - 1)
+    expect(fault).to_be_empty()
+
+
+def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
+    base = tmp_path_factory.mktemp("gone")
+    steps = [assistant(call("c1", path="a.py")), result("c1", "line\n" * 400)]
+    turns = [user("Mend the lost parser."), *steps, user("Go on."), user("And on.")]
+    place(base / "sessions" / "lost.jsonl", raw(chain(*turns)))
+    with served(base) as lost:
+        watched = browse(lost)
+        complaints = (LOST, r"console: \[object Event\]")
+        for pattern in complaints:
+            watched.expect(pattern)
+        page = watched.open(f"{planned(lost, lost.session('lost parser'))}/review")
+        page.wait_for_load_state("networkidle")
+        expect(page.locator("#lost")).to_be_hidden()
+    expect(page.locator("#lost")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
+    told = watched.complaints
+    wait_until(page, lambda: all(any(re.search(each, one) for one in told) for each in complaints))
+
+
+# ---- two windows -----------------------------------------------------------------------------------------
+
+
+def test_a_second_tab_does_not_approve_what_the_first_pinned(
+    server: Server, review: str, browse: Opener
+) -> None:
+    watched = browse(server)
+    watched.expect(f"{FAILED} 409")
+    one, other = watched.open(review), watched.open(review)
+    press(one, "j")
+    pinned = current(one)
+    press(one, "x")
+    expect(one.locator(f"#{pinned}.is-kept")).to_be_visible(timeout=PATIENCE)
+    press(other, "j", "a")
+    expect(other.get_by_role("alert")).to_contain_text("was rejected and pinned", timeout=PATIENCE)
+    expect(other.locator(f"#{pinned}.is-kept")).to_contain_text("rejected, pinned")
+    _, total = counts(other)
+    wait_for_undecided(other, total - 1)
+    other.get_by_role("button", name="Approve all").click()
+    wait_for_undecided(other, 0)
+    expect(other.locator(f"#{pinned}.is-kept")).to_be_attached()
+    press(one, "u")
+    expect(one.get_by_role("alert")).to_contain_text("Nothing was undone", timeout=PATIENCE)
+    wait_for_undecided(one, 0)
+
+
+def test_a_second_tab_without_script_is_refused_too(server: Server, review: str, browse: Opener) -> None:
+    watched = browse(server, java_script_enabled=False)
+    watched.expect(f"{FAILED} 409")
+    one, other = watched.open(review), watched.open(review)
+    proposal = one.locator("article.prop").first
+    name = proposal.get_attribute("id")
+    proposal.get_by_role("button", name="Reject").click()
+    expect(one.locator(f"#{name}.is-kept")).to_be_visible()
+    other.locator(f"#{name}").get_by_role("button", name="Approve").click()
+    expect(other.get_by_text("was rejected and pinned")).to_be_visible()
+    other.get_by_role("link", name="Back to the review").click()
+    expect(other.locator(f"#{name}.is-kept")).to_be_visible()
