@@ -69,6 +69,7 @@ def discover(root: Path) -> Discovery:
     found: set[Path] = set()
     links: list[Path] = []
     refused: list[RefusedPath] = []
+    unlisted: list[RefusedPath] = []
     pending = [root]
     while pending:
         directory = pending.pop()
@@ -87,9 +88,9 @@ def discover(root: Path) -> Discovery:
                     else:
                         refused.append(RefusedPath(path, "is not a regular file"))
         except OSError as error:
-            refused.append(RefusedPath(directory, f"cannot be listed: {error.strerror}"))
+            unlisted.append(RefusedPath(directory, f"cannot be listed: {error.strerror}"))
     _add_links(sorted(links), root, found, refused)
-    return Discovery(tuple(sorted(found)), tuple(sorted(refused)))
+    return Discovery(tuple(sorted(found)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)))
 
 
 def _add_links(links: list[Path], root: Path, found: set[Path], refused: list[RefusedPath]) -> None:

@@ -17,13 +17,14 @@ from django.test import Client
 
 from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.pages.addresses import session_address
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
 from sessions_app.launching import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file
+from sessions_app.services.indexing import index_file, index_paths, index_roots
 from tests.browsing import at_our_host, let_in
-from tests.building import raw
+from tests.building import chain, raw, user
 from tests.running import Installation, place, quiet, snapshot, working_session
 from tests.serving import Server, served
 
@@ -67,6 +68,75 @@ def code_of(answer: Any) -> str:
     assert told["error"].keys() == {"code", "message"}
     assert told["error"]["message"].endswith((".", ")"))
     return str(told["error"]["code"])
+
+
+# ---- listing -----------------------------------------------------------------------------------------------
+
+
+def named_sessions(known_root: Path, *names: str) -> None:
+    """Sessions with these names, the first one used last."""
+    for hours, name in enumerate(names):
+        quiet(place(known_root / f"{name}.jsonl", raw(chain(user(f"about {name}")))), hours + 1)
+    index_roots()
+
+
+def test_the_sessions_are_listed_as_the_command_lists_them(
+    script: Client, known_root: Path, redline: Installation
+) -> None:
+    named_sessions(known_root, "new", "a b/wört%2F?x", "odd\n#;,'~")
+    place(known_root.parent / "elsewhere" / "s.jsonl", raw(chain(user("not configured"))))
+    index_paths([known_root.parent / "elsewhere"])
+    told = script.get("/api/sessions").json()
+    printed = redline.call("sessions", "--json").json
+    assert told["sessions"] == [one for one in printed if one["url"]]
+    assert [(one["url"], one["api"]) for one in printed if one["title"] == "not configured"] == [(None, None)]
+    assert told["next"] is None
+    for one in told["sessions"]:
+        found = Session.objects.get(pk=one["id"])
+        assert one["url"] == session_address(found)
+        assert script.get(one["api"]).json() == one
+        assert script.post(one["api"] + "/compact").status_code in (202, 400), (
+            "a run of one message is refused"
+        )
+
+
+def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
+    named_sessions(known_root, *"abcdefg")
+    Session.objects.filter(title__endswith="e").update(mtime_ns=None)
+    Session.objects.filter(title__endswith="f").update(mtime_ns=None)
+    address, pages = "/api/sessions?limit=3", []
+    while address:
+        told = script.get(address).json()
+        pages.append([one["title"] for one in told["sessions"]])
+        address = told["next"]
+    assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
+
+
+def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Path) -> None:
+    named_sessions(known_root, "parser", "lexer", "parser & lexer")
+    told = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
+    assert [one["title"] for one in told["sessions"]] == ["about parser"]
+    told = script.get(told["next"]).json()
+    assert ([one["title"] for one in told["sessions"]], told["next"]) == (["about parser & lexer"], None)
+    assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=%F0%9F%98%80", "after=x", "after=" + "9" * 30],
+)
+def test_a_page_that_cannot_be_listed_is_bad_input(script: Client, known_root: Path, query: str) -> None:
+    answer = script.get(f"/api/sessions?{query}")
+    assert (answer.status_code, code_of(answer)) == (400, "bad_query")
+
+
+def test_behind_a_session_that_is_gone_nothing_is_listed(script: Client, known_root: Path) -> None:
+    answer = script.get("/api/sessions?after=4711")
+    assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
+
+
+def test_the_list_needs_the_token(client: Client, known_root: Path) -> None:
+    assert client.get("/api/sessions").status_code == 401
 
 
 # ---- starting ----------------------------------------------------------------------------------------------
@@ -366,6 +436,8 @@ def test_a_script_plans_a_session_on_a_served_machine(server: Server, tmp_path: 
     assert "Mend the parser." in server.get(told["reviewUrl"].removeprefix(server.base))
     assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
     assert call("/api/nowhere")[0] == 404
+    status, listed = call("/api/sessions?q=parser")
+    assert (status, [one["url"] for one in listed["sessions"]]) == (200, [page])
     for kept in (server.data / "logs").iterdir():
         assert token not in kept.read_text(errors="replace")
 

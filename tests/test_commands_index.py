@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.building import chain, raw, user
-from tests.running import Installation, place, snapshot
+from tests.running import Installation, as_nobody, give_away, in_child, place, snapshot
 
 pytest_plugins = ["tests.running"]
 
@@ -82,6 +84,35 @@ def test_what_cannot_be_indexed_is_named_on_standard_error_and_the_rest_is_index
     assert "b.jsonl" in ended.err
     assert "is no session" in ended.err
     assert f"c.jsonl: leads out of the root, to {outside}" in ended.err
+    refused = {Path(one["path"]).name: one["reason"] for one in ended.json["refused"]}
+    assert refused.keys() == {"b.jsonl", "c.jsonl"}
+
+
+def test_a_refused_name_that_is_no_utf_8_is_still_a_json_document(
+    redline: Installation, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / os.fsdecode(b"c\xff.jsonl")).write_bytes(ONE)
+    (refused,) = redline.run("index", tmp_path / "root", "--json").json["refused"]
+    assert "is not UTF-8" in refused["reason"]
+
+
+@pytest.mark.parametrize("closed", ["root", "root/closed"])
+def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(
+    public: Installation, closed: str
+) -> None:
+    root = public.home / "root"
+    path = place(root / "open" / "a.jsonl", ONE)
+    (root / "closed").mkdir()
+    give_away(root, root / "closed", path.parent, path)
+    directory = public.home / closed
+    directory.chmod(0o300)
+    ended = in_child(lambda: repr(public.call("index", root, "--json")[:2]), as_nobody)
+    code, printed = ast.literal_eval(ended)
+    assert code == 6
+    document = json.loads(printed)
+    assert document["refused"] == [{"path": str(directory), "reason": "cannot be listed: Permission denied"}]
+    assert document["files"] == (1 if closed == "root/closed" else 0)
 
 
 @pytest.mark.parametrize(

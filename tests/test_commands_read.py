@@ -49,7 +49,7 @@ WRONG = {
 KEYS = {
     "address": {"address"},
     "token": {"token"},
-    "index": {"files", "entries", "bytes", "bytes_read", "damaged", "seconds"},
+    "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {

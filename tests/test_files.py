@@ -144,7 +144,7 @@ def test_every_session_is_listed_once_and_sorted(tmp_path: Path) -> None:
     for name in names + others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert discovery.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), ())
+    assert discovery.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), (), ())
 
 
 def test_a_directory_named_like_a_session_is_searched_and_not_listed(tmp_path: Path) -> None:
@@ -205,7 +205,8 @@ def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
 
 def test_a_fifo_named_like_a_session_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    assert discovery.discover(tmp_path) == ((), ((tmp_path / "pipe.jsonl", "is not a regular file"),))
+    refused = ((tmp_path / "pipe.jsonl", "is not a regular file"),)
+    assert discovery.discover(tmp_path) == ((), refused, ())
 
 
 def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: Path) -> None:

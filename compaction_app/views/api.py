@@ -1,4 +1,4 @@
-"""What scripts can ask for: start a run, ask how it stands, stop it. JSON, failures too.
+"""What scripts can ask for: list sessions, start a run, ask how it stands, stop it. JSON, failures too.
 
 They bring the token of `redline token` (see `sessions_app.middleware`). Nothing here commits: that is for whoever has
 seen the plan.
@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Concatenate, Final, ParamSpec
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 
 from sessions_app.credentials import page_address
 from sessions_app.middleware import failed
+from sessions_app.services.listing import list_page, summary_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
 from ..pages.api import Addresses, Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
 from ..services.starting import start_run, stop_run
 from .finding import known_run, known_session
 
+SESSIONS, MOST_SESSIONS = 100, 1_000
+"""How many sessions a page of the list has, and at most."""
 FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
@@ -53,14 +57,44 @@ def _status(fault: RedlineError) -> int:
     return 409 if isinstance(fault, Conflict) else 503
 
 
+@told_as_json("GET", "HEAD")
+def sessions(request: HttpRequest) -> HttpResponse:
+    """The sessions of configured roots, a page at a time, the most recently used first."""
+    query = request.GET
+    limit = _number(query.get("limit", str(SESSIONS)), "limit", most=MOST_SESSIONS)
+    after = _number(query["after"], "after", most=2**63 - 1) if query.get("after") else None
+    text = query.get("q", "").strip()
+    page = list_page(text, limit, after)
+    following = {"q": text, "limit": limit, "after": page.sessions[-1].id} if page.more else None
+    return JsonResponse(
+        {
+            "sessions": [summary.to_json() for summary in page.sessions],
+            "next": f"{request.path}?{urlencode(following)}" if following else None,
+        }
+    )
+
+
+def _number(given: str, name: str, *, most: int) -> int:
+    if given.isascii() and given.isdigit() and len(given) < 20 and 1 <= int(given) <= most:
+        return int(given)
+    raise BadInput("bad_query", f"{name} is a number from 1 to {most}. Nothing was listed.")
+
+
+@told_as_json("GET", "HEAD")
+def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """One session, as the list has it."""
+    del request
+    return JsonResponse(summary_of(known_session(root, path)).to_json())
+
+
 @told_as_json("POST")
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Start a run of a session, asked for by JSON or by a form."""
-    session = known_session(root, path)
+    found = known_session(root, path)
     wanted = _wanted(request)
-    demand_entry(session, wanted.leaf)
+    demand_entry(found, wanted.leaf)
     run = start_run(
-        session, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
+        found, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
     )
     return JsonResponse(started_run(run, _addresses(request)), status=202)
 

@@ -73,6 +73,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
                 mark_missing(lost_below(path, known_paths(), set()))
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
+            total.unlisted.append(total.faults[-1])
     return total
 
 

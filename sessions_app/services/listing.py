@@ -5,15 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
+from django.db.models import F, Q, QuerySet
+
+from ..files import SESSION_SUFFIX
 from ..models import Session
+from ..sessionlog.errors import BadInput
+
+UNQUOTED: Final = "/~:@!$&'()*+,;="
+"""What stands for itself in a path: RFC 3986."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
     """One session as the list shows it. Sizes in bytes, context and window in tokens."""
 
+    id: int
+    url: str | None
+    """The path of its page; None if it has none, because no configured root holds it."""
     path: str
     title: str
     cwd: str
@@ -34,6 +45,9 @@ class SessionSummary:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "id": self.id,
+            "url": self.url,
+            "api": f"/api{self.url}" if self.url else None,
             "path": self.path,
             "title": self.title,
             "project": self.cwd,
@@ -54,14 +68,66 @@ class SessionSummary:
         }
 
 
+class SessionPage(NamedTuple):
+    """Some sessions of a longer list, and whether more follow."""
+
+    sessions: list[SessionSummary]
+    more: bool
+
+
 def list_sessions() -> list[SessionSummary]:
     """Every indexed session, the most recently used first."""
-    found = Session.objects.select_related("root").defer("damage", "state", "fingerprint")
-    return [_summary(session) for session in found.order_by("-mtime_ns", "pk").iterator()]
+    return [summary_of(session) for session in _latest_first(Session.objects.all()).iterator()]
 
 
-def _summary(session: Session) -> SessionSummary:
+def list_page(text: str, limit: int, after: int | None = None) -> SessionPage:
+    """At most `limit` sessions of configured roots, the most recently used first, with `text` in title or project.
+
+    `after` is the id of the last one of the page before. Raises BadInput `no_such_session`.
+    """
+    found = _latest_first(Session.objects.filter(root__configured=True))
+    if text:
+        found = found.filter(Q(title__icontains=text) | Q(cwd__icontains=text))
+    if after is not None:
+        found = found.filter(_used_before(after))
+    sessions = list(found[: limit + 1])
+    more = len(sessions) > limit
+    return SessionPage([summary_of(session) for session in sessions[:limit]], more)
+
+
+def _latest_first(sessions: QuerySet[Session]) -> QuerySet[Session]:
+    found = sessions.select_related("root").defer("damage", "state", "fingerprint")
+    return found.order_by(F("mtime_ns").desc(nulls_last=True), "pk")
+
+
+def _used_before(key: int) -> Q:
+    """Which sessions come behind this one, the most recently used being first. Raises BadInput `no_such_session`."""
+    last = Session.objects.filter(pk=key).values_list("mtime_ns").first()
+    if last is None:
+        raise BadInput(
+            "no_such_session", f"There is no session {key}. Nothing was listed. List from the start."
+        )
+    (used,) = last
+    if used is None:
+        return Q(mtime_ns__isnull=True, pk__gt=key)
+    return Q(mtime_ns__lt=used) | Q(mtime_ns=used, pk__gt=key) | Q(mtime_ns__isnull=True)
+
+
+def page_path(session: Session) -> str | None:
+    """The path of a session's page, as `reverse` gives it; None if it has none.
+
+    Commands list thousands of sessions without loading the pages, so it is put together here.
+    """
+    if not session.root.configured or not session.relative_path.endswith(SESSION_SUFFIX):
+        return None
+    return f"/sessions/{session.root_id}/{quote(session.relative_path, safe=UNQUOTED)}"
+
+
+def summary_of(session: Session) -> SessionSummary:
+    """A session as the list shows it."""
     return SessionSummary(
+        id=session.pk,
+        url=page_path(session),
         path=str(Path(session.root.path) / session.relative_path),
         title=session.title,
         cwd=session.cwd,

@@ -13,7 +13,7 @@ from sessions_app.console import RedlineCommand, printable
 from sessions_app.services.following import Follower
 from sessions_app.services.indexing import index_paths, index_roots
 from sessions_app.services.scan import ReadSoFar
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 
 class Command(RedlineCommand):
@@ -59,9 +59,10 @@ class Command(RedlineCommand):
                 "bytes_read": total.bytes_read,
                 "damaged": total.damaged,
                 "seconds": seconds,
+                "refused": [{"path": str(path), "reason": reason} for path, reason in total.faults],
             }
         )
-        return None
+        return SystemFailure.exit_code if total.unlisted else None
 
     def _show(self, so_far: ReadSoFar) -> None:
         self.progress.show(str(so_far))
