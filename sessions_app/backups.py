@@ -1,15 +1,16 @@
-"""Backups: byte-exact copies beside a session, and the way back to one.
+"""EDGE: backups, the byte-exact copies beside a session. `restoration` is the way back to one.
 
     SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, of the session's mode
     SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, as `sha256sum -c` reads it
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.auto-compact.bak    the agent's own: see BACKUP_LABELS
     .SESSION.jsonl.redline-backup, -restore                    unfinished, from a process that was killed
 
 - A backup gets its name only when it is complete, on disk, and has its digest beside it.
 - Nothing that exists is overwritten: a name that is taken is passed over for the next millisecond.
 - A failed step removes what it had begun. What a killed process had begun goes with the next step that
   holds the lock; at most a digest without its backup stays, which nothing reads.
-- A backup is what lies beside the session and is named like one. The agent's own are named alike, but have
-  no digest beside them.
+- A backup is what lies beside the session and is named like one. The agent's own are named alike, by what made
+  them, but have no digest beside them.
 
 Sizes are bytes; digests are lower-case hexadecimal SHA-256.
 """
@@ -19,40 +20,38 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from .appending import LockedSession
+from .copying import BACKUP_DRAFT, created, demand_space, draft_of
 from .copying import create_beside as create_beside
-from .copying import created, demand_space
 from .files import (
+    BACKUP_LABELS,
     BACKUP_SUFFIX,
     CHUNK,
-    FileState,
     Fingerprint,
     GrowthKind,
     SessionReader,
-    file_state,
     opened,
     pread,
     reported,
     sync_directory,
     write_all,
 )
+from .locks import LockedSession
 from .nofollow import scan_directory
-from .sessionlog.errors import BadInput, Conflict, SystemFailure
+from .sessionlog.errors import BadInput, Conflict
 
 _NAME = re.compile(
-    r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\.compact\.bak", re.DOTALL
+    r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\."
+    rf"(?P<label>{'|'.join(BACKUP_LABELS)})\.bak",
+    re.DOTALL,
 )
 _TIME = "%Y-%m-%dT%H-%M-%S-%fZ"
 _RECORDED = re.compile(rb"\\?([0-9a-f]{64}) [ *]")
 NO_BACKUP = "No backup was made and the session was not touched."
-NOT_RESTORED = "The session was not touched."
-RESTORED_BUT = "The session was restored, but "
 
 
 class Backup(NamedTuple):
@@ -63,6 +62,7 @@ class Backup(NamedTuple):
     size: int
     taken_at: datetime
     recorded_sha256: str | None
+    label: str = BACKUP_LABELS[0]
 
 
 class Verification(NamedTuple):
@@ -70,18 +70,6 @@ class Verification(NamedTuple):
 
     holds: bool | None
     sha256: str
-
-
-class Restored(NamedTuple):
-    """The session has the bytes with this digest; `previous_backup` has those it had, if it existed.
-
-    `overtaken`: others wrote to it at the very moment of the restore. What they wrote is in that backup.
-    """
-
-    path: Path
-    sha256: str
-    previous_backup: Backup | None
-    overtaken: bool
 
 
 # Names ------------------------------------------------------------------------------------------------------
@@ -101,17 +89,24 @@ def session_of(backup: Path) -> Path:
     if named is None:
         message = f"{backup} is not named like a backup. Nothing was done with it. Name one that is listed."
         raise BadInput("not_a_backup", message)
-    return backup.with_name(named[0])
+    return backup.with_name(named.session)
 
 
-def _parse(name: str) -> tuple[str, datetime] | None:
+class _Name(NamedTuple):
+    session: str
+    taken_at: datetime
+    label: str
+
+
+def _parse(name: str) -> _Name | None:
     match = _NAME.fullmatch(name)
     if match is None or match["session"] in {".", ".."}:
         return None
     try:
-        return match["session"], datetime.strptime(match["time"], _TIME).replace(tzinfo=UTC)
+        taken_at = datetime.strptime(match["time"], _TIME).replace(tzinfo=UTC)
     except ValueError:  # no such day or hour
         return None
+    return _Name(match["session"], taken_at, match["label"])
 
 
 def _record_of(backup: Path) -> Path:
@@ -135,12 +130,13 @@ def list_backups(session: Path) -> list[Backup]:
     with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
         for entry in entries:
             named = _parse(entry.name)
-            if named is None or named[0] != session.name or not entry.is_file(follow_symlinks=False):
+            if named is None or named.session != session.name or not entry.is_file(follow_symlinks=False):
                 continue
             backup = session.with_name(entry.name)
             with suppress(FileNotFoundError):  # deleted since it was seen
                 size = entry.stat(follow_symlinks=False).st_size
-                found.append(Backup(backup, session, size, named[1], recorded_sha256(backup)))
+                sha256 = recorded_sha256(backup)
+                found.append(Backup(backup, session, size, named.taken_at, sha256, named.label))
     return sorted(found, key=lambda backup: (backup.taken_at, backup.path.name), reverse=True)
 
 
@@ -161,11 +157,12 @@ def recorded_sha256(backup: Path) -> str | None:
 def verify(backup: Path, recorded: str | None) -> Verification:
     """Reads `backup` whole and compares its digest with the `recorded` one."""
     session_of(backup)
-    actual = _digest_of(backup)
+    actual = digest_of(backup)
     return Verification(None if recorded is None else actual == recorded, actual)
 
 
-def _digest_of(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """The digest of a file, which is no link."""
     with (
         opened(path, os.O_RDONLY, "It was not verified.") as fd,
         reported(path, "It was not verified."),
@@ -204,19 +201,20 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
         demand_space(locked.path, size, NO_BACKUP)
-        return _copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
+        return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
 
 
-def _copy_beside(
+def copy_beside(
     reader: SessionReader, size: int, segments: tuple[tuple[int, str], ...], now: datetime, not_done: str
 ) -> Backup:
+    """A backup of the first `size` bytes of what is opened, compared with `segments` on the way."""
     session = reader.path
     with reported(session, not_done), ExitStack() as undo:
-        unfinished = session.with_name(f".{session.name}.redline-backup")
+        unfinished = draft_of(session, BACKUP_DRAFT)
         unfinished.unlink(missing_ok=True)
         like = reader.stat()
         with created(unfinished, like, undo) as fd:
-            digest = _copy_checked(reader, fd, size, segments)
+            digest = copy_checked(reader, fd, size, segments)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
         sync_directory(session.parent)
@@ -224,7 +222,7 @@ def _copy_beside(
     return Backup(backup, session, size, taken_at, digest)
 
 
-def _copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
+def copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
     """Copies the first `size` bytes to `fd`, compares each segment, gives the digest of all."""
     whole = hashlib.sha256()
     offset = 0
@@ -263,99 +261,3 @@ def _put_in_place(
 
 def _rewritten(session: Path, reason: str) -> Conflict:
     return Conflict("session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it anew and review again.")
-
-
-# Restoring --------------------------------------------------------------------------------------------------
-
-
-def restore(
-    locked: LockedSession,
-    backup: Path,
-    recorded: str | None,
-    present: FileState | None,
-    now: datetime,
-    *,
-    replace: Callable[[Path, Path], object] = os.replace,
-) -> Restored:
-    """Gives the session the bytes of `backup`, after backing up those it has.
-
-    `recorded` is the digest that the backup must have, None only after an explicit yes to an unverified one.
-    `present` is the state of the session that the user was shown, None where it was gone. `replace` is the
-    step that changes a session, so that a test can come just before it. Raises
-
-    - BadInput `not_a_backup` where it does not belong to this session, `no_such_file` where it is gone
-    - Conflict `backup_damaged`; `session_changed` where the session is not in the state `present`
-    - SystemFailure `no_space` and others of `os_failure`
-
-    and then the session is as it was; a backup of it that was complete by then stays.
-    """
-    locked.demand_held()
-    session = locked.path
-    if session_of(backup) != session:
-        message = (
-            f"{backup} does not lie beside {session}. {NOT_RESTORED} Name a backup that is listed for it."
-        )
-        raise BadInput("not_a_backup", message)
-    checked = verify(backup, recorded)
-    if checked.holds is False:
-        raise _damaged(backup)
-    _demand_present(session, present)
-    with reported(session, NOT_RESTORED), ExitStack() as undo:
-        demand_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
-        replaced: SessionReader | None = None
-        previous: Backup | None = None
-        if present is not None:
-            replaced = undo.enter_context(SessionReader(session))
-            previous = _copy_beside(replaced, present.size, (), now, NOT_RESTORED)
-        ready = _write_ready(backup, session, checked.sha256, undo)
-        _demand_present(session, present)
-        if replaced is None:
-            _appear(ready, session)
-        else:
-            replace(ready, session)
-        with reported(session, RESTORED_BUT + "a power cut may undo that."):
-            sync_directory(session.parent)
-        overtaken = replaced is not None and replaced.state() != present
-        if replaced is not None and overtaken:  # only this descriptor still has what was written
-            late = RESTORED_BUT + "what was written to it at that very moment is lost."
-            previous = _copy_beside(replaced, replaced.stat().st_size, (), now, late)
-    return Restored(session, checked.sha256, previous, overtaken)
-
-
-def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> Path:
-    """A checked copy of `backup`, under the name from which it will replace the session."""
-    ready = session.with_name(f".{session.name}.redline-restore")
-    ready.unlink(missing_ok=True)
-    with SessionReader(backup) as reader:
-        like = reader.stat()
-        with created(ready, like, undo) as fd:
-            copied = _copy_checked(reader, fd, like.st_size, ())
-    if copied != digest:
-        raise _damaged(backup)
-    if _digest_of(ready) != digest:
-        what = f"{ready}: what was read back is not what was written."
-        raise SystemFailure("write_failed", f"{what} {NOT_RESTORED} Check the disk, then try again.")
-    return ready
-
-
-def _appear(ready: Path, session: Path) -> None:
-    """Gives a vanished session its name back; unlike a rename this never replaces one that came meanwhile."""
-    try:
-        session.hardlink_to(ready)
-    except FileExistsError:
-        raise _changed(session) from None
-
-
-def _demand_present(session: Path, present: FileState | None) -> None:
-    if file_state(session) != present:
-        raise _changed(session)
-
-
-def _changed(session: Path) -> Conflict:
-    what = f"{session} is not in the state in which it was shown."
-    return Conflict("session_changed", f"{what} {NOT_RESTORED} Look at what was added, then decide again.")
-
-
-def _damaged(backup: Path) -> Conflict:
-    what = f"{backup} does not have the SHA-256 that was recorded when it was made."
-    return Conflict("backup_damaged", f"{what} {NOT_RESTORED} Choose another backup.")

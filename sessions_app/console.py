@@ -283,14 +283,20 @@ class RedlineCommand(BaseCommand):
         self.as_json = options["as_json"]
         try:
             if self.needs_database:
-                from .database import open_database
-
-                open_database()
+                self.open_database()
             return self.run(options) or DONE
         except DatabaseError as fault:
             raise failure_of(fault) from fault
         finally:
             self.progress.clear()
+
+    def open_database(self) -> None:
+        """Make the database ready, and record in it what killed processes left. Raises what `open_database` raises."""
+        from .database import open_database
+        from .services.session_locks import settle_interrupted
+
+        open_database()
+        settle_interrupted()
 
     def _check(self, *, warn: bool) -> None:
         """Check the configuration. Raises BadInput `bad_configuration`; a warning is only shown."""

@@ -11,9 +11,20 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 from .files import reported, sync, sync_directory, write_all
 from .sessionlog.errors import BadInput, SystemFailure
+
+BACKUP_DRAFT: Final = "redline-backup"
+RESTORE_DRAFT: Final = "redline-restore"
+DRAFTS: Final = (BACKUP_DRAFT, RESTORE_DRAFT)
+"""What is drafted beside a session while its lock is held. Another draft under that lock is a dead process's."""
+
+
+def draft_of(path: Path, purpose: str) -> Path:
+    """Where a file is written before it gets its own name."""
+    return path.with_name(f".{path.name}.{purpose}")
 
 
 def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> int:
@@ -24,7 +35,7 @@ def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> i
     with reported(path, "No copy was made."), ExitStack() as undo:
         if os.path.lexists(path):
             raise BadInput("exists", f"{path} is there already. No copy was made. Move it away first.")
-        draft = path.with_name(f".{path.name}.redline-copy")
+        draft = draft_of(path, "redline-copy")
         draft.unlink(missing_ok=True)
         size = 0
         with created(draft, like, undo) as fd:

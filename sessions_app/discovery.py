@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from .files import BACKUP_SUFFIX, SESSION_SUFFIX, real_path, reported
+from .files import BACKUP_SUFFIXES, SESSION_SUFFIX, real_path, reported
 from .nofollow import scan_directory
 from .sessionlog.errors import BadInput, Conflict
 
@@ -125,4 +125,4 @@ def _refuse_link(path: Path, target: Path, root: Path, listed: set[Path]) -> str
         return f"is another name of {target}, which is listed by itself"
     if not stat.S_ISREG(mode):
         return "is not a regular file"
-    return f"leads to a backup, {target}" if target.name.endswith(BACKUP_SUFFIX) else None
+    return f"leads to a backup, {target}" if target.name.endswith(BACKUP_SUFFIXES) else None

@@ -36,7 +36,10 @@ EDGE = 4096
 MAX_SEGMENTS = 1000
 """A fingerprint with more segments than this should be made anew, by reading the file from byte 0."""
 SESSION_SUFFIX = ".jsonl"
-BACKUP_SUFFIX = ".compact.bak"
+BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
+"""What makes backups, as their names say it: Redline and the agents write the first, only agents the others."""
+BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
+BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 
 
 # Failures ---------------------------------------------------------------------------------------------------

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from .files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
+from .appending import last_line_start
+from .files import FileState, Fingerprint, GrowthKind, SessionReader, opened, pread, real_path, reported
 from .sessionlog.entries import NO_TEXTS, Entry, Texts, describe
 from .sessionlog.errors import Conflict
 from .sessionlog.jsjson import parse
 from .sessionlog.lines import split_lines
-from .sessionlog.session import BYTE_ORDER_MARK, SessionLog, SessionParser, log_of, read_session
+from .sessionlog.session import (
+    BYTE_ORDER_MARK,
+    SessionLog,
+    SessionParser,
+    is_complete_line,
+    log_of,
+    read_session,
+)
 from .sessionlog.tree import SessionTree
 
 Progress = Callable[[int], object]
@@ -78,6 +87,27 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
         fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
         state = reader.state()
     return LoadedSession(loaded.path, log_of(parser, entries), SessionTree(entries), fingerprint, state)
+
+
+class TornLine(NamedTuple):
+    """A last line that somebody was interrupted while writing, or is writing at this moment. Bytes."""
+
+    offset: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"a torn line of {self.length:,} bytes, from byte {self.offset:,} on"
+
+
+def torn_line_of(path: Path) -> TornLine | None:
+    """The last line of a session, where it has no newline and is no whole object. Reads the end of the file only."""
+    not_done = "Its last line was not looked at."
+    with opened(path, os.O_RDONLY, not_done) as fd, reported(path, not_done):
+        size = os.fstat(fd).st_size
+        start = last_line_start(fd, size)
+        if start == size or is_complete_line(pread(fd, start, size - start)):
+            return None
+        return TornLine(start, size - start)
 
 
 def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:

@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sessions_app import appending, backups, files
+from sessions_app import appending, backups, files, locks, restoration
 
 
 def fingerprint_of(path: Path) -> files.Fingerprint:
@@ -47,13 +47,13 @@ def main(data_dir: Path, session: Path, line: bytes) -> None:
     begin("start")
     while True:
         begin("lock")
-        with appending.session_lock(data_dir, session, 5) as locked:
+        with locks.session_lock(data_dir, session, 5) as locked:
             begin("back_up")
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
             begin("append")
             appending.append_line(locked, line, state_of(session), never_complete)
             begin("restore")
-            restored = backups.restore(
+            restored = restoration.restore(
                 locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC)
             )
             begin("delete")

@@ -21,7 +21,7 @@ from compaction_app.pages import backups as backup_page
 from compaction_app.services.committing import Yeses, commit
 from compaction_app.views import downloading
 from compaction_app.views.downloading import SentFile, disposition
-from sessions_app.appending import session_lock
+from sessions_app.locks import session_lock
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import RedlineError
@@ -292,16 +292,19 @@ def test_a_yes_does_not_cover_what_came_after_it_was_shown(browser: Client, path
     assert "not as it was" in refuses(browser, path, page, yes=["drop_newer"])
 
 
-def test_a_live_session_is_said_to_be_live_and_needs_no_further_yes(browser: Client, path: Path) -> None:
+def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Client, path: Path) -> None:
     before = path.read_bytes()
     name = compacted(path)
     page = f"{address(path)}/backups/{name}/restore"
-    assert "was written to in the last minutes" not in text_of(browser.get(page))
+    assert "was written to in the last 5 minutes" not in text_of(browser.get(page))
     os.utime(path)
-    assert "was written to in the last minutes" in text_of(browser.get(page))
-    assert restored(browser, page).status_code == 303
+    after = path.read_bytes()
+    assert "was written to in the last 5 minutes" in text_of(browser.get(page))
+    assert restored(browser, page).status_code == 409
+    assert path.read_bytes() == after
+    assert restored(browser, page, "live").status_code == 303
     assert path.read_bytes() == before
-    assert "was written to in the last minutes" not in text_of(browser.get(page))  # that was our own write
+    assert "was written to in the last 5 minutes" not in text_of(browser.get(page))  # that was our own write
 
 
 def test_a_session_that_is_gone_comes_back(browser: Client, path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions_app import appending, backups, files
+from sessions_app import appending, backups, files, locks, restoration
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from tests.kill_target import fingerprint_of, state_of
 from tests.test_files import NOBODY, as_nobody, foreign, in_child, outcome, with_file_limit
@@ -58,7 +58,7 @@ def public_session() -> Iterator[Path]:
 
 
 def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None) -> backups.Backup:
-    with appending.session_lock(data, session, 5) as locked:
+    with locks.session_lock(data, session, 5) as locked:
         return backups.back_up(locked, fingerprint or fingerprint_of(session), NOW)
 
 
@@ -68,10 +68,10 @@ def give_back(
     backup: Path,
     recorded: str | None,
     replace: Callable[[Path, Path], object] = os.replace,
-) -> backups.Restored:
-    with appending.session_lock(data, session, 5) as locked:
+) -> restoration.Restored:
+    with locks.session_lock(data, session, 5) as locked:
         present = files.file_state(session)
-        return backups.restore(locked, backup, recorded, present, NOW, replace=replace)
+        return restoration.restore(locked, backup, recorded, present, NOW, replace=replace)
 
 
 def beside(session: Path) -> set[str]:
@@ -105,6 +105,7 @@ def test_a_backup_is_byte_exact_of_the_same_mode_and_named_by_its_time(
         len(CONTENT),
         NOW.replace(microsecond=123_000),
         sha256(CONTENT),
+        "compact",
     )
     assert beside(session) == {NAME, NAME + ".sha256"}
     assert backups.list_backups(session) == [backup]
@@ -418,7 +419,7 @@ def test_a_vanished_session_is_restored(session: Path, data: Path) -> None:
     backup = make(data, session)
     session.unlink()
     restored = give_back(data, session, backup.path, backup.recorded_sha256)
-    assert restored == (files.real_path(session), sha256(CONTENT), None, False)
+    assert restored == (files.real_path(session), sha256(CONTENT), (), False, ())
     assert session.read_bytes() == CONTENT
     assert session.stat().st_nlink == 1
     assert beside(session) == {NAME, NAME + ".sha256"}
@@ -439,8 +440,8 @@ def test_a_session_in_another_state_than_was_shown_is_not_restored(
     if shown == "there":
         session.unlink()
     left = session.read_bytes() if session.exists() else None
-    with appending.session_lock(data, session, 5) as locked:
-        told = outcome(lambda: backups.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
+    with locks.session_lock(data, session, 5) as locked:
+        told = outcome(lambda: restoration.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
     assert told == "Conflict session_changed"
     assert (session.read_bytes() if session.exists() else None) == left
     assert beside(session) == {NAME, NAME + ".sha256"}
@@ -453,13 +454,13 @@ def test_a_session_that_changes_while_it_is_restored_is_left_alone(
     backup = grown(data, session)
     if vanished:
         session.unlink()
-    write_ready = backups._write_ready
+    write_ready = restoration._write_ready
 
     def written_to_meanwhile(*arguments: object) -> Path:
         foreign(session, b"theirs\n")
         return write_ready(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(backups, "_write_ready", written_to_meanwhile)
+    monkeypatch.setattr(restoration, "_write_ready", written_to_meanwhile)
     told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
     assert told == "Conflict session_changed"
     grew = CONTENT + b'{"type":"context_compaction"}\ntheirs\n'
@@ -472,13 +473,13 @@ def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
 ) -> None:
     backup = make(data, session)
     session.unlink()
-    appear = backups._appear
+    appear = restoration._appear
 
     def too_late(ready: Path, path: Path) -> None:
         path.write_bytes(b"theirs\n")
         appear(ready, path)
 
-    monkeypatch.setattr(backups, "_appear", too_late)
+    monkeypatch.setattr(restoration, "_appear", too_late)
     told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
     assert told == "Conflict session_changed"
     assert session.read_bytes() == b"theirs\n"
@@ -519,13 +520,13 @@ def test_a_backup_that_changes_after_it_was_verified_is_not_restored(
 ) -> None:
     backup = grown(data, session)
     present = session.read_bytes()
-    write_ready = backups._write_ready
+    write_ready = restoration._write_ready
 
     def changed_meanwhile(*arguments: object) -> Path:
         backup.path.write_bytes(changed(CONTENT, 30_000))
         return write_ready(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(backups, "_write_ready", changed_meanwhile)
+    monkeypatch.setattr(restoration, "_write_ready", changed_meanwhile)
     told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
     assert told == "Conflict backup_damaged"
     assert session.read_bytes() == present
@@ -536,14 +537,14 @@ def test_a_disk_that_keeps_other_bytes_than_it_was_given_is_found_out(
 ) -> None:
     backup = grown(data, session)
     present = session.read_bytes()
-    digest_of = backups._digest_of
+    digest_of = restoration.digest_of
 
     def with_a_bad_disk(path: Path) -> str:
         if path.name == ".a.jsonl.redline-restore":
             path.write_bytes(changed(path.read_bytes(), 30_000))
         return digest_of(path)
 
-    monkeypatch.setattr(backups, "_digest_of", with_a_bad_disk)
+    monkeypatch.setattr(restoration, "digest_of", with_a_bad_disk)
     told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
     assert told == "SystemFailure write_failed"
     assert session.read_bytes() == present
@@ -602,12 +603,12 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is
 
 def test_neither_is_done_after_the_lock_was_given_back(session: Path, data: Path) -> None:
     backup = make(data, session)
-    with appending.session_lock(data, session, 0) as locked:
+    with locks.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="given back"):
         backups.back_up(locked, fingerprint_of(session), NOW)
     with pytest.raises(RuntimeError, match="given back"):
-        backups.restore(locked, backup.path, None, state_of(session), NOW)
+        restoration.restore(locked, backup.path, None, state_of(session), NOW)
     assert session.read_bytes() == CONTENT
 
 
@@ -625,7 +626,7 @@ def test_back_up_append_and_restore_give_every_byte_back(content: bytes, line: b
     with tempfile.TemporaryDirectory() as home:
         session, data = Path(home) / "a.jsonl", Path(home) / "data"
         session.write_bytes(content)
-        with appending.session_lock(data, session, 5) as locked:
+        with locks.session_lock(data, session, 5) as locked:
             backup = backups.back_up(locked, fingerprint_of(session), NOW)
             appended = appending.append_line(locked, line, state_of(session), lambda _: True)
             after = session.read_bytes()
@@ -633,7 +634,7 @@ def test_back_up_append_and_restore_give_every_byte_back(content: bytes, line: b
             assert after == content + joint + line + b"\n"
             assert after[appended.offset : appended.offset + appended.length] == line
             present = state_of(session)
-            restored = backups.restore(locked, backup.path, backup.recorded_sha256, present, NOW)
+            restored = restoration.restore(locked, backup.path, backup.recorded_sha256, present, NOW)
         assert session.read_bytes() == content
         assert restored.previous_backup is not None
         assert restored.previous_backup.path.read_bytes() == after

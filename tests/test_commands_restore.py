@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.building import message, raw, user
-from tests.running import Installation, place, snapshot, working_session
+from tests.running import Installation, place, quiet, snapshot, working_session
 
 pytest_plugins = ["tests.running"]
 
@@ -36,6 +36,7 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
 ) -> None:
     with path.open("ab") as file:
         file.write(raw([message("n1", "e27", user("New work."))]))
+    quiet(path)
     before = snapshot(path.parent)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5

@@ -22,7 +22,7 @@ from compaction_app.services.reviewing import carried_from, decide
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
 from compaction_app.services.starting import resume_run, start_run
-from sessions_app.appending import session_lock
+from sessions_app.locks import session_lock
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import SystemFailure

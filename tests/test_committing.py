@@ -22,6 +22,7 @@ from compaction_app.services.committing import Approved, Committed, Yeses, commi
 from sessions_app.appending import append_line
 from sessions_app.loading import load_session
 from sessions_app.models import Session
+from sessions_app.services.session_locks import settle_session
 from sessions_app.sessionlog.errors import RedlineError
 from tests.building import assistant, chain, message, raw, result, text, user
 from tests.running import (
@@ -305,8 +306,20 @@ def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> Non
     with path.open("ab") as file:
         file.write(torn)
     quiet(path)
-    assert refused(path, lambda: done(approved)) == "4 torn_last_line"
-    assert refused(path, lambda: done(reviewed(path))) == "4 torn_last_line"
+    assert refused(path, lambda: done(approved)) == "5 torn_last_line"
+    assert refused(path, lambda: done(reviewed(path))) == "5 torn_last_line"
+
+
+@pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
+def test_a_confirmed_torn_line_stays_and_the_compaction_follows_on_a_line_of_its_own(
+    path: Path, torn: bytes
+) -> None:
+    before = path.read_bytes() + torn
+    place(path, before)
+    committed = done(reviewed(path), after_torn_line=True)
+    assert path.read_bytes() == before + b"\n" + committed.line + b"\n"
+    assert load_session(path).leaf_id == committed.entry_id
+    done(reviewed(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
 
 
 def test_a_line_that_was_torn_at_the_review_and_is_whole_now_is_followed(path: Path) -> None:
@@ -387,8 +400,8 @@ def test_bytes_of_ours_that_had_to_be_left_keep_their_backup(
 def test_an_agent_that_writes_right_after_us_makes_the_session_live(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def followed(*arguments: Any) -> Any:
-        appended = append_line(*arguments)
+    def followed(*arguments: Any, **more: Any) -> Any:
+        appended = append_line(*arguments, **more)
         with path.open("ab") as file:
             file.write(raw([message("n1", LAST, user("Past the compaction."))]))
         return appended
@@ -400,7 +413,7 @@ def test_an_agent_that_writes_right_after_us_makes_the_session_live(
 
 
 @pytest.mark.parametrize("model", [Compaction, Backup])
-def test_a_database_that_fails_is_not_told_as_a_session_untouched(
+def test_what_a_database_that_fails_did_not_record_is_recorded_with_the_next_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch, model: type[Any]
 ) -> None:
     before = path.read_bytes()
@@ -408,18 +421,18 @@ def test_a_database_that_fails_is_not_told_as_a_session_untouched(
     def fail(**_: object) -> None:
         raise DatabaseError("database is locked")
 
-    monkeypatch.setattr(model.objects, "create", fail)
-    if model is Backup:
-        with pytest.raises(DatabaseError):
+    with monkeypatch.context() as broken:
+        broken.setattr(model.objects, "get_or_create", fail)
+        with pytest.raises(RedlineError, match="was appended") as caught:
             done(reviewed(path))
-        assert snapshot(path.parent) == {path.name: before}
-        return
-    with pytest.raises(RedlineError, match="was appended") as caught:
-        done(reviewed(path))
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes().startswith(before)
     assert last_line(path)["id"] in caught.value.message
     assert last_line(path)["backupPath"] in caught.value.message
+    assert not Backup.objects.exists()
+    settle_session(path)
+    recorded = Compaction.objects.get()
+    assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
 
 
 def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_commit(

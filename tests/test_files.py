@@ -11,19 +11,21 @@ import resource
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sessions_app import appending, discovery, files
-from sessions_app.appending import RecoveryKind
+from sessions_app import appending, discovery, files, locks, truncation
 from sessions_app.files import GrowthKind
+from sessions_app.locks import RecoveryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
 from tests.kill_target import fingerprint_of, never_complete, state_of
 
@@ -114,9 +116,10 @@ def append(
     line: bytes = LINE,
     write: Callable[[int, bytes], int] = os.write,
     is_complete: Callable[[bytes], bool] = never_complete,
+    **more: Any,
 ) -> appending.Appended:
-    with appending.session_lock(data, session, 5) as locked:
-        return appending.append_line(locked, line, state_of(session), is_complete, write=write)
+    with locks.session_lock(data, session, 5) as locked:
+        return appending.append_line(locked, line, state_of(session), is_complete, write=write, **more)
 
 
 def records(data: Path) -> list[str]:
@@ -503,10 +506,10 @@ def test_a_text_that_is_no_longer_there_is_a_conflict_and_never_shorter(session:
 
 def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: Path, data: Path) -> None:
     def lock() -> None:
-        with appending.session_lock(data, session, 0.05):
+        with locks.session_lock(data, session, 0.05):
             pass
 
-    with appending.session_lock(data, session, 0):
+    with locks.session_lock(data, session, 0):
         assert in_child(lock) == "Conflict session_locked"
         assert outcome(lock) == "Conflict session_locked"
     assert in_child(lock) == "done"
@@ -515,30 +518,27 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
 def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Path) -> None:
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
-    with appending.session_lock(data, files.real_path(alias), 0):
-        assert (
-            in_child(lambda: appending.session_lock(data, session, 0).__enter__())
-            == "Conflict session_locked"
-        )
-    assert in_child(lambda: appending.session_lock(data, session, 0).__enter__()) == "done"
+    with locks.session_lock(data, files.real_path(alias), 0):
+        assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "Conflict session_locked"
+    assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "done"
 
 
 def test_no_lock_is_waited_for_without_end(session: Path, data: Path) -> None:
     with pytest.raises(ValueError, match="without end"):
-        appending.session_lock(data, session, -1).__enter__()
+        locks.session_lock(data, session, -1).__enter__()
 
 
 def test_sessions_do_not_wait_for_each_other(session: Path, data: Path) -> None:
     with (
-        appending.session_lock(data, session, 0),
-        appending.session_lock(data, session.with_name("b.jsonl"), 0) as other,
+        locks.session_lock(data, session, 0),
+        locks.session_lock(data, session.with_name("b.jsonl"), 0) as other,
     ):
         assert other.held
 
 
 def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: Path) -> None:
     before = session.read_bytes()
-    with appending.session_lock(data, session, 0) as locked:
+    with locks.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="given back"):
         appending.append_line(locked, LINE, state_of(session), never_complete)
@@ -546,7 +546,7 @@ def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: P
 
 
 def test_the_lock_is_given_back_after_an_error(session: Path, data: Path) -> None:
-    with pytest.raises(Killed), appending.session_lock(data, session, 0):
+    with pytest.raises(Killed), locks.session_lock(data, session, 0):
         raise Killed
     assert in_child(lambda: append(data, session)) == "done"
 
@@ -657,7 +657,7 @@ def test_a_session_that_changed_after_it_was_judged_is_not_written_to(
     time.sleep(0.02)  # a clock tick, so that a change that keeps the size has another mtime
     attack(session)
     before = session.read_bytes()
-    with appending.session_lock(data, session, 0) as locked:
+    with locks.session_lock(data, session, 0) as locked:
         told = outcome(lambda: appending.append_line(locked, LINE, judged, never_complete))
     assert told == "Conflict session_changed"
     assert session.read_bytes() == before
@@ -687,7 +687,7 @@ def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
 def test_a_session_that_vanished_is_not_created(session: Path, data: Path) -> None:
     judged = state_of(session)
     session.unlink()
-    with appending.session_lock(data, session, 0) as locked:
+    with locks.session_lock(data, session, 0) as locked:
         told = outcome(lambda: appending.append_line(locked, LINE, judged, never_complete))
     assert told == "BadInput no_such_file"
     assert not session.exists()
@@ -717,8 +717,9 @@ def test_a_foreign_line_right_after_ours_is_no_fault(session: Path, data: Path) 
     assert session.read_bytes() == before + LINE + b'\n{"id":"theirs"}\n'
 
 
-def test_between_two_foreign_lines_ours_is_left_and_that_is_said(session: Path, data: Path) -> None:
+def test_between_two_foreign_lines_ours_stays_is_recorded_and_that_is_said(session: Path, data: Path) -> None:
     before = session.read_bytes()
+    recorded: list[appending.Appended] = []
 
     def surrounded(fd: int, payload: bytes) -> int:
         foreign(session, b'{"id":"t1"}\n')
@@ -726,11 +727,115 @@ def test_between_two_foreign_lines_ours_is_left_and_that_is_said(session: Path, 
         foreign(session, b'{"id":"t2"}\n')
         return written
 
-    with pytest.raises(SystemFailure, match=f"at byte {len(before) + 12} were not cut off") as caught:
-        append(data, session, write=surrounded)
-    assert caught.value.code == "append_left"
+    with pytest.raises(SystemFailure, match=f"is at byte {len(before) + 12} all the same") as caught:
+        append(data, session, write=surrounded, record=recorded.append)
+    assert caught.value.code == "line_stays"
     assert session.read_bytes() == before + b'{"id":"t1"}\n' + LINE + b'\n{"id":"t2"}\n'
+    assert recorded == [(len(before) + 12, len(LINE))]
+    assert records(data) == []
+
+
+def test_a_line_that_a_foreign_one_was_glued_to_is_left_and_not_recorded(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+
+    def glued(fd: int, payload: bytes) -> int:
+        foreign(session, b'{"id":"half')
+        written = os.write(fd, payload)
+        foreign(session, b'{"id":"t2"}\n')
+        return written
+
+    def record(_: object) -> None:
+        raise AssertionError("it is no line of its own")
+
+    with pytest.raises(SystemFailure, match=f"at byte {len(before) + 11} were not cut off") as caught:
+        append(data, session, write=glued, record=record)
+    assert caught.value.code == "append_left"
     assert records(data) == [".unresolved"]
+
+
+def test_nothing_is_cut_off_while_somebody_has_the_file_open(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    with session.open("ab") as agent:
+
+        def overtaken(fd: int, payload: bytes) -> int:
+            agent.write(b'{"id":"theirs"}\n')
+            agent.flush()
+            return os.write(fd, payload)
+
+        assert outcome(lambda: append(data, session, write=overtaken)) == "SystemFailure line_stays"
+        agent.write(b'{"id":"later"}\n')
+    theirs = before + b'{"id":"theirs"}\n'
+    assert session.read_bytes() == theirs + LINE + b'\n{"id":"later"}\n'
+
+
+def test_who_opens_a_file_while_it_is_truncated_waits_and_loses_nothing(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.read_bytes()
+    foreign(session, LINE)
+    truncate_file = os.ftruncate
+    late = threading.Thread(target=foreign, args=(session, b'{"id":"theirs"}\n'))
+
+    def truncated(fd: int, size: int) -> None:
+        late.start()
+        late.join(0.5)  # long enough to append, for one that nobody holds back
+        truncate_file(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", truncated)
+    with session.open("r+b", buffering=0) as file:
+        assert truncation.cut_off(file.fileno(), len(before), LINE)
+    late.join(60)
+    assert session.read_bytes() == before + b'{"id":"theirs"}\n'
+
+
+def test_a_torn_line_is_followed_on_a_line_of_its_own_where_that_is_confirmed(
+    session: Path, data: Path
+) -> None:
+    foreign(session, b'{"id":"2","te')
+    before = session.read_bytes()
+    appended = append(data, session, after_torn_line=True)
+    assert session.read_bytes() == before + b"\n" + LINE + b"\n"
+    assert appended == (len(before) + 1, len(LINE))
+
+
+@pytest.mark.parametrize("purpose", ["redline-backup", "redline-restore"])
+def test_drafts_of_a_killed_process_go_with_the_next_lock_and_links_and_directories_stay(
+    session: Path, data: Path, purpose: str
+) -> None:
+    draft = session.with_name(f".{session.name}.{purpose}")
+    draft.write_bytes(b"unfinished")
+    other = session.with_name(f".other.jsonl.{purpose}")
+    other.write_bytes(b"another session's")
+    recover(data, session)
+    assert not draft.exists()
+    draft.symlink_to(session)
+    recover(data, session)
+    assert draft.is_symlink()
+    draft.unlink()
+    draft.mkdir()
+    recover(data, session)
+    assert draft.is_dir()
+    assert other.read_bytes() == b"another session's"
+
+
+def test_a_step_that_could_not_be_settled_is_settled_with_the_lock_after_that(
+    session: Path, data: Path
+) -> None:
+    settled: list[locks.Recovery] = []
+
+    def fail(_: locks.LockedSession) -> None:
+        raise Killed
+
+    crash(data, session, die_after(len(LINE) + 1), note="what it was for")
+    with pytest.raises(Killed), locks.session_lock(data, session, 0, fail):
+        pass
+    for _ in range(2):
+        with locks.session_lock(data, session, 0, lambda locked: settled.append(locked.recovery)):
+            pass
+    first, second = settled
+    assert (first.kind, first.note) == (RecoveryKind.MADE, "what it was for")
+    assert first.size == session.stat().st_size
+    assert second.kind is RecoveryKind.NOT_NEEDED
 
 
 def test_a_really_short_write_is_cut_off_again(session: Path, data: Path) -> None:
@@ -904,29 +1009,29 @@ def die_after(part: int, then: bytes = b"") -> Callable[[int, bytes], int]:
     return write
 
 
-def crash(data: Path, session: Path, write: Callable[[int, bytes], int]) -> None:
+def crash(data: Path, session: Path, write: Callable[[int, bytes], int], **more: Any) -> None:
     with pytest.raises(Killed):
-        append(data, session, write=write)
+        append(data, session, write=write, **more)
     assert records(data) == [".intent"]
 
 
-def recover(data: Path, session: Path) -> appending.Recovery:
-    with appending.session_lock(data, session, 0) as locked:
+def recover(data: Path, session: Path) -> locks.Recovery:
+    with locks.session_lock(data, session, 0) as locked:
         assert ".intent" not in records(data)
         return locked.recovery
 
 
 def test_without_a_crash_there_is_nothing_to_recover(session: Path, data: Path) -> None:
     append(data, session)
-    assert recover(data, session) == (RecoveryKind.NOT_NEEDED, None)
+    assert recover(data, session) == locks.Recovery(RecoveryKind.NOT_NEEDED)
 
 
 @pytest.mark.parametrize(
     ("part", "then", "kind", "kept"),
     [
-        (0, b"", RecoveryKind.NOT_WRITTEN, b""),
-        (len(LINE) + 1, b"", RecoveryKind.WRITTEN, LINE + b"\n"),
-        (len(LINE) + 1, b"{}\n", RecoveryKind.WRITTEN, LINE + b"\n{}\n"),
+        (0, b"", RecoveryKind.NOT_MADE, b""),
+        (len(LINE) + 1, b"", RecoveryKind.MADE, LINE + b"\n"),
+        (len(LINE) + 1, b"{}\n", RecoveryKind.MADE, LINE + b"\n{}\n"),
         (1, b"", RecoveryKind.CUT_OFF, b""),
         (len(LINE), b"", RecoveryKind.CUT_OFF, b""),
         (20, b"\n{}\n", RecoveryKind.UNRESOLVED, LINE[:20] + b"\n{}\n"),
@@ -977,7 +1082,7 @@ def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data
 
 
 def test_a_record_that_was_not_finished_announces_nothing(session: Path, data: Path) -> None:
-    with appending.session_lock(data, session, 0) as locked:
+    with locks.session_lock(data, session, 0) as locked:
         locked.intent.with_suffix(".draft").write_bytes(b'{"pa')
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
     append(data, session)

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from compaction_app.models import Backup, Run
 from sessions_app import uploads
-from sessions_app.appending import session_lock
 from sessions_app.files import BACKUP_SUFFIX
+from sessions_app.locks import session_lock
 from sessions_app.models import Entry, Session
 from sessions_app.services.importing import safe_name
 from sessions_app.services.indexing import index_roots

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app import appending, backups, files
+from sessions_app import appending, backups, files, locks, restoration
+from sessions_app.locks import RecoveryKind
 from tests.kill_target import fingerprint_of, never_complete, state_of
 
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
@@ -77,14 +78,16 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
                 digest = hashlib.sha256(content).hexdigest()
                 assert backups.recorded_sha256(home / name) == digest, name
 
-        with appending.session_lock(data_dir, session, 5) as locked:
+        with locks.session_lock(data_dir, session, 5) as locked:
             recovered[locked.recovery.kind.name] += 1
-            assert locked.recovery.kind is not appending.RecoveryKind.UNRESOLVED
-            assert locked.recovery.kind is not appending.RecoveryKind.CUT_OFF
+            assert locked.recovery.kind is not RecoveryKind.UNRESOLVED
+            assert locked.recovery.kind is not RecoveryKind.CUT_OFF
             assert session.read_bytes() == left
             leftovers += any(name.startswith(".s.jsonl.") for name in entries(home))
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
-            backups.restore(locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC))
+            restoration.restore(
+                locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC)
+            )
         assert not [name for name in entries(home) if name.startswith(".")]  # leftovers went with that
         assert not [name for name in entries(data_dir / "locks") if name.endswith(".intent")]
         for path in home.iterdir():
@@ -93,7 +96,7 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
         if session.read_bytes() == after:
             session.write_bytes(before)
 
-    with appending.session_lock(data_dir, session, 5) as locked:
+    with locks.session_lock(data_dir, session, 5) as locked:
         appending.append_line(locked, line, state_of(session), never_complete)
     assert session.read_bytes() == after
     with capsys.disabled():

@@ -33,6 +33,8 @@ from compaction_app.services.restoring import (
 from sessions_app import backups as files
 from sessions_app.files import CHUNK
 from sessions_app.models import Session
+from sessions_app.restoration import Restored
+from sessions_app.services.session_locks import settle_session
 from sessions_app.sessionlog.errors import RedlineError
 from tests.building import message, raw, user
 from tests.running import (
@@ -65,7 +67,7 @@ def compacted(path: Path, **own: object) -> Path:
     return commit(reviewed(path, **own), Yeses(live=True), now()).backup.path
 
 
-def back(backup: Path, **yeses: bool) -> files.Restored:
+def back(backup: Path, **yeses: bool) -> Restored:
     return restore(backup, RestoreYeses(**yeses), now())
 
 
@@ -120,6 +122,7 @@ def test_lines_that_came_after_the_backup_need_a_yes(path: Path) -> None:
     assert newer_lines(path, backup) == []
     with path.open("ab") as file:
         file.write(raw([message("n1", "e27", user("New work.")), b"{torn"]))
+    quiet(path)
     after = path.read_bytes()
     assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [
         ("n1", "user"),
@@ -212,6 +215,7 @@ def test_a_yes_that_was_given_for_another_state_is_none(path: Path) -> None:
     seen = state_of(path, backup)
     with path.open("ab") as file:
         file.write(raw([message("n1", "e27", user("New work."))]))
+    quiet(path)
     yeses = RestoreYeses(drop_newer=True)
     assert refused(path, lambda: restore(backup, yeses, now(), shown=seen)) == "4 session_changed"
     restore(backup, yeses, now(), shown=state_of(path, backup))
@@ -264,7 +268,7 @@ def test_a_lost_database_loses_no_backup(path: Path) -> None:
     Compaction.objects.all().delete()
     Session.objects.all().delete()
     assert [(one.file.path, one.recorded is not None) for one in list_backups(path)] == [(backup, True)]
-    back(backup)
+    back(backup, live=True)  # that the last write was Redline's own is lost with it
     assert path.read_bytes() == before
 
 
@@ -322,16 +326,17 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
             file.write(late)
         ready.replace(session)
 
-    monkeypatch.setattr(restoring.files, "restore", partial(files.restore, replace=overtaken))
+    monkeypatch.setattr(restoring, "restore_session", partial(restoring.restore_session, replace=overtaken))
     restored = back(backup)
     assert path.read_bytes() == before
     assert restored.overtaken
     assert restored.previous_backup is not None
     assert restored.previous_backup.path.read_bytes().endswith(late)
-    assert Backup.objects.get(reason=Backup.RESTORE).path == str(restored.previous_backup.path)
+    recorded = Backup.objects.filter(reason=Backup.RESTORE).order_by("taken_at")
+    assert [row.path for row in recorded] == [str(backup.path) for backup in restored.previous]
 
 
-def test_a_database_that_fails_is_not_told_as_a_session_untouched(
+def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
@@ -340,14 +345,18 @@ def test_a_database_that_fails_is_not_told_as_a_session_untouched(
     def fail(**_: object) -> None:
         raise DatabaseError("database is locked")
 
-    monkeypatch.setattr(Backup.objects, "create", fail)
-    with pytest.raises(RedlineError, match="was restored") as caught:
-        back(backup)
+    with monkeypatch.context() as broken:
+        broken.setattr(Backup.objects, "get_or_create", fail)
+        with pytest.raises(RedlineError, match="was restored") as caught:
+            back(backup)
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes() == before
     previous = next(one for one in list_backups(path) if one.file.path != backup)
     assert str(previous.file.path) in caught.value.message
     assert previous.recorded is not None
+    assert previous.reason == ""
+    settle_session(path)
+    assert next(one for one in list_backups(path) if one.file.path != backup).reason == "restore"
 
 
 def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(

@@ -1,13 +1,14 @@
 """The states of a run, and the table of allowed transitions.
 
-    queued ──▶ running ──▶ target_met | below_target | cancelled ──▶ committed
+    queued ──▶ running ──▶ target_met | below_target | cancelled ──▶ committed ◀──▶ restored
        │          │                                         ╲
        │          │                                          ╲──▶ superseded, by a run that goes on from here
        ▼          ▼
     cancelled  interrupted | failed ──▶ queued again, or reviewed as it is
 
 A run whose plan can still be reviewed is in one of REVIEWABLE. One that failed holds what was validated by then, and
-that may be nothing. Nothing leads out of `committed` and `superseded`.
+that may be nothing. Nothing leads out of `superseded`. A run whose line a restore took out of the session is
+`restored`; where that is taken back, it is `committed` again.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class State(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     COMMITTED = "committed"
+    RESTORED = "restored"
     SUPERSEDED = "superseded"
 
     @property
@@ -45,6 +47,7 @@ _SENTENCES: Final = {
     State.INTERRUPTED: "interrupted: its worker is gone",
     State.FAILED: "failed",
     State.COMMITTED: "committed",
+    State.RESTORED: "committed, then taken back by a restore",
     State.SUPERSEDED: "replaced by a later run",
 }
 
@@ -58,7 +61,8 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.BELOW_TARGET: frozenset({State.COMMITTED, State.SUPERSEDED}),
     State.CANCELLED: frozenset({State.COMMITTED, State.SUPERSEDED}),
     State.FAILED: frozenset({State.QUEUED, State.COMMITTED, State.SUPERSEDED}),
-    State.COMMITTED: frozenset(),
+    State.COMMITTED: frozenset({State.RESTORED}),
+    State.RESTORED: frozenset({State.COMMITTED}),
     State.SUPERSEDED: frozenset(),
 }
 
@@ -68,6 +72,9 @@ REVIEWABLE: Final = frozenset(
     {State.TARGET_MET, State.BELOW_TARGET, State.CANCELLED, State.INTERRUPTED, State.FAILED}
 )
 """Its plan can be reviewed, changed and committed."""
+
+WRITTEN: Final = frozenset({State.COMMITTED, State.RESTORED})
+"""What was approved of it was written."""
 
 
 def may_become(state: State, other: State) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..models import Backup
+from ..services.activity import Activity, activity_of
 from ..services.restoring import (
     DAMAGED,
     Difference,
@@ -29,10 +29,10 @@ from ..services.restoring import (
     difference,
     find_backup,
     list_backups,
+    restore_needs,
     state_of,
 )
 from .commit import Yes
-from .viewing import is_live
 
 COMPARED_BYTES: Final = 256_000_000
 """What the list reads at most to tell what restores would take away: some 0.2 s. Beyond it each page tells."""
@@ -144,8 +144,8 @@ class BackupRow:
 
     @property
     def anchor(self) -> str:
-        """Its id on the page: a session has one backup for a millisecond."""
-        return f"backup-{self.listed.file.taken_at:%Y%m%dT%H%M%S%f}"
+        """Its id on the page: a session has one backup of a kind for a millisecond."""
+        return f"backup-{self.listed.file.taken_at:%Y%m%dT%H%M%S%f}-{self.listed.file.label}"
 
     @property
     def why(self) -> str:
@@ -153,7 +153,9 @@ class BackupRow:
             return "before a compaction"
         if self.listed.reason == Backup.RESTORE:
             return "before a restore"
-        return "by Redline; why is not recorded" if self.listed.recorded else "not made by Redline"
+        if self.listed.recorded:
+            return "by Redline; why is not recorded"
+        return f"not made by Redline: {self.listed.file.label}"
 
     @property
     def standing(self) -> str:
@@ -178,6 +180,8 @@ class Told:
     restored: BackupRow | None = None
     way_back: BackupRow | None = None
     overtaken: bool = False
+    still_open: bool = False
+    """Whether a process had the replaced file open for writing when the restore was over."""
     deleted: str = ""
 
 
@@ -247,7 +251,13 @@ def _told(path: Path, rows: Iterable[BackupRow], query: Mapping[str, str]) -> To
         deleted = ""
     restored = named.get(query.get("restored", ""))
     way_back = named.get(query.get("back", "")) if restored is not None else None
-    return Told(restored, way_back, way_back is not None and "overtaken" in query, deleted)
+    return Told(
+        restored,
+        way_back,
+        overtaken=way_back is not None and "overtaken" in query,
+        still_open=way_back is not None and "open" in query,
+        deleted=deleted,
+    )
 
 
 def _was_backup_of(path: Path, name: str) -> bool:
@@ -272,7 +282,8 @@ class RestoreView:
     """The first of the lines that would be taken away."""
     more: int
     yeses: list[Yes]
-    live: bool
+    activity: Activity
+    """What others do with the session."""
     shown: str
     """The state of both files that this speaks of."""
 
@@ -289,42 +300,55 @@ def view_restore(session: Session, name: str) -> RestoreView:
     shown = state_of(path, listed.file.path)
     state = file_state(path)
     change = difference(path, listed.file.path) if state is not None else Difference([], "", 0)
+    activity = activity_of(session, state, timezone.now())
     takes = in_words(change)
     back = _brought_back(change) if state is not None else "the session comes back"
+    needs = restore_needs(path, listed.file.path, listed.recorded, change, activity)
     return RestoreView(
         row=BackupRow(listed, _remembered(listed), takes, back),
         path=str(path),
         size=state.size if state is not None else None,
         newer=change.newer[:NEWER_SHOWN],
         more=len(change.newer[NEWER_SHOWN:]),
-        yeses=list(_needed_yeses(listed, change)),
-        live=is_live(session, time.time_ns()),
+        yeses=list(_needed_yeses(needs, activity, change)),
+        activity=activity,
         shown=shown,
     )
 
 
-def _needed_yeses(listed: ListedBackup, change: Difference) -> Iterable[Yes]:
-    if change.newer:
-        last = change.newer[-1]
-        lines = _counted(len(change.newer), _LINES)
-        yield Yes(
-            "drop_newer",
-            f"Take away the {lines} that came after this backup.",
-            f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
-            "that is made of the session as it is now.",
-        )
-    if listed.recorded is None:
-        yield Yes(
-            "unverified",
-            "Trust this backup, although Redline did not make it.",
-            "No hash was recorded for it, so nothing tells whether it is whole.",
-        )
+def _needed_yeses(needs: Iterable[str], activity: Activity, change: Difference) -> Iterable[Yes]:
+    """The explicit confirmations that are needed, each in its own words."""
+    for name in needs:
+        if name == "live":
+            yield Yes(
+                name,
+                "An agent may have this session open. I have closed it there, or will reload it.",
+                f"It {activity.sentence}. What a process that has it open writes after the restore goes to the "
+                "replaced file and is lost.",
+            )
+        elif name == "unverified":
+            yield Yes(
+                name,
+                "Trust this backup, although Redline did not make it.",
+                "No hash was recorded for it, so nothing tells whether it is whole.",
+            )
+        else:
+            last = change.newer[-1]
+            lines = _counted(len(change.newer), _LINES)
+            yield Yes(
+                name,
+                f"Take away the {lines} that came after this backup.",
+                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
+                "that is made of the session as it is now.",
+            )
 
 
 def yeses_of(given: Iterable[str]) -> RestoreYeses:
-    """The explicit yeses that were ticked; what is not one is not looked at."""
+    """The explicit confirmations that were ticked; what is not one is not looked at."""
     names = set(given)
-    return RestoreYeses(drop_newer="drop_newer" in names, unverified="unverified" in names)
+    return RestoreYeses(
+        drop_newer="drop_newer" in names, unverified="unverified" in names, live="live" in names
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from django.conf import settings
-
 from sessions_app.files import SessionReader
 from sessions_app.models import Entry as EntryRow
 from sessions_app.sessionlog.errors import RedlineError
 
 from ..deletion.airlock import ValidatedDeletion
 from ..deletion.objects import TranscriptEntry
+from ..deletion.states import State
 from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Compaction, Run
+from ..services.activity import Activity
 from ..services.committing import compaction_line, look_at
 from ..services.judging import Approved, Finding, Yeses
 from ..services.planning import brought_back
@@ -71,6 +71,8 @@ class CommitView:
     brought_back: tuple[Target, ...]
     reader: str
     reader_reason: str
+    activity: Activity
+    """What others do with the session."""
     appended_after: str
     digest: str
     """By what this plan, and no other, is said yes to."""
@@ -96,6 +98,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         brought_back=brought_back(finding.present.tree.branch(finding.parent_id), validated.targets),
         reader=finding.reading.reader.name,
         reader_reason=finding.reading.reason,
+        activity=finding.activity,
         appended_after=finding.parent_id,
         digest=finding.digest(),
     )
@@ -107,8 +110,13 @@ def _yeses(approved: Approved, finding: Finding) -> Iterator[Yes]:
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
-            f"It was written to in the last {settings.REDLINE.live_minutes:g} minutes. An agent that has it open "
-            "goes on from its own copy, past this compaction.",
+            f"It {finding.activity.sentence}. An agent that has it open continues from its own copy, past this "
+            "compaction.",
+        ),
+        "after_torn_line": (
+            "Begin a new line behind the torn one.",
+            f"The session ends in {finding.torn}: somebody was interrupted while writing it, or is writing it now. If "
+            "it is never finished, it stays a damaged line that the agent skips.",
         ),
         "switch_branch": (
             "Make the reviewed branch the active one.",
@@ -162,6 +170,12 @@ class ResultView:
     line_number: int | None
     line_bytes: int
     backup_there: bool
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a restore took the line out of the session since."""
+        run = self.compaction.run
+        return run is not None and run.state == State.RESTORED
 
     @property
     def percent_left(self) -> float:
@@ -248,4 +262,5 @@ def yeses_of(given: Iterable[str]) -> Yeses:
         switch_branch="switch_branch" in names,
         not_honoured="not_honoured" in names,
         below_target="below_target" in names,
+        after_torn_line="after_torn_line" in names,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from sessions_app.loading import TornLine
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -26,6 +27,7 @@ from ..providers.addresses import is_loopback
 from ..services.catalogue import ModelInForce, level_taken, model_named, model_of_session, models
 from ..services.disclosing import FirstRequest, measure_first_request
 from ..services.planning import EMBEDDED, settings_in_force
+from ..services.snapshots import known_torn_line
 from .branches import branch_state
 from .streamed import dollars
 
@@ -125,6 +127,8 @@ class CompactForm:
     in_flight: Run | None
     waiting: list[Run]
     """Runs of this session whose plan can be reviewed."""
+    torn: TornLine | None
+    """The session's last line, where it is torn."""
 
 
 def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
@@ -154,6 +158,7 @@ def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
         faults=in_force.faults,
         in_flight=Run.objects.filter(session=session, state__in=ACTIVE).first(),
         waiting=list(_reviewable(session)[:5]),
+        torn=known_torn_line(session),
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from ..deletion.parameters import Parameters
-from ..deletion.states import ACTIVE, REVIEWABLE, State
+from ..deletion.states import ACTIVE, REVIEWABLE, WRITTEN, State
 from ..deletion.stats import Stats, target_reduction, tokens_to_go
 from ..models import Run, RunEvent
 from ..services.planning import EMBEDDED
@@ -96,6 +96,11 @@ class Standing:
     @property
     def is_active(self) -> bool:
         return self.state in ACTIVE
+
+    @property
+    def is_written(self) -> bool:
+        """Whether there is a result to see."""
+        return self.state in WRITTEN
 
     @property
     def is_reviewable(self) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from django.conf import settings
 
-from sessions_app.files import FileState, Fingerprint, SessionReader, file_state
+from sessions_app.files import Fingerprint, SessionReader, file_state
 from sessions_app.loading import read_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
@@ -23,6 +23,7 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 
 from ..models import Compaction
+from ..services.activity import is_recent
 from ..services.snapshots import session_path
 from .branches import VIEWS, BranchState, branch_state
 from .items import Item, clamp, items_of, kind_of, tied
@@ -304,9 +305,7 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
     return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
 
 
-def is_live(session: Session, now_ns: int) -> bool:
+def is_live(session: Session, now: datetime) -> bool:
     """Whether an agent wrote to the session in the last minutes."""
-    state: FileState | None = file_state(session_path(session))
-    if state is None or state.mtime_ns == session.own_write_ns:
-        return False
-    return now_ns - state.mtime_ns < settings.REDLINE.live_minutes * 60e9
+    state = file_state(session_path(session))
+    return state is not None and is_recent(session, state, now)

@@ -1,7 +1,9 @@
 """The commit: under the lock, on the file as it is now, what was approved and nothing else.
 
     lock → what was added since → the leaf still the same branch? → the airlock again → the plan still exactly
-    the approved one? → backup → one line appended by one write → recorded → hooks told, without the lock
+    the approved one? → backup → announced → one line appended by one write → recorded → hooks told, without the lock
+
+A process that is killed between the announcement and the record leaves both to the next lock (`records`).
 
 Each explicit yes covers one case; without it the commit is refused and says which one is missing. Every
 refusal leaves the session as it was.
@@ -18,36 +20,41 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
-from sessions_app.appending import LockedSession, append_line, session_lock
+from sessions_app.appending import append_line
 from sessions_app.backups import Backup as BackupFile
 from sessions_app.backups import back_up, delete_backup
 from sessions_app.loading import LoadedSession, continue_loading
+from sessions_app.locks import LockedSession
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from sessions_app.services.rows import remember_own_write, session_row
+from sessions_app.services.rows import session_row
+from sessions_app.services.session_locks import lock_session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.session import is_complete_line
 
 from ..deletion.airlock import ValidatedDeletion
 from ..deletion.gates import Restraints
 from ..deletion.loop import Origin
-from ..deletion.states import REVIEWABLE, State
+from ..deletion.states import REVIEWABLE
 from ..deletion.targets import Target
-from ..models import Backup, Compaction, Run
+from ..models import Run
 from .hooking import after_compact
 from .judging import Approved, Finding, Yeses, demand_given, demand_version, find
+from .records import BackupNote, CommitNote, record_backup, record_commit, text_of
 from .reviewing import approved_of
-from .runs import change, demand, wrong_state
+from .runs import demand, wrong_state
 from .snapshots import session_as_prepared, session_path, snapshot_of
 
 PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
-"""The failure after which bytes of ours are in the session: then its backup stays."""
-LINE_IS_WRITTEN: Final = "append_not_tidied"
-"""The failure after which the line is in the session: then it is recorded as written."""
+"""The failure after which a piece of the line is in the session: then its backup stays."""
+LINE_IS_WRITTEN: Final = frozenset({"append_not_tidied", "line_stays"})
+"""The failures after which the line is in the session, and recorded."""
+NOT_RECORDED: Final = "not_recorded"
+"""The failure after which the line is in the session, and is recorded with its next lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
     """
     path = approved.loaded.path
     demand_version(approved.loaded)
-    with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked:
+    with lock_session(path) as locked:
         written = _commit(
             locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
         )
@@ -119,7 +126,7 @@ def commit_run(run: Run, yeses: Yeses, shown: str, now: datetime) -> Committed:
     """
     path = session_path(run.session)
     with (
-        session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds) as locked,
+        lock_session(path) as locked,
         _committing(run, now),
     ):
         approved = approval(run)
@@ -154,13 +161,6 @@ def _committing(run: Run, now: datetime) -> Iterator[None]:
         Run.objects.filter(pk=run.pk).update(committing_since=None)
 
 
-def _commit(
-    locked: LockedSession, approved: Approved, finding: Finding, yeses: Yeses, now: datetime
-) -> Committed:
-    demand_given(finding, yeses)
-    return _write(locked, approved, finding.present, finding.parent_id, finding.validated, now)
-
-
 def _tell(approved: Approved, written: Committed) -> Committed:
     """Let the index follow, and tell the hooks. Raises what went wrong after the line was written."""
     path = approved.loaded.path
@@ -180,67 +180,65 @@ def _tell(approved: Approved, written: Committed) -> Committed:
     return written
 
 
-def _write(
-    locked: LockedSession,
-    approved: Approved,
-    present: LoadedSession,
-    parent_id: str,
-    validated: ValidatedDeletion,
-    now: datetime,
+def _commit(
+    locked: LockedSession, approved: Approved, finding: Finding, yeses: Yeses, now: datetime
 ) -> Committed:
-    session = session_row(locked.path)
+    demand_given(finding, yeses)
+    present, parent_id, validated = finding.present, finding.parent_id, finding.validated
     copy = back_up(locked, present.fingerprint, now)
     entry_id = _new_id(present)
+    line = compaction_line(entry_id, parent_id, validated, copy.path, now)
+    note = _note(approved, copy, entry_id, parent_id, validated, now)
     untidy: SystemFailure | None = None
-    end = 0
     try:
-        backup = Backup.objects.create(
-            session=session,
-            path=str(copy.path),
-            sha256=copy.recorded_sha256 or "",
-            size=copy.size,
-            taken_at=copy.taken_at,
-            reason=Backup.COMPACT,
+        append_line(
+            locked,
+            line,
+            present.state,
+            is_complete_line,
+            after_torn_line=yeses.after_torn_line,
+            note=text_of(note),
+            record=lambda appended: _record(locked.path, note, appended.end),
         )
-        line = compaction_line(entry_id, parent_id, validated, copy.path, now)
-        appended = append_line(locked, line, present.state, _is_complete)
-        end = appended.offset + appended.length + 1
-    except (RedlineError, DatabaseError) as failure:
-        if isinstance(failure, SystemFailure) and failure.code == LINE_IS_WRITTEN:
+    except RedlineError as failure:
+        if isinstance(failure, SystemFailure) and failure.code in LINE_IS_WRITTEN:
             untidy = failure
         else:
-            if not isinstance(failure, SystemFailure) or failure.code != BYTES_ARE_LEFT:
-                delete_backup(copy.path)
-                Backup.objects.filter(path=str(copy.path)).delete()
+            _drop_or_keep(copy, locked, failure)
             raise
+    return Committed(entry_id, parent_id, validated, copy, session_row(locked.path), line, untidy)
+
+
+def _record(path: Path, note: CommitNote, size: int) -> None:
     try:
-        with transaction.atomic():
-            _record(approved, session, backup, entry_id, parent_id, validated, now)
-        remember_own_write(locked.path, end)
+        record_commit(path, note, size)
     except DatabaseError as fault:
         raise SystemFailure(
-            "not_recorded",
-            f"The compaction {entry_id} was appended to {locked.path}, and {copy.path} is its backup, but "
-            f"Redline's own database failed: {fault}. Nothing is lost: the backup can be restored by its path.",
+            NOT_RECORDED,
+            f"The compaction {note.entry_id} was appended to {path}, and {note.backup.path} is its backup, but "
+            f"Redline's own database failed: {fault}. Nothing is lost: it is recorded when the session is next locked.",
         ) from fault
-    return Committed(entry_id, parent_id, validated, copy, session, line, untidy)
 
 
-def _record(
+def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
+    """A backup of a session that is as it was is of no use; after any other failure it is what there was before."""
+    if failure.code == BYTES_ARE_LEFT:
+        record_backup(locked.path, BackupNote.of(copy))
+    elif not locked.is_announced:  # else the next lock decides, by what is in the file
+        delete_backup(copy.path)
+
+
+def _note(
     approved: Approved,
-    session: Session,
-    backup: Backup,
+    backup: BackupFile,
     entry_id: str,
     parent_id: str,
     validated: ValidatedDeletion,
     now: datetime,
-) -> None:
-    if approved.run is not None:
-        change(approved.run.pk, State.COMMITTED, committing_since=None)
-    Compaction.objects.create(
-        session=session,
-        backup=backup,
-        run=approved.run,
+) -> CommitNote:
+    return CommitNote(
+        backup=BackupNote.of(backup),
+        run=approved.run.pk if approved.run is not None else None,
         entry_id=entry_id,
         leaf_id=parent_id,
         planner=approved.planner,
@@ -278,10 +276,3 @@ def _new_id(present: LoadedSession) -> str:
     while (entry_id := secrets.token_hex(4)) in present.tree:
         pass
     return entry_id
-
-
-def _is_complete(line: bytes) -> bool:
-    try:
-        return isinstance(parse(line), dict)
-    except ValueError:
-        return False

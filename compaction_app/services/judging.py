@@ -9,13 +9,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
-from django.conf import settings
 
-from sessions_app.loading import LoadedSession
+from sessions_app.loading import LoadedSession, TornLine, torn_line_of
 from sessions_app.services.reading import reading_of
 from sessions_app.services.rows import session_row
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
@@ -30,6 +29,7 @@ from ..deletion.parameters import Parameters
 from ..deletion.targets import Target, request_of
 from ..deletion.transcript import prepare
 from ..models import Run
+from .activity import Activity, activity_of
 
 NAMED: Final = 5
 """Objects that a message names; of the others it says how many there are."""
@@ -40,13 +40,15 @@ class Yeses:
     """The explicit yeses, each for its own case."""
 
     live: bool = False
-    """The session was written to in the last minutes: an agent may have it open."""
+    """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
     switch_branch: bool = False
     """The reviewed branch is not the active one, and the commit makes it so."""
     not_honoured: bool = False
     """The agent that reads this session ignores a context_compaction."""
     below_target: bool = False
     """The plan deletes less than was asked for."""
+    after_torn_line: bool = False
+    """The session ends in a line that somebody was interrupted while writing: the new one begins after a newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,6 @@ def demand_version(loaded: LoadedSession) -> None:
         )
 
 
-def is_live(loaded: LoadedSession, now: datetime) -> bool:
-    """Whether someone else wrote to the session in the last minutes."""
-    written = datetime.fromtimestamp(loaded.state.mtime_ns / 1e9, UTC)
-    if now - written >= timedelta(minutes=settings.REDLINE.live_minutes):
-        return False
-    return session_row(loaded.path).own_write_ns != loaded.state.mtime_ns
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a commit would do as things stand, and what it needs."""
@@ -98,6 +92,9 @@ class Finding:
     """The entry that the line would be appended after."""
     validated: ValidatedDeletion
     reading: Reading
+    activity: Activity
+    torn: TornLine | None
+    """The session's last line, where it is torn."""
     needs: Mapping[str, RedlineError]
     """The explicit yeses it needs, by their field of `Yeses`, each with what is raised where it is not given."""
 
@@ -122,8 +119,10 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Finding:
     parent_id = _parent_of(approved, present)
     validated = _validate_again(approved, present, parent_id)
     reading = reading_of(present.path, present.log.entries, session_row(present.path).reader_choice)
-    needs = dict(_needs(approved, present, parent_id, validated, reading, now))
-    return Finding(present, parent_id, validated, reading, needs)
+    activity = activity_of(session_row(present.path), present.state, now)
+    torn = torn_line_of(present.path)
+    needs = dict(_needs(approved, present, parent_id, validated, reading, activity, torn))
+    return Finding(present, parent_id, validated, reading, activity, torn, needs)
 
 
 def demand_given(finding: Finding, yeses: Yeses) -> None:
@@ -139,17 +138,28 @@ def _needs(
     parent_id: str,
     validated: ValidatedDeletion,
     reading: Reading,
-    now: datetime,
+    activity: Activity,
+    torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
-    if is_live(present, now):
+    if activity.is_live:
         yield (
             "live",
             ConfirmationNeeded(
                 "session_live",
-                f"{present.path} was written to in the last {settings.REDLINE.live_minutes:g} minutes: an agent may "
-                "have it open, and would go on from its own copy, past this compaction. Nothing was written. Close the "
-                "session in the agent, or reload it afterwards, and say --live.",
+                f"{present.path} {activity.sentence}: an agent may have it open, and would continue from its own "
+                "copy, past this compaction. Nothing was written. Close the session in the agent, or reload it "
+                "afterwards, and say --live.",
                 "--live",
+            ),
+        )
+    if torn is not None:
+        yield (
+            "after_torn_line",
+            ConfirmationNeeded(
+                "torn_last_line",
+                f"{present.path} ends in {torn}. Nothing was written. Let the agent finish the line; if it never will, "
+                "say --after-torn-line: then the compaction begins on a line of its own behind it.",
+                "--after-torn-line",
             ),
         )
     if parent_id != present.leaf_id:

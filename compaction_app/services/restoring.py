@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from django.conf import settings
 from django.db import DatabaseError
 
 from sessions_app import backups as files
-from sessions_app.appending import session_lock
 from sessions_app.files import CHUNK, SessionReader, file_state
+from sessions_app.restoration import Restored
+from sessions_app.restoration import restore as restore_session
 from sessions_app.services.indexing import index_file
-from sessions_app.services.rows import demand_name, remember_own_write, session_row
+from sessions_app.services.rows import demand_name, session_row
+from sessions_app.services.session_locks import lock_session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import (
     BadInput,
@@ -30,6 +32,8 @@ from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import SessionParser
 
 from ..models import Backup, Compaction
+from .activity import Activity, activity_of
+from .records import BackupNote, RestoreNote, record_restore, text_of
 
 NOT_RESTORED: Final = "Nothing was restored."
 DAMAGED: Final = "damaged line"
@@ -77,6 +81,7 @@ class RestoreYeses:
 
     drop_newer: bool = False
     unverified: bool = False
+    live: bool = False
 
 
 def list_backups(session: Path) -> list[ListedBackup]:
@@ -198,24 +203,47 @@ def _digest(line: Line) -> bytes:
     return hashlib.sha256(line.raw).digest()
 
 
-def demand_restore_yeses(session: Path, backup: Path, yeses: RestoreYeses) -> None:
-    """Raise ConfirmationNeeded `unverified_backup` or `newer_entries` where that yes is missing."""
-    if recorded_hash(backup) is None and not yeses.unverified:
-        raise ConfirmationNeeded(
+def restore_needs(
+    session: Path, backup: Path, recorded: str | None, change: Difference, activity: Activity
+) -> dict[str, ConfirmationNeeded]:
+    """The explicit confirmations that a restore needs, by their field of `RestoreYeses`, each with what is raised
+    where it is not given."""
+    needs = {}
+    if activity.is_live:
+        needs["live"] = ConfirmationNeeded(
+            "session_live",
+            f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What a "
+            "process that has it open writes after the restore goes to the replaced file and is lost. Nothing was "
+            "restored. Close the session there, and say --live.",
+            "--live",
+        )
+    if recorded is None:
+        needs["unverified"] = ConfirmationNeeded(
             "unverified_backup",
             f"Redline did not make {backup}, so nothing tells whether it is whole. Nothing was restored. "
             "If you trust it, say --unverified.",
             "--unverified",
         )
-    newer = newer_lines(session, backup) if file_state(session) is not None else []
-    if newer and not yeses.drop_newer:
-        raise ConfirmationNeeded(
+    if change.newer:
+        last = change.newer[-1]
+        needs["drop_newer"] = ConfirmationNeeded(
             "newer_entries",
-            f"{session} holds {len(newer)} lines that came after {backup.name}, the last one "
-            f"{newer[-1].entry_id or newer[-1].kind} (line {newer[-1].number}). A restore takes them away. "
+            f"{session} holds {len(change.newer)} lines that came after {backup.name}, the last one "
+            f"{last.entry_id or last.kind} (line {last.number}). A restore takes them away. "
             "Nothing was restored. If that is meant, say --drop-newer.",
             "--drop-newer",
         )
+    return needs
+
+
+def demand_given(session: Path, backup: Path, yeses: RestoreYeses, now: datetime) -> None:
+    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` where that one is missing."""
+    state = file_state(session)
+    change = difference(session, backup) if state is not None else Difference([], "", 0)
+    activity = activity_of(session_row(session), state, now)
+    for name, missing in restore_needs(session, backup, recorded_hash(backup), change, activity).items():
+        if not getattr(yeses, name):
+            raise missing
 
 
 def state_of(session: Path, backup: Path) -> str:
@@ -227,16 +255,16 @@ def state_of(session: Path, backup: Path) -> str:
     )
 
 
-def restore(backup: Path, yeses: RestoreYeses, now: datetime, *, shown: str | None = None) -> files.Restored:
+def restore(backup: Path, yeses: RestoreYeses, now: datetime, *, shown: str | None = None) -> Restored:
     """Give a session the bytes of its backup, after backing up what it holds now.
 
     `shown` is the `state_of` both that the yeses were given for, where they were given some time before. Raises
-    Conflict `session_changed` where it is another one now, ConfirmationNeeded `newer_entries` and
-    `unverified_backup`, and what `backups.restore` raises; then the session is as it was.
+    Conflict `session_changed` where it is another one now, ConfirmationNeeded `session_live`,
+    `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
     """
     session = files.session_of(backup)
     demand_name(session)
-    with session_lock(settings.REDLINE_DATA_DIR, session, settings.REDLINE.lock_seconds) as locked:
+    with lock_session(session) as locked:
         recorded = recorded_hash(backup)
         present = file_state(locked.path)
         if shown is not None and shown != state_of(locked.path, backup):
@@ -245,18 +273,17 @@ def restore(backup: Path, yeses: RestoreYeses, now: datetime, *, shown: str | No
                 f"{locked.path}, or its backup, is not as it was when this was shown. {NOT_RESTORED} "
                 "Look at what would be taken away now, then decide again.",
             )
-        demand_restore_yeses(locked.path, backup, yeses)
+        demand_given(locked.path, backup, yeses, now)
         size = backup.stat().st_size
-        restored = files.restore(locked, backup, recorded, present, now)
-        try:
-            _record(restored, size)
-        except DatabaseError as fault:
-            previous = restored.previous_backup
-            before = f" What it held before is in {previous.path}." if previous is not None else ""
-            raise SystemFailure(
-                "not_recorded",
-                f"{locked.path} was restored from {backup}, but Redline's own database failed: {fault}.{before}",
-            ) from fault
+        restored = restore_session(
+            locked,
+            backup,
+            recorded,
+            present,
+            now,
+            note=lambda previous: text_of(_note(previous)),
+            record=lambda done: _record(done, backup, size),
+        )
     with suppress(RedlineError, DatabaseError):  # it is restored: the index can follow later
         index_file(session, rebuild=True)
     return restored
@@ -269,7 +296,7 @@ def delete(backup: Path, *, as_the_only_one: bool) -> None:
     become the only one since, and what `backups.delete_backup` raises.
     """
     session = files.session_of(backup)
-    with session_lock(settings.REDLINE_DATA_DIR, session, settings.REDLINE.lock_seconds) as locked:
+    with lock_session(session) as locked:
         others = [one for one in files.list_backups(locked.path) if one.path.name != backup.name]
         if not others and not as_the_only_one:
             raise Conflict(
@@ -280,15 +307,18 @@ def delete(backup: Path, *, as_the_only_one: bool) -> None:
         files.delete_backup(backup)
 
 
-def _record(restored: files.Restored, size: int) -> None:
-    previous = restored.previous_backup
-    if previous is not None:
-        Backup.objects.create(
-            session=session_row(restored.path),
-            path=str(previous.path),
-            sha256=previous.recorded_sha256 or "",
-            size=previous.size,
-            taken_at=previous.taken_at,
-            reason=Backup.RESTORE,
-        )
-    remember_own_write(restored.path, size)
+def _note(previous: Iterable[files.Backup]) -> RestoreNote:
+    return RestoreNote(tuple(map(BackupNote.of, previous)))
+
+
+def _record(restored: Restored, backup: Path, size: int) -> None:
+    try:
+        record_restore(restored.path, _note(restored.previous), size)
+    except DatabaseError as fault:
+        previous = restored.previous_backup
+        before = f" What it held before is in {previous.path}." if previous is not None else ""
+        raise SystemFailure(
+            "not_recorded",
+            f"{restored.path} was restored from {backup}, but Redline's own database failed: {fault}.{before} "
+            "It is recorded when the session is next locked.",
+        ) from fault

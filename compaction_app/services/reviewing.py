@@ -12,12 +12,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from sessions_app.sessionlog.errors import Conflict
 
@@ -35,8 +34,6 @@ from .snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 
 CACHED: Final = 4
 """Runs whose review is kept in memory."""
-COMMIT_LASTS: Final = timedelta(minutes=10)
-"""No commit takes longer: one that began before is over, however its process ended."""
 NOT_DECIDED: Final = "Nothing was decided."
 
 
@@ -200,7 +197,7 @@ def _demand_reviewable(run: Run) -> None:
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
     run.state, since = row if row is not None else (State.FAILED, None)
     demand(run, REVIEWABLE, NOT_DECIDED)
-    if since is not None and timezone.now() - since < COMMIT_LASTS:
+    if since is not None:
         raise Conflict(
             "being_committed", f"What is approved of run {run.pk} is being written right now. {NOT_DECIDED}"
         )

@@ -18,12 +18,12 @@ from typing import Final
 import msgspec
 
 from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
-from sessions_app.loading import LoadedSession, read_again
+from sessions_app.loading import LoadedSession, TornLine, read_again, torn_line_of
 from sessions_app.models import Session
 from sessions_app.services.reading import reading_of
 from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.entries import Entry, Texts, describe
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.session import SessionLog, State
 from sessions_app.sessionlog.tree import SessionTree
@@ -78,6 +78,14 @@ def session_path(session: Session) -> Path:
             f"{path} is no longer what was indexed: a link leads from there to another file. Nothing was opened.",
         )
     return path
+
+
+def known_torn_line(session: Session) -> TornLine | None:
+    """The last line of a session, where it is torn; None as well where the file cannot be read, which others say."""
+    try:
+        return torn_line_of(session_path(session))
+    except RedlineError:
+        return None
 
 
 def prepare_snapshot(

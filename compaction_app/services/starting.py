@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
-from ..deletion.states import ACTIVE, REVIEWABLE, State
+from ..deletion.states import ACTIVE, REVIEWABLE, WRITTEN, State
 from ..models import Run
 from .catalogue import model_named
 from .planning import asked_of, demand_planner, is_of_model, settings_in_force
@@ -115,9 +115,9 @@ def plan_again(run: Run) -> Run:
     """A new run from where the file stands now, which goes on from a reviewed run's decisions.
 
     It is superseded once those are carried over. One that was committed stays so: its plan is wanted once more,
-    where an agent went on past it. Raises Conflict.
+    because an agent continued past it, or a restore took it back. Raises Conflict.
     """
-    demand(run, REVIEWABLE | {State.COMMITTED}, "It was not planned again.")
+    demand(run, REVIEWABLE | WRITTEN, "It was not planned again.")
     asked_of(run)
     prepared = snapshot_of(run).prepared
     return start_run(

@@ -64,6 +64,8 @@ def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpRespon
         done["back"] = restored.previous_backup.path.name
     if restored.overtaken:
         done["overtaken"] = "1"
+    if restored.writers:
+        done["open"] = "1"
     return see_other(_address(session, **done))
 
 

@@ -14,13 +14,13 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, Tar
 from ..models import Compaction, Run
 from ..pages.commit import view_commit, view_result, yeses_of
 from ..pages.run import host_asked
-from ..services.committing import LINE_IS_WRITTEN, commit_run
+from ..services.committing import LINE_IS_WRITTEN, NOT_RECORDED, commit_run
 from ..services.reviewing import review_of
 from .finding import compaction_of, known_run
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
 """What a new plan from here mends; anything else it does not."""
-WRITTEN: Final = frozenset({LINE_IS_WRITTEN, "not_recorded"})
+WRITTEN: Final = LINE_IS_WRITTEN | {NOT_RECORDED}
 """Failures after which the line is in the session."""
 
 
@@ -48,17 +48,19 @@ def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, ticked: list[str] | None = None
 ) -> HttpResponse:
     view = None
-    try:
-        view = view_commit(run, timezone.now(), review_of(run).undecided)
-    except RedlineError as unshown:
-        fault = fault or unshown
+    was_written = fault is not None and fault.code in WRITTEN
+    if not was_written:
+        try:
+            view = view_commit(run, timezone.now(), review_of(run).undecided)
+        except RedlineError as unshown:
+            fault = fault or unshown
     context = {
         "run": run,
         "view": view,
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "sends_to": host_asked(run),
-        "was_written": fault is not None and fault.code in WRITTEN,
+        "was_written": was_written,
         "ticked": ticked or [],
         "here": "runs",
     }
@@ -70,4 +72,5 @@ def result(request: HttpRequest, run: int) -> HttpResponse:
     """What was written, before and after, and the way back."""
     found = known_run(run)
     view = view_result(compaction_of(found))
-    return render(request, "runs/result.html", {"run": found, "view": view, "here": "runs"})
+    context = {"run": found, "view": view, "sends_to": host_asked(found), "here": "runs"}
+    return render(request, "runs/result.html", context)

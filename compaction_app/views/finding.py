@@ -1,25 +1,38 @@
-"""The objects that addresses name. Only what belongs to a configured root is ever found."""
+"""The objects that addresses name. Only what belongs to a configured root is ever found.
+
+What a killed process left of a session is recorded before anything is shown of it.
+"""
 
 from __future__ import annotations
 
 from django.shortcuts import get_object_or_404
 
 from sessions_app.models import Session
+from sessions_app.services.session_locks import is_interrupted, settle_session
 
 from ..models import Compaction, Run
+from ..services.records import place_of
 
 
 def known_session(root: int, path: str) -> Session:
     """The session of an address. Raises Http404."""
-    return get_object_or_404(
+    found = get_object_or_404(
         Session.objects.select_related("root"), root_id=root, root__configured=True, relative_path=path
     )
+    if is_interrupted(place_of(found)):
+        settle_session(place_of(found))
+    return found
 
 
 def known_run(run: int) -> Run:
     """The run of an address. Raises Http404."""
     runs = Run.objects.select_related("session__root", "replaces")
-    return get_object_or_404(runs, pk=run, session__root__configured=True)
+    found = get_object_or_404(runs, pk=run, session__root__configured=True)
+    path = place_of(found.session)
+    if found.committing_since is not None or is_interrupted(path):
+        settle_session(path)
+        found.refresh_from_db(fields=["state", "committing_since"])
+    return found
 
 
 def compaction_of(run: Run) -> Compaction:

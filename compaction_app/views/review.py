@@ -26,7 +26,7 @@ from ..pages.run import host_asked, standing_of
 from ..services.review_conflicts import DECIDED_ELSEWHERE
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
-from ..services.snapshots import mark_of
+from ..services.snapshots import known_torn_line, mark_of
 from ..services.waiting import look_at
 from .finding import known_run
 
@@ -63,7 +63,11 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     context = _context(found, page)
     if part in PARTS:
         return render(request, f"runs/review.html#{part}", context)
-    context |= {"map": struck_map(desk.transcript, desk.review), "help": KEYS}
+    context |= {
+        "torn": known_torn_line(found.session),
+        "map": struck_map(desk.transcript, desk.review),
+        "help": KEYS,
+    }
     return render(request, "runs/review.html", context)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from sessions_app.models import Session
@@ -45,7 +45,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         if entry and not leaf:
             leaf = leaf_below(found, entry)
         shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
-        live = is_live(found, time.time_ns())
+        live = is_live(found, timezone.now())
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault

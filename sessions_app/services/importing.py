@@ -15,11 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from ..appending import session_lock
 from ..backups import Backup, delete_backup, list_backups
 from ..files import SESSION_SUFFIX, SessionReader, opened, real_path, reported, sync, sync_directory
 from ..models import Entry as EntryRow
@@ -30,6 +28,7 @@ from ..sessionlog.session import SessionParser, require_session
 from .indexing import index_file
 from .roots import configured_roots, managed_place, managed_root
 from .rows import only_indexer, remember_own_write
+from .session_locks import lock_session
 
 LONGEST_NAME: Final = 120
 """Characters of a name in the managed root, with its ending."""
@@ -237,7 +236,7 @@ def remove(name: str, backups: int) -> Removal:
     there are others now, `session_locked`, and SystemFailure.
     """
     path = managed_place() / removal_of(name).name
-    with session_lock(settings.REDLINE_DATA_DIR, path, settings.REDLINE.lock_seconds):
+    with lock_session(path):
         removal = removal_of(name)
         if len(removal.backups) != backups:
             raise Conflict(

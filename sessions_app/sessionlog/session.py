@@ -94,6 +94,14 @@ class Recorded:
     data: dict[str, Any]
 
 
+def is_complete_line(raw: bytes) -> bool:
+    """Whether a last line without newline holds a whole object: else somebody was interrupted while writing it."""
+    try:
+        return isinstance(parse(raw), dict)
+    except ValueError:
+        return False
+
+
 @dataclass(slots=True)
 class SessionParser:
     """Reads lines one after the other; `state` can be kept and handed to the next parser."""

@@ -34,6 +34,7 @@ class Command(RedlineCommand):
                     "takenAt": found.taken_at.isoformat(),
                     "size": found.size,
                     "reason": listed.reason or None,
+                    "label": found.label,
                     "sha256": checked.sha256,
                     "holds": checked.holds,
                 }
@@ -42,7 +43,7 @@ class Command(RedlineCommand):
                 [
                     found.taken_at.strftime("%Y-%m-%d %H:%M:%S"),
                     str(found.size),
-                    listed.reason or "?",
+                    listed.reason or (f"? {found.label}" if listed.recorded is None else "?"),
                     HOLDS[checked.holds],
                     printable(found.path),
                 ]

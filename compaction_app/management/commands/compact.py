@@ -30,18 +30,21 @@ from compaction_app.services.planning import (
     run_planner,
 )
 from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, table
-from sessions_app.database import open_database
-from sessions_app.loading import load_session
+from sessions_app.loading import TornLine, load_session, torn_line_of
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 
 OWN: Final = ("leaf", "planner", "thinking", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
 DEFAULTS: Final = (None, "", EMBEDDED)
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("--live", "write although the session was written to in the last minutes"),
+    "live": ("--live", "write although an agent may have the session open"),
     "switch_branch": (
         "--switch-branch",
         "write to a branch that is not active, which makes it the active one",
+    ),
+    "after_torn_line": (
+        "--after-torn-line",
+        "write although the last line is torn: behind it, on a line of its own",
     ),
     "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
     "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio asks for"),
@@ -79,7 +82,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         if is_of_model(options["planner"]):
             # Which models there are stands in the database.
-            open_database()
+            self.open_database()
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         plan = prepare_plan(
@@ -101,9 +104,11 @@ class Command(RedlineCommand):
                 self.say(line)
         validated = self._validated(plan)
         approved = _approved(plan, validated)
+        self.open_database()
         preflight = _preflight(approved, options)
+        torn = torn_line_of(loaded.path)
         if not self.as_json:
-            self._show(plan, validated)
+            self._show(plan, validated, torn)
         committed = None
         if self._is_confirmed(preflight, options):
             committed = commit(approved, _confirmations(options), datetime.now(UTC))
@@ -113,7 +118,10 @@ class Command(RedlineCommand):
         else:
             self.say("Nothing was written.")
             self.say(preflight.sentence)
-        document = self._document(plan, validated, committed) | {"usage": listener.usage}
+        document = self._document(plan, validated, committed) | {
+            "usage": listener.usage,
+            "tornLine": torn._asdict() if torn is not None else None,
+        }
         self.show_json(document | (preflight.to_json() if committed is None else NOTHING_NEEDED))
         if committed is not None:
             return None
@@ -153,7 +161,7 @@ class Command(RedlineCommand):
         # Nobody is asked for a confirmation that would not be enough.
         return False
 
-    def _show(self, plan: Plan, validated: ValidatedDeletion) -> None:
+    def _show(self, plan: Plan, validated: ValidatedDeletion, torn: TornLine | None) -> None:
         rows = [["DELETE", "BLOCK", "ROLE", "TOKENS", "TEXT", "REASON"]]
         rows += [self._row(plan, target) for target in validated.targets]
         for line in table(rows, right=(3,)):
@@ -171,6 +179,8 @@ class Command(RedlineCommand):
             f"query: {one_line(found.query, 100)}"
         )
         self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
+        if torn is not None:
+            self.say(f"The session ends in {torn}.")
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
         if not plan.reading.reader.honours_context_compaction:
@@ -316,7 +326,6 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None}
 
 def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
     """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
-    open_database()
     by_model = is_of_model(options["planner"])
     try:
         with transaction.atomic():

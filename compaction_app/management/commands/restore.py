@@ -6,10 +6,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import RestoreYeses, demand_restore_yeses, newer_lines, restore
+from compaction_app.services.restoring import RestoreYeses, demand_given, newer_lines, restore
 from sessions_app.backups import session_of
 from sessions_app.console import RedlineCommand, printable
 from sessions_app.files import file_state, real_path
+from sessions_app.open_files import describe
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
 
 
@@ -26,6 +27,9 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--unverified", action="store_true", help="trust a backup that Redline did not make"
         )
+        parser.add_argument(
+            "--live", action="store_true", help="restore although an agent may have the session open"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         named: Path = options["backup"]
@@ -38,10 +42,10 @@ class Command(RedlineCommand):
                 self.say(
                     f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}"
                 )
-        yeses = RestoreYeses(drop_newer=options["drop_newer"], unverified=options["unverified"])
+        yeses = RestoreYeses(options["drop_newer"], options["unverified"], options["live"])
         if not options["yes"] and self.can_ask:
             # Nobody is asked for a yes that would not be enough.
-            demand_restore_yeses(session, backup, yeses)
+            demand_given(session, backup, yeses, datetime.now(UTC))
         if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded(
                 "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
@@ -53,8 +57,19 @@ class Command(RedlineCommand):
             self.say(f"What it held before is in {printable(previous)}.")
         if restored.overtaken:
             self.stderr.write("Another process wrote to it at that very moment: that is in this backup, too.")
+        if restored.writers:
+            self.stderr.write(
+                f"The replaced file is still open for writing in {printable(describe(restored.writers))}: what is "
+                "written there from now on is lost."
+            )
         self.say("An agent that has the session open must reload it.")
         self.show_json(
-            {"restored": str(restored.path), "sha256": restored.sha256, "previousBackup": previous}
+            {
+                "restored": str(restored.path),
+                "sha256": restored.sha256,
+                "previousBackup": previous,
+                "overtaken": restored.overtaken,
+                "stillOpenIn": [writer._asdict() for writer in restored.writers],
+            }
         )
         return None

@@ -1,0 +1,67 @@
+"""EDGE: which processes have a file open for writing. Agents take no lock, so this is all that can be seen of them.
+
+Only Linux tells, and only of processes that this user may look at: an empty answer proves nothing. A process that
+appends line by line, as the known agents do, has the file open for moments only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .files import FileState
+
+_PROCESSES: Final = Path("/proc")
+_WRITING: Final = os.O_WRONLY | os.O_RDWR
+
+
+class Writer(NamedTuple):
+    """A process that has a file open for writing. `name` is what it calls itself: text of a stranger."""
+
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+
+def writers_of(state: FileState) -> tuple[Writer, ...]:
+    """The other processes that have this file open for writing, by their numbers. Empty except on Linux."""
+    if sys.platform != "linux":
+        return ()
+    return tuple(sorted(_writers(state.device, state.inode)))
+
+
+def _writers(device: int, inode: int) -> Iterator[Writer]:
+    own = os.getpid()
+    for process in _PROCESSES.iterdir():
+        if not process.name.isdigit() or int(process.name) == own:
+            continue
+        try:
+            if any(_is_writing(process, fd, device, inode) for fd in (process / "fd").iterdir()):
+                name = (process / "comm").read_text("utf-8", "replace").strip()
+                yield Writer(int(process.name), name)
+        except OSError:  # it has ended, or is another user's
+            continue
+
+
+def _is_writing(process: Path, fd: Path, device: int, inode: int) -> bool:
+    try:
+        # The link's own text first: a pipe or a socket is no file, and a device may block whoever looks at it.
+        if not fd.readlink().is_absolute():
+            return False
+        found = fd.stat()
+        if (found.st_dev, found.st_ino) != (device, inode):
+            return False
+        flags = (process / "fdinfo" / fd.name).read_text().partition("flags:")[2].split()[0]
+    except FileNotFoundError:  # closed meanwhile
+        return False
+    return bool(int(flags, 8) & _WRITING)
+
+
+def describe(writers: tuple[Writer, ...]) -> str:
+    """The processes in words, as in `node (process 4711) and vim (process 4712)`."""
+    return " and ".join(map(str, writers))
