@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compaction_app', '0006_heartbeats'),
+        ('compaction_app', '0007_undo_is_a_decision'),
     ]
 
     operations = [
