@@ -12,6 +12,8 @@ until then, and while its body comes, is limited here:
 | IDLE_SECONDS between two requests | closed |
 | MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the one that has waited longest is closed |
 
+A connection that another user of this machine has opened is closed at once, where that is known (`peers.py`).
+
 A connection waits while no request of it is worked on, or while its peer does not take the answer. One that is worked
 on is never closed to make room. So whoever opens connections in any number locks nobody out: a browser sends its
 request at once, and is then no longer among those that wait.
@@ -27,9 +29,10 @@ from enum import Enum
 from typing import Any, Final, cast
 
 import h11
-from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from .peers import is_of_another_user
 
 HEADER_BYTES: Final = 65_536
 HEADER_COUNT: Final = 100
@@ -105,6 +108,9 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if is_of_another_user(transport.get_extra_info("peername"), transport.get_extra_info("sockname")):
+            transport.abort()
+            return
         self._await(Awaited.HEADERS)
         self._make_room()
 
@@ -202,15 +208,6 @@ class BoundedProtocol(H11Protocol):
             oldest = waiting.pop()
             self.connections.discard(oldest)
             oldest.transport.abort()
-
-
-class RefusableSocket(WebSocketsSansIOProtocol):
-    """A socket whose handshake the app may answer with a refusal: uvicorn logs that as an error of the app."""
-
-    async def send(self, message: ASGISendEvent) -> None:
-        await super().send(message)
-        if self.close_sent:
-            self.handshake_complete = True
 
 
 def most_connections() -> int:
