@@ -13,16 +13,17 @@ pages = get_asgi_application()
 
 from compaction_app.routing import websocket_urlpatterns as runs  # noqa: E402  # models need Django to be ready
 from sessions_app.gate import gated  # noqa: E402
-from sessions_app.guarding import Refusal, only_known_browsers  # noqa: E402
+from sessions_app.guarding import only_known_browsers, refuse_socket  # noqa: E402
 from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
 
 from .serving import lifespan  # noqa: E402
 
+elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # a route of sockets has an ASGI application
 application = gated(
     ProtocolTypeRouter(
         {
             "http": pages,
-            "websocket": only_known_browsers(URLRouter([*sessions, *runs, re_path("", Refusal.as_asgi())])),
+            "websocket": only_known_browsers(URLRouter([*sessions, *runs, elsewhere])),
             "lifespan": lifespan,
         }
     )

@@ -29,6 +29,7 @@ from enum import Enum
 from typing import Any, Final, cast
 
 import h11
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -208,6 +209,15 @@ class BoundedProtocol(H11Protocol):
             oldest = waiting.pop()
             self.connections.discard(oldest)
             oldest.transport.abort()
+
+
+class RefusableSocket(WebSocketsSansIOProtocol):
+    """A socket whose handshake the app may answer with a refusal: uvicorn logs that as an error of the app."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = True
 
 
 def most_connections() -> int:

@@ -1,4 +1,4 @@
-"""The terminal edge: what commands print, how they fail, and what they ask.
+"""The base of all commands: what they print, how they fail, and what they ask.
 
 With `--json` a command prints one JSON document on standard output and nothing else there; a failure is
 `{"error": {"code", "message"}}`. What comes from a transcript or a file name is escaped before it reaches a
@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 import unicodedata
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
@@ -30,6 +32,7 @@ from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
 from .sqlite import failure_of
+from .terminal import Screen
 
 DONE: Final = 0
 CHECK_FAILED: Final = 1
@@ -80,37 +83,14 @@ def one_line(text: str, width: int) -> str:
     return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
 
 
-def display_width(text: str) -> int:
-    """Columns that a terminal needs for printable text; wide characters take two."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_columns, text))
-
-
-def _columns(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
-        # Written over the character before it.
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:
-    """Lines of aligned columns; those in `right` are flush right. Cells are printable already."""
-    if not rows:
-        return
-    widths = [max(display_width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    flush_right = set(right)
-    for row in rows:
-        cells = []
-        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            space = " " * (width - display_width(cell))
-            cells.append(space + cell if index in flush_right else cell + space)
-        yield "  ".join(cells).rstrip()
-
-
 def wants_json(argv: Sequence[str]) -> bool:
     """Whether a command line has the flag `--json`; what follows `--` is no flag."""
     return "--json" in argv[: argv.index("--") if "--" in argv else None]
+
+
+def text_lines(text: str) -> list[str]:
+    """A text as it is, line by line and printable."""
+    return [printable(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n")]
 
 
 def report_failure(failure: RedlineError, *, as_json: bool) -> int:
@@ -138,7 +118,8 @@ class Progress:
         if not self._active or self._clock() < self._next:
             return
         self._next = self._clock() + 0.2
-        line = one_line(text, 100)
+        # A line that wraps could not be written over.
+        line = one_line(text, min(100, shutil.get_terminal_size().columns - 1))
         self._stream.write("\r" + line.ljust(self._shown))
         self._stream.flush()
         self._shown = len(line)
@@ -312,11 +293,29 @@ class RedlineCommand(BaseCommand):
         if faults:
             raise BadInput("bad_configuration", f"{' '.join(faults)} Nothing was done.")
 
-    def say(self, line: str = "") -> None:
+    @cached_property
+    def screen(self) -> Screen:
+        """Standard output."""
+        return Screen(sys.stdout)
+
+    def say(self, line: str = "", style: str = "") -> None:
         """Print a line for people; nothing with `--json`. What it quotes is printable already."""
         if not self.as_json:
+            self.progress.clear()
             with self._heard_or_not():
-                self.stdout.write(line)
+                self.stdout.write(self.screen.paint(line, style))
+
+    def say_all(self, lines: Iterable[str], *, paged: bool = True) -> None:
+        """Print lines, through a pager if they are more than the terminal has."""
+        if self.as_json:
+            return
+        if self.screen.is_terminal and paged:
+            self.progress.clear()
+            lines = list(lines)
+            if self.screen.page(lines):
+                return
+        for line in lines:
+            self.say(line)
 
     def show_json(self, document: object) -> None:
         """Print the one document, if `--json` was given."""

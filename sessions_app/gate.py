@@ -25,6 +25,7 @@ from django.utils.http import parse_header_parameters
 
 from .connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
 from .credentials import Credentials, Headers
+from .guarding import refuse_socket
 from .middleware import REFUSED_BODY
 from .uploads import is_for_uploads, upload_room
 
@@ -43,7 +44,7 @@ def gated(application: Application) -> Application:
 
     async def gate(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan" and are_too_long(scope["headers"]):
-            await refuse_headers(scope, send)
+            await refuse_headers(scope, receive, send)
         elif scope["type"] == "http":
             await application(scope, admitted_body(scope, receive), send)
         else:
@@ -57,9 +58,9 @@ def are_too_long(headers: Headers) -> bool:
     return len(sizes) > HEADER_COUNT or sum(sizes) > HEADER_BYTES
 
 
-async def refuse_headers(scope: Scope, send: Send) -> None:
+async def refuse_headers(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
-        await send({"type": "websocket.close"})
+        await refuse_socket(scope, receive, send, status=431)
         return
     await send({"type": "http.response.start", "status": 431, "headers": REFUSAL_HEADERS})
     await send({"type": "http.response.body", "body": b"The headers of the request are too long."})

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from channels.generic.websocket import AsyncWebsocketConsumer
-
+from .connections import HEADERS, REFUSAL_HEADERS
 from .credentials import Credentials, Headers
 
 Application = Any
@@ -18,30 +17,37 @@ ENDED: Final = 4001
 """The code of a socket whose session has ended."""
 
 
-class Refusal(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels has no types
-    """Closes a socket before it opens."""
-
-    async def connect(self) -> None:
-        await self.close()
+async def refuse_socket(scope: dict[str, Any], receive: Any, send: Any, status: int = 403) -> None:
+    """Answer a handshake with a refusal."""
+    del scope
+    await receive()
+    headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS]
+    start = {"status": status, "headers": [*headers, *REFUSAL_HEADERS, (b"content-length", b"0")]}
+    await send({"type": "websocket.http.response.start", **start})
+    await send({"type": "websocket.http.response.body", "body": b""})
 
 
 def only_known_browsers(application: Application) -> Application:
     """The application, for sockets whose Origin is the host they go to and that bring the launch cookie.
 
     A socket whose session ends (by a log-out, a new name, or time) is closed. A page whose cookie was given anew
-    meanwhile connects again. What is sent to a tab that was closed is dropped: the application learns that it was by
-    its next receive.
+    meanwhile connects again. What is sent to a tab that was closed, or after the application
+    closed the socket itself, is dropped: it learns of both by its next receive.
     """
-    refusal = Refusal.as_asgi()
 
     async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
         if not may_connect(scope["headers"]):
-            await refusal(scope, receive, send)
+            await refuse_socket(scope, receive, send)
             return
 
+        is_open = True
+
         async def send_while_open(message: Any) -> None:
-            with contextlib.suppress(OSError):  # by which ASGI says that the peer has left
-                await send(message)
+            nonlocal is_open
+            if is_open:
+                is_open = message["type"] != "websocket.close"
+                with contextlib.suppress(OSError):  # by which ASGI says that the peer has left
+                    await send(message)
 
         watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
         await application(scope, watched.receive, send_while_open)

@@ -8,6 +8,7 @@ its children write there.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import time
@@ -30,6 +31,12 @@ OLD_FILES: Final = 4
 """Beside the one that is written: five of FILE_BYTES in all."""
 LONGEST: Final = 2_000
 """Characters that are kept of a message."""
+REFUSING: Final = ("django.request", "django.security", "uvicorn.error")
+"""Who logs that a request was refused."""
+MOST_REFUSALS: Final = 20
+REFUSAL_SECONDS: Final = 600
+REFUSAL_LENGTH: Final = 200
+"""Characters that are kept of such a message: at most some 700 KB a day, of the 5 MB that are kept."""
 
 UNEXPECTED: Final = 1
 """The exit code after a defect of ours."""
@@ -74,14 +81,52 @@ class PrivateFile(RotatingFileHandler):
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
+class Refusals:
+    """Keeps refused requests, which anybody can make in any number, from rotating everything else away.
+
+    Of REFUSAL_SECONDS the first MOST_REFUSALS are logged, shortened; of the others how many there were.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._count = 0
+
+    def admitted(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
+        """What is to be logged now that there is this record."""
+        if not 0 <= record.created - self._since < REFUSAL_SECONDS:
+            yield from self.rest()
+            self._since, self._count = record.created, 0
+        if not is_refusal(record):
+            yield record
+            return
+        self._count += 1
+        if self._count <= MOST_REFUSALS:
+            shortened = copy.copy(record)
+            shortened.msg, shortened.args = record.getMessage()[:REFUSAL_LENGTH], None
+            yield shortened
+
+    def rest(self) -> Iterator[logging.LogRecord]:
+        """How many were not logged, if any."""
+        if self._count > MOST_REFUSALS:
+            message = f"{self._count - MOST_REFUSALS} more requests were refused than are logged above"
+            yield logging.LogRecord("redline", logging.WARNING, __file__, 0, message, None, None)
+
+
+def is_refusal(record: logging.LogRecord) -> bool:
+    """Whether it is about a request that was not answered as it asked, and not about a defect of ours."""
+    return record.levelno < logging.ERROR and record.name.startswith(REFUSING)
+
+
 class ServerLog(logging.Handler):
     """Hands records to the file while there is one. Django configures logging anew whenever it is set up."""
 
     file: PrivateFile | None = None
+    refusals = Refusals()
 
     def emit(self, record: logging.LogRecord) -> None:
         if ServerLog.file is not None:
-            ServerLog.file.handle(record)
+            for admitted in ServerLog.refusals.admitted(record):
+                ServerLog.file.handle(admitted)
 
 
 @contextmanager
@@ -105,9 +150,11 @@ def kept_log(data_directory: Path) -> Iterator[Path]:
         directory.mkdir(mode=0o700, exist_ok=True)
         file = PrivateFile(path, maxBytes=FILE_BYTES, backupCount=OLD_FILES)
     file.setFormatter(OneLine())
-    ServerLog.file = file
+    ServerLog.file, ServerLog.refusals = file, Refusals()
     try:
         yield path
     finally:
+        for record in ServerLog.refusals.rest():
+            file.handle(record)
         ServerLog.file = None
         file.close()

@@ -13,6 +13,8 @@ from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
+from django.utils.log import log_response
+from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from .credentials import API, COOKIE, Credentials, new_launch_cookie
@@ -53,9 +55,16 @@ class HostMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
-        if not credentials.name_our_host():
-            raise DisallowedHost(f"Nothing is served at {credentials.host!r}.")
-        return self.get_response(request)
+        if credentials.name_our_host():
+            return self.get_response(request)
+        why = f"Nothing is served at {credentials.host!r}."
+        if is_for_scripts(request):
+            response: HttpResponse = failed("bad_request", why, 400)
+        else:
+            response = defaults.bad_request(request, DisallowedHost(why))
+        # Not raised: Django logs that as an error, and anybody can ask for a host.
+        log_response(why, response=response, request=request)
+        return response
 
 
 class LaunchMiddleware:

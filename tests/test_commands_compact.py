@@ -186,11 +186,54 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
     planned = redline.call("compact", path, "--dry-run", "--json").json
     shown = redline.call("compact", path, "--dry-run").out.splitlines()
     rows = shown[1 : 1 + len(planned["deletedTargets"])]
-    for row, target, reason in zip(rows, planned["deletedTargets"], planned["reasons"], strict=True):
+    order = {entry.id: entry.number for entry in load_session(path).log.entries}
+    planned_rows = sorted(
+        zip(planned["deletedTargets"], planned["reasons"], strict=True),
+        key=lambda one: (order[one[0]["entryId"]], one[0].get("blockIndex", 0)),
+    )
+    for row, (target, reason) in zip(rows, planned_rows, strict=True):
         assert row.startswith(target["entryId"])
-        assert reason[:40] in row
+        assert reason in row
     stats = planned["stats"]
     assert any(f"({stats['percentReduction']}%; asked for 50%)" in line for line in shown)
+
+
+def test_texts_are_shown_whole_where_that_is_wanted(redline: Installation, path: Path) -> None:
+    plan = redline.call("compact", path, "--dry-run", "--json").json
+    shown = redline.call("compact", path, "--dry-run", "--full").out
+    texts = load_session(path).texts(load_session(path).log.entries)
+    for target in plan["deletedTargets"]:
+        held = texts[target["entryId"]]
+        text = (
+            held.blocks[target["blockIndex"]]
+            if "blockIndex" in target
+            else "\n".join(held.blocks) or held.whole
+        )
+        assert text
+        assert all(f"    {line}" in shown for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("pager", ["cat", "sh -c 'sed s/^/paged:/'", "nowhere", "'open", ""])
+def test_a_long_plan_goes_through_the_users_pager_and_a_question_follows(
+    redline: Installation, path: Path, pager: str
+) -> None:
+    code, screen = on_terminal(redline, "n\n", "compact", path, "--full", PAGER=pager, LINES="10")
+    assert code == 5, screen
+    assert ("paged:" in screen) == pager.startswith("sh")
+    assert screen.index("tokens:") < screen.index("append this compaction? [y/N]")
+    assert "Traceback" not in screen
+
+
+def test_on_a_terminal_a_plan_fits_and_has_colours_unless_they_are_unwanted(
+    redline: Installation, path: Path
+) -> None:
+    _, screen = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
+    assert "\x1b[31m" in screen
+    _, plain = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
+    assert "\x1b" not in plain
+    rows = [line for line in plain.split("\r\n") if line.startswith("e")]
+    assert rows
+    assert all(len(line) <= 60 for line in rows)
 
 
 # Saying yes -------------------------------------------------------------------------------------------------
@@ -264,9 +307,11 @@ def test_a_dry_run_wins_over_a_yes(redline: Installation, path: Path) -> None:
     assert snapshot(redline.home) == before
 
 
-def on_terminal(installation: Installation, answer: str, *arguments: object) -> tuple[int, str]:
+def on_terminal(
+    installation: Installation, answer: str, *arguments: object, **environment: str
+) -> tuple[int, str]:
     """Exit code and screen of a command on a terminal, where `answer` is typed once it asks."""
-    environment = installation.environment()
+    environment = installation.environment(**{"PAGER": "cat", "TERM": "dumb", **environment})
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(PROJECT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "tree": ["tree", "PATH"],
     "context": ["context", "PATH"],
     "compact": ["compact", "PATH", "--dry-run"],
-    "address": ["address"],
+    "address": ["address", "--revoke"],
     "token": ["token"],
     "backups": ["backups", "PATH"],
     "restore": ["restore", "BACKUP", "--yes", "--unverified"],
@@ -54,9 +55,9 @@ KEYS = {
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {
         *("leafId", "parameters", "deletedTargets", "protectedEntryIds", "stats", "targetMet", "entryId"),
-        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write"),
+        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "tornLine"),
     },
-    "restore": {"restored", "sha256", "previousBackup"},
+    "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},
     "migrate-session": {"written", "bytes"},
     "check_vectors": {"passed", "failed", "failures"},
     "bench": {"figures"},
@@ -213,7 +214,8 @@ def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_p
     ]
     assert [one["project"] for one in listed] == ["/home/dev/project"] * 2
     assert all(one["size"] and one["lastUsed"] for one in listed)
-    assert "90.0k / 100k due" in shown[1]
+    assert re.search(r"90.0k / 100k +due ", shown[1])
+    assert "DUE" in shown[0]
     assert "unknown" in shown[2]
     assert "a.jsonl" in shown[1]
 
@@ -317,6 +319,28 @@ def test_a_context_is_what_the_model_sees(redline: Installation, path: Path) -> 
     assert "1 of 2" in shown
     assert "recorded, not sent" in shown
     assert "files" not in shown
+
+
+def test_the_whole_text_of_an_entry_is_shown_whether_the_model_sees_it_or_not(
+    redline: Installation, path: Path
+) -> None:
+    hidden = {"kind": "entry", "entryId": "e2"}
+    compaction = {"type": "context_compaction", "id": "c1", "parentId": "e3", "deletedTargets": [hidden]}
+    words = "first\n\tsecond \x1b[2J " + "word " * 500
+    place(path, raw([*chain(user("Begin."), assistant(text(words)), user("On.")), compaction]))
+    found = redline.call("context", path, "--entry", "e2", "--json").json
+    assert found == {
+        "entryId": "e2",
+        "role": "assistant",
+        "tokens": found["tokens"],
+        "inContext": False,
+        "text": words,
+    }
+    shown = redline.call("context", path, "--entry", "e2").out
+    assert "the model does not see it" in shown
+    assert "    second \\x1b[2J " + "word " * 500 in shown
+    assert "the model sees it" in redline.call("context", path, "--entry", "e1").out
+    assert redline.call("context", path, "--entry", "x", "--json").error == "unknown_entry"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
     before = snapshot(path.parent)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5
-    assert "would be taken away: line 30 n1 user" in refused.out
+    assert "Would be removed: line 30 n1 user" in refused.out
     assert "--drop-newer" in refused.err
     assert redline.call("restore", backup, "--yes", "--unverified", "--json").error == "newer_entries"
     assert snapshot(path.parent) == before
@@ -48,6 +48,10 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
     assert done.code == 0
     assert path.read_bytes() == backup.read_bytes()
     assert Path(done.json["previousBackup"]).read_bytes() == before["s.jsonl"]
+    path.write_bytes(before["s.jsonl"])  # type: ignore[arg-type]
+    shown = redline.call("restore", backup, "--yes", "--drop-newer", "--live").out
+    assert "Removed: line 30 n1 user" in shown
+    assert "Would be" not in shown
 
 
 def test_a_backup_of_unknown_make_needs_its_own_yes(redline: Installation, path: Path) -> None:

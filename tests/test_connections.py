@@ -7,6 +7,7 @@ import contextlib
 import json
 import resource
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from uvicorn.server import ServerState
 
 from sessions_app import connections
 from sessions_app.connections import BoundedProtocol
+from tests.building import chain, raw, user
+from tests.patience import WAIT_SECONDS
 from tests.raw_http import answer_on, ask, connected, cookie_of, head, read_to_end
 from tests.serving import Server, served
 
@@ -372,3 +375,85 @@ def test_headers_are_waited_for_once_and_not_while_a_request_is_worked_on(clock:
     clock.pass_by(1)
     assert slow.transport.aborted
     assert not worked_on.transport.aborted
+
+
+# ---- what every answer has ---------------------------------------------------------------------------------
+
+
+def answers(server: Server) -> dict[str, bytes]:
+    """A request for each kind of answer, by who gives it."""
+    known = {"Cookie": cookie_of(server), "Origin": server.base}
+    return {
+        "a page": head("GET", "/", server, **known),
+        "a style": head("GET", "/static/redline/redline.css", server),
+        "a script of a library": head("GET", "/static/django_htmx/htmx.min.js", server),
+        "a redirect": head("GET", "/runs", server, **known),
+        "no page": head("GET", "/nowhere", server, **known),
+        "no style": head("GET", "/static/nowhere.css", server),
+        "a wrong method": head("GET", "/runs/1/stop", server, **known),
+        "an unknown browser": head("GET", "/", server),
+        "a script without token": head("GET", "/api/runs/1", server),
+        "a foreign host": head("GET", "/static/redline/redline.css", server, Host="evil.example"),
+        "a form without its token": head("POST", "/settings", server, **known),
+        "a body that is too long": head("POST", "/settings", server, **known, Content_Length="3000000"),
+        "headers that are too long": head("GET", "/", server, X_Long="x" * 65_600),
+        "headers that do not end": head("GET", "/", server, X_Long="x" * 70_000)[:-2],
+        "no HTTP": b"nonsense\r\n\r\n",
+        "a socket": head("GET", "/ws/sessions", server, **HANDSHAKE, **known),
+        "a socket of an unknown browser": head("GET", "/ws/sessions", server, **HANDSHAKE),
+        "a socket at no address": head("GET", "/ws/nowhere", server, **HANDSHAKE, **known),
+    }
+
+
+def test_every_answer_keeps_to_itself_and_does_not_say_what_serves_it(server: Server) -> None:
+    seen = set()
+    for name, sent in answers(server).items():
+        answer = ask(server, sent)
+        seen.add(answer.status)
+        assert answer.header("Server") is None, name
+        assert "camera=()" in str(answer.header("Permissions-Policy")), name
+        assert answer.header("Cross-Origin-Resource-Policy") == "same-origin", name
+        if "socket" not in name:
+            assert answer.header("Cross-Origin-Opener-Policy") == "same-origin", name
+            assert answer.header("X-Content-Type-Options") == "nosniff", name
+            assert "default-src 'none'" in str(answer.header("Content-Security-Policy")), name
+    assert seen == {101, 200, 301, 400, 401, 403, 404, 405, 413, 431}
+
+
+# ---- a peer that leaves ------------------------------------------------------------------------------------
+
+
+def test_a_tab_that_closes_is_no_error(tmp_path: Path) -> None:
+    """At any moment: while a page is made, while a session is downloaded, while a socket is drawn to."""
+    (tmp_path / "sessions").mkdir()
+    session = tmp_path / "sessions" / "long.jsonl"
+    session.write_bytes(raw(chain(user("Long."), *(user(f"word {n} " * 200) for n in range(12_000)))))
+    with served(tmp_path) as server:
+        page = server.session("Long.")
+        known = {"Cookie": cookie_of(server), "Origin": server.base}
+        sent = [
+            head("GET", page, server, **known),
+            head("GET", f"{page}/download", server, **known),
+            head("POST", "/settings", server, **known, Content_Length="1000") + b"x",
+            head("POST", "/import", server, **known, Content_Length="9000000") + PIECE,
+            head("GET", "/ws/sessions", server, **HANDSHAKE, **known),
+        ]
+        for length in (0, 1, 1, 200, 200, 100_000, 1_000_000):
+            for request in sent:
+                with connected(server) as opened:
+                    opened.sendall(request)
+                    while length > 0 and (piece := opened.recv(length)):
+                        length -= len(piece)
+                    # Closed like this, whatever the server still sends is answered by a reset.
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for number in range(20):
+            with server.socket("/ws/sessions") as watching:
+                watching.send(json.dumps({"query": f"?q={number}", "asked": number}))
+                if number % 2:
+                    watching.recv(timeout=WAIT_SECONDS)
+                watching.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                watching.socket.close()
+        server.get("/")
+    told = log_of(server)
+    assert " ERROR " not in told
+    assert "Traceback" not in told

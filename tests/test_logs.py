@@ -41,10 +41,11 @@ def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path)
         assert server.stdout is not None
         address = json.loads(server.stdout.readline())["address"]
         token = address.partition("token=")[2]
+        host = address.split("/")[2]
         connection = http.client.HTTPConnection(
-            "127.0.0.1", int(address.split("/")[2].rpartition(":")[2]), timeout=WAIT_SECONDS
+            "127.0.0.1", int(host.rpartition(":")[2]), timeout=WAIT_SECONDS
         )
-        connection.request("GET", HOSTILE)
+        connection.request("GET", HOSTILE, headers={"Host": host})
         assert connection.getresponse().status == 403
         connection.close()
     finally:
@@ -102,3 +103,41 @@ def test_after_the_server_nothing_is_written(redline: Installation) -> None:
         pass
     logging.getLogger("redline").warning("too late")
     assert "too late" not in path.read_text(encoding="utf-8")
+
+
+def refusal(number: int, second: float) -> logging.LogRecord:
+    record = logging.LogRecord(
+        "django.request", logging.WARNING, "x", 1, "Forbidden: /%d%s", (number, "x" * 2_000), None
+    )
+    record.created = second
+    return record
+
+
+def test_refused_requests_do_not_flush_the_log(redline: Installation) -> None:
+    """As many as a machine can make in ten minutes leave some lines; the next ten minutes begin anew."""
+    with kept_log(redline.data) as path:
+        logging.getLogger("redline").info("serving")
+        for number in range(50_000):
+            logging.getLogger("root").handle(refusal(number, 1_000))
+        logging.getLogger("root").handle(refusal(1, 1_000 + logs.REFUSAL_SECONDS))
+        logging.getLogger("redline").error("something else")
+    told = lines(path)
+    assert len(told) == logs.MOST_REFUSALS + 4
+    assert len(path.read_bytes()) < 10_000
+    assert "serving" in told[0]
+    assert f"{50_000 - logs.MOST_REFUSALS} more requests were refused" in told[-3]
+    assert "something else" in told[-1]
+
+
+def test_refusals_that_were_not_logged_are_counted_at_the_end(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for number in range(100):
+            logging.getLogger("root").handle(refusal(number, 1_000))
+    assert "80 more requests were refused" in lines(path)[-1]
+
+
+def test_defects_are_logged_however_many_there_are(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for number in range(200):
+            logging.getLogger("django.request").error("Internal Server Error: /%d", number)
+    assert len(lines(path)) == 200

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import unicodedata
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sessions_app.console import Progress, display_width, one_line, printable, report_failure, table
+from sessions_app.console import Progress, one_line, printable, report_failure, shell_quoted, text_lines
 from sessions_app.sessionlog.errors import (
     BadInput,
     ConfirmationNeeded,
@@ -79,63 +81,25 @@ def test_the_beginning_of_a_text_is_cut_where_there_is_more_and_only_there() -> 
     assert one_line("", 5) == one_line(" \n", 5) == ""
 
 
-# ---- columns ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "columns"),
-    [
-        ("", 0),
-        ("plain", 5),
-        ("größer", 6),
-        ("漢字", 4),
-        ("ｆｕｌｌ", 8),
-        ("한글", 4),
-        ("😀", 2),
-        ("e\u0301", 1),
-        ("ก\u0e31", 1),
-        ("\u2764\ufe0f", 1),
-        ("か\u3099", 2),
-    ],
-)
-def test_wide_characters_take_two_columns_and_marks_none(text: str, columns: int) -> None:
-    assert display_width(text) == columns
-
-
-cells = any_text.map(printable)
+@given(any_text)
+def test_a_whole_text_is_shown_line_by_line_and_harmless(text: str) -> None:
+    lines = text_lines(text)
+    assert len(lines) == text.count("\n") + 1
+    assert all(line.isprintable() for line in lines)
 
 
 @given(
-    st.integers(1, 4).flatmap(
-        lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)
-    )
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+    | st.binary(min_size=1).filter(lambda raw: b"\0" not in raw).map(os.fsdecode)
 )
-def test_every_column_starts_below_itself(rows: list[list[str]]) -> None:
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    # A last column of the same width in all rows, so that no line is cut at its end.
-    lines = list(table([[*row, "|"] for row in rows]))
-    assert len(lines) == len(rows)
-    for line, row in zip(lines, rows, strict=True):
-        rest = line
-        for cell, width in zip(row, widths, strict=True):
-            assert rest.startswith(cell)
-            assert rest[len(cell) :].startswith(" " * (width - display_width(cell) + 2))
-            rest = rest[len(cell) + width - display_width(cell) + 2 :]
-        assert rest == "|"
-
-
-def test_numbers_stand_flush_right_and_lines_end_with_no_blanks() -> None:
-    rows = [["name", "size", "note"], ["漢字", "7", ""], ["x", "12345", "é"]]
-    assert list(table(rows, right=[1])) == ["name   size  note", "漢字      7", "x     12345  é"]
-
-
-def test_no_rows_make_no_lines() -> None:
-    assert list(table([])) == []
-
-
-def test_rows_of_different_lengths_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        list(table([["a", "b"], ["a"]]))
+@example("it's \x1b[2J \\ $HOME `x` \u202e")
+@example("\udcff\udcfe")
+@settings(deadline=None, max_examples=25)
+def test_a_quoted_text_is_printable_and_what_a_shell_reads_back(text: str) -> None:
+    quoted = shell_quoted(text)
+    assert quoted.isprintable()
+    shown = subprocess.run(["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True)
+    assert shown.stdout == os.fsencode(text)
 
 
 # ---- failures -----------------------------------------------------------------------------------------------

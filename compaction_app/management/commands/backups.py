@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
 from compaction_app.services.restoring import list_backups
 from sessions_app.backups import verify
-from sessions_app.console import CHECK_FAILED, RedlineCommand, printable, table
+from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.files import file_state, real_path
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.terminal import Column
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}
+COLUMNS: Final = (
+    Column("TAKEN"),
+    Column("SIZE", right=True, spare=True),
+    Column("MADE FOR"),
+    Column("HASH", styles={"whole": "green", "DAMAGED": "bold red", "unverified": "yellow"}),
+    Column("PATH", cut="start"),
+)
 
 
 class Command(RedlineCommand):
@@ -23,7 +31,7 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])
-        rows = [["TAKEN", "SIZE", "MADE FOR", "HASH", "PATH"]]
+        rows = []
         documents = []
         for listed in list_backups(path):
             found = listed.file
@@ -53,6 +61,6 @@ class Command(RedlineCommand):
         self.show_json(documents)
         if not documents:
             self.say(f"{printable(options['path'])} has no backups.")
-        for line in table(rows, right=(1,)) if documents else ():
-            self.say(line)
+        else:
+            self.say_all(self.screen.table(COLUMNS, rows))
         return CHECK_FAILED if any(document["holds"] is False for document in documents) else None

@@ -7,8 +7,9 @@ from django.core.management.base import CommandParser
 
 from compaction_app.bench import core, models, pages, scale
 from compaction_app.bench.figures import Figure
-from sessions_app.console import CHECK_FAILED, RedlineCommand, table
+from sessions_app.console import CHECK_FAILED, RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.terminal import Column
 
 BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "validation": core.validation,
@@ -23,6 +24,14 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "pages": pages.pages,
     "models": models.models,
 }
+
+COLUMNS: Final = (
+    Column("FIGURE", cut="end"),
+    Column("VALUE", right=True),
+    Column("UNIT"),
+    Column("BAR", right=True),
+    Column("HOLDS", styles={"yes": "green", "NO": "bold red"}),
+)
 
 
 class Command(RedlineCommand):
@@ -42,8 +51,7 @@ class Command(RedlineCommand):
             self.progress.show(name)
             figures += list(BENCHMARKS[name]())
         self.progress.clear()
-        for line in table([["FIGURE", "VALUE", "UNIT", "BAR", "HOLDS"], *map(_row, figures)], right=(1, 3)):
-            self.say(line)
+        self.say_all(self.screen.table(COLUMNS, list(map(_row, figures))), paged=False)
         self.show_json({"figures": [figure.to_json() for figure in figures]})
         return CHECK_FAILED if any(figure.holds is False for figure in figures) else None
 

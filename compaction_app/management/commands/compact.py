@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +29,22 @@ from compaction_app.services.planning import (
     prepare_plan,
     run_planner,
 )
-from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, table
+from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.loading import TornLine, load_session, torn_line_of
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.terminal import Column
 
+COLUMNS: Final = (
+    Column("DELETE", style="red"),
+    Column("BLOCK"),
+    Column("ROLE", style="cyan"),
+    Column("TOKENS", right=True),
+    Column("TEXT", cut="end"),
+    Column("REASON", cut="end"),
+)
+BEGINNING: Final = 80
+"""Characters that are shown of a text."""
+REASON: Final = 300
 OWN: Final = ("leaf", "planner", "thinking", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
 DEFAULTS: Final = (None, "", EMBEDDED)
@@ -74,6 +86,7 @@ class Command(RedlineCommand):
             "--preserve-recent", type=int, metavar="N", help="how many of the last entries stay"
         )
         parser.add_argument("--query", help="what the planner treats as important")
+        parser.add_argument("--full", action="store_true", help="show the texts that are deleted whole")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
         parser.add_argument("--yes", action="store_true", help="back up and append without asking")
         for name, (flag, meaning) in CONFIRMATIONS.items():
@@ -108,6 +121,7 @@ class Command(RedlineCommand):
         preflight = _preflight(approved, options)
         torn = torn_line_of(loaded.path)
         if not self.as_json:
+            self._show_deletions(plan, validated, options)
             self._show(plan, validated, torn)
         committed = None
         if self._is_confirmed(preflight, options):
@@ -117,7 +131,7 @@ class Command(RedlineCommand):
             self.say("An agent that has the session open must reload it.")
         else:
             self.say("Nothing was written.")
-            self.say(preflight.sentence)
+            self.say(preflight.sentence, "yellow")
         document = self._document(plan, validated, committed) | {
             "usage": listener.usage,
             "tornLine": torn._asdict() if torn is not None else None,
@@ -161,11 +175,17 @@ class Command(RedlineCommand):
         # Nobody is asked for a confirmation that would not be enough.
         return False
 
+    def _show_deletions(self, plan: Plan, validated: ValidatedDeletion, options: dict[str, Any]) -> None:
+        targets = _in_transcript_order(plan, validated.targets)
+        lines = (
+            self._whole(plan, targets)
+            if options["full"]
+            else self.screen.table(COLUMNS, [_row(plan, target) for target in targets])
+        )
+        # With --yes nobody waits for the end of a pager.
+        self.say_all(lines, paged=not options["yes"])
+
     def _show(self, plan: Plan, validated: ValidatedDeletion, torn: TornLine | None) -> None:
-        rows = [["DELETE", "BLOCK", "ROLE", "TOKENS", "TEXT", "REASON"]]
-        rows += [self._row(plan, target) for target in validated.targets]
-        for line in table(rows, right=(3,)):
-            self.say(line)
         stats, found = validated.stats, validated.parameters
         self.say()
         self.say(
@@ -199,18 +219,12 @@ class Command(RedlineCommand):
         if not validated.target_met:
             self.say("The target is not met.")
 
-    def _row(self, plan: Plan, target: Target) -> list[str]:
-        entry = plan.transcript.entry(target.entry_id)
-        assert entry is not None  # noqa: S101  # a validated target is in its transcript
-        slot = entry.slot(target.block_index) if target.block_index is not None else None
-        return [
-            printable(target.entry_id),
-            "" if target.block_index is None else str(target.block_index),
-            printable(entry.tool_name or entry.role),
-            str(entry.tokens if slot is None else entry.blocks[slot].tokens),
-            one_line(plan.transcript.text_of(target), 50),
-            one_line(reason_of(plan, target), 100),
-        ]
+    def _whole(self, plan: Plan, targets: Iterable[Target]) -> Iterator[str]:
+        for target in targets:
+            cells = _row(plan, target)
+            block = f" block {cells[1]}" if cells[1] else ""
+            yield self.screen.paint(f"{cells[0]}{block} {cells[2]}, {cells[3]} tokens: {cells[5]}", "bold")
+            yield from (f"    {line}".rstrip() for line in text_lines(plan.transcript.text_of(target)))
 
     def _document(
         self, plan: Plan, validated: ValidatedDeletion, committed: Committed | None
@@ -271,6 +285,25 @@ class _Listener:
             f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
             f"{tokens:,} tokens), {found['received']:,} received ({about}{found['output']:,} tokens).{cost}"
         ]
+
+
+def _in_transcript_order(plan: Plan, targets: Iterable[Target]) -> list[Target]:
+    positions = {entry.entry_id: position for position, entry in enumerate(plan.transcript.entries)}
+    return sorted(targets, key=lambda target: (positions[target.entry_id], target.block_index or 0))
+
+
+def _row(plan: Plan, target: Target) -> list[str]:
+    entry = plan.transcript.entry(target.entry_id)
+    assert entry is not None  # noqa: S101  # a validated target is in its transcript
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    return [
+        printable(target.entry_id),
+        "" if target.block_index is None else str(target.block_index),
+        printable(entry.tool_name or entry.role),
+        str(entry.tokens if slot is None else entry.blocks[slot].tokens),
+        one_line(plan.transcript.text_of(target), BEGINNING),
+        one_line(reason_of(plan, target), REASON),
+    ]
 
 
 def reason_of(plan: Plan, target: Target) -> str:

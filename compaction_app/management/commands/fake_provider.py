@@ -9,12 +9,14 @@ from django.core.management.base import CommandParser
 from compaction_app.scripted.app import ScriptedApp
 from compaction_app.scripted.scripts import SCRIPTS, script_named
 from compaction_app.scripted.serving import base_url, server_of
-from sessions_app.console import RedlineCommand, printable, table
+from sessions_app.console import RedlineCommand, printable
 from sessions_app.listeners import listening, port_of
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.terminal import Column
 
 PORT: Final = 8099
 LONGEST_PACE: Final = 60.0
+COLUMNS: Final = (Column("NAME"), Column("PLAYS", cut="end"))
 
 
 class Command(RedlineCommand):
@@ -69,9 +71,9 @@ class Command(RedlineCommand):
             return
         self.say("Ctrl-C stops the provider.")
         self.say()
-        rows = [["NAME", "PLAYS"], *([one.name, one.plays] for one in SCRIPTS.values())]
-        for line in table([*rows, ["calls-N", "N looks at the budget, one a turn, then a good plan"]]):
-            self.say(line)
+        rows = [[one.name, one.plays] for one in SCRIPTS.values()]
+        rows.append(["calls-N", "N looks at the budget, one a turn, then a good plan"])
+        self.say_all(self.screen.table(COLUMNS, rows), paged=False)
 
 
 def _pace(text: str) -> float:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import RestoreYeses, demand_given, newer_lines, restore
+from compaction_app.services.restoring import Newer, RestoreYeses, demand_given, newer_lines, restore
 from sessions_app.backups import session_of
 from sessions_app.console import RedlineCommand, printable
 from sessions_app.files import file_state, real_path
@@ -23,7 +24,7 @@ class Command(RedlineCommand):
             "backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it"
         )
         parser.add_argument("--yes", action="store_true", help="restore without asking")
-        parser.add_argument("--drop-newer", action="store_true", help="take away what came after the backup")
+        parser.add_argument("--drop-newer", action="store_true", help="remove what came after the backup")
         parser.add_argument(
             "--unverified", action="store_true", help="trust a backup that Redline did not make"
         )
@@ -37,22 +38,27 @@ class Command(RedlineCommand):
         session = session_of(backup)
         if file_state(backup) is None:
             raise BadInput("no_such_file", f"{backup} is not there. Nothing was restored.")
-        if file_state(session) is not None:
-            for line in newer_lines(session, backup):
-                self.say(
-                    f"would be taken away: line {line.number} {printable(line.entry_id)} {printable(line.kind)}"
-                )
+        newer = newer_lines(session, backup) if file_state(session) is not None else []
+        if not options["yes"]:
+            self._list("Would be removed", newer)
         yeses = RestoreYeses(options["drop_newer"], options["unverified"], options["live"])
         if not options["yes"] and self.can_ask:
-            # Nobody is asked for a yes that would not be enough.
+            # Nobody is asked for a confirmation that would not be enough.
             demand_given(session, backup, yeses, datetime.now(UTC))
         if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded(
                 "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
             )
-        restored = restore(backup, yeses, datetime.now(UTC))
+        try:
+            restored = restore(backup, yeses, datetime.now(UTC))
+        except ConfirmationNeeded:
+            if options["yes"]:
+                self._list("Would be removed", newer)
+            raise
         previous = str(restored.previous_backup.path) if restored.previous_backup is not None else None
-        self.say(f"Restored {printable(restored.path)}.")
+        self.say(f"Restored {printable(restored.path)}.", "green")
+        if options["yes"]:
+            self._list("Removed", newer)
         if previous is not None:
             self.say(f"What it held before is in {printable(previous)}.")
         if restored.overtaken:
@@ -73,3 +79,7 @@ class Command(RedlineCommand):
             }
         )
         return None
+
+    def _list(self, what: str, newer: Iterable[Newer]) -> None:
+        for line in newer:
+            self.say(f"{what}: line {line.number} {printable(line.entry_id)} {printable(line.kind)}")

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand, one_line, printable, table
-from sessions_app.loading import load_session
+from sessions_app.console import RedlineCommand, one_line, printable, text_lines
+from sessions_app.loading import LoadedSession, load_session
 from sessions_app.services.reading import reading_of
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import NO_TEXTS
+from sessions_app.terminal import Column
+
+BEGINNING: Final = 120
+"""Characters that are shown of a text."""
+COLUMNS: Final = (
+    Column("ENTRY"),
+    Column("ROLE", style="cyan"),
+    Column("TOKENS", right=True),
+    Column("BLOCKS", styles={"recorded, not sent": "yellow", "replaced": "yellow"}),
+    Column("TEXT", cut="end"),
+)
 
 
 class Command(RedlineCommand):
@@ -19,6 +31,7 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
         )
+        parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
         parser.add_argument("--reader", default="", help="atomic-0.8 or pi; else chosen by place and content")
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -27,6 +40,9 @@ class Command(RedlineCommand):
         branch = loaded.tree.branch(leaf_id)
         reading = reading_of(loaded.path, loaded.log.entries, options["reader"])
         context = reading.reader.rebuild(branch)
+        if options["entry"] is not None:
+            self._show_entry(loaded, context, options["entry"])
+            return None
         gauge = context.gauge
         self.show_json(
             {
@@ -47,17 +63,41 @@ class Command(RedlineCommand):
                     printable(message.entry.tool_name or message.role),
                     str(message.tokens),
                     _kept_blocks(message),
-                    one_line(texts[message.entry.id].joined(message.blocks), 80)
+                    one_line(texts[message.entry.id].joined(message.blocks), BEGINNING)
                     if message.entry.id in texts and not message.replaced
                     else "",
                 ]
                 for message in context.messages
             ]
-            for line in table([["ENTRY", "ROLE", "TOKENS", "BLOCKS", "TEXT"], *rows], right=(2,)):
-                self.say(line)
+            self.say_all(self.screen.table(COLUMNS, rows))
             origin = "as last reported, and estimated since" if gauge.source == "usage" else "estimated"
             self.say(f"{len(context.messages)} messages, {gauge.tokens} tokens ({origin}).")
         return None
+
+    def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str) -> None:
+        """The whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
+        entry = loaded.tree.entry(entry_id)
+        message = next((one for one in context.messages if one.entry is entry), None)
+        texts = loaded.texts([entry]).get(entry.id, NO_TEXTS)
+        text = texts.joined(entry.blocks)
+        what = entry.tool_name or entry.role or entry.type
+        self.show_json(
+            {
+                "entryId": entry.id,
+                "role": what,
+                "tokens": entry.tokens,
+                "inContext": message is not None,
+                "text": text,
+            }
+        )
+        if message is None:
+            seen = "the model does not see it"
+        elif message.blocks != entry.blocks:
+            seen = f"the model sees {_kept_blocks(message)} blocks"
+        else:
+            seen = "the model sees it"
+        self.say(f"{printable(entry.id)} {printable(what)}, {entry.tokens} tokens; {seen}.", "bold")
+        self.say_all(text_lines(text))
 
 
 def message_json(message: Message) -> dict[str, Any]:

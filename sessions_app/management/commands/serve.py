@@ -14,6 +14,7 @@ from sessions_app.connections import (
     HEADERS,
     IDLE_SECONDS,
     BoundedProtocol,
+    RefusableSocket,
     raise_descriptor_limit,
 )
 from sessions_app.console import RedlineCommand
@@ -92,7 +93,7 @@ class Command(RedlineCommand):
                 APPLICATION,
                 http=BoundedProtocol,
                 h11_max_incomplete_event_size=HEADER_BYTES,
-                ws="websockets-sansio",
+                ws=RefusableSocket,
                 headers=list(HEADERS),
                 server_header=False,
                 # Nothing stands between this server and its user: what claims to be forwarded is not believed.

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from sessions_app.console import RedlineCommand, one_line, table
+from sessions_app.console import RedlineCommand, one_line, printable
 from sessions_app.services.listing import SessionSummary, list_sessions
+from sessions_app.terminal import Column
 
-HEADINGS = ["SESSION", "PROJECT", "AGENT", "ENTRIES", "SIZE", "CONTEXT", "LAST USED", "DAMAGED", "PATH"]
-RIGHT = (3, 4, 5, 7)
-DUE = {"": "", "threshold": " due", "overflow": " overflow"}
+COLUMNS: Final = (
+    Column("SESSION", cut="end"),
+    Column("PROJECT", cut="end", spare=True),
+    Column("AGENT", spare=True),
+    Column("ENTRIES", right=True, spare=True),
+    Column("SIZE", right=True, spare=True),
+    Column("CONTEXT", right=True),
+    Column("DUE", styles={"due": "yellow", "overflow": "bold red"}),
+    Column("LAST USED"),
+    Column("DAMAGED", right=True, spare=True),
+    Column("PATH", cut="start"),
+)
+DUE: Final = {"": "", "threshold": "due", "overflow": "overflow"}
 
 
 class Command(RedlineCommand):
@@ -21,22 +32,23 @@ class Command(RedlineCommand):
         self.show_json([summary.to_json() for summary in summaries])
         if not summaries:
             self.say("No session is indexed. `redline index PATH` reads sessions from a directory.")
-        for line in table([HEADINGS, *map(_row, summaries)], right=RIGHT) if summaries else ():
-            self.say(line)
+        else:
+            self.say_all(self.screen.table(COLUMNS, list(map(_row, summaries))))
         return None
 
 
 def _row(summary: SessionSummary) -> list[str]:
     return [
-        one_line(summary.title or "(no user message)", 40),
-        one_line(Path(summary.cwd).name if summary.cwd else "?", 20),
-        one_line(summary.agent or "?", 10),
+        one_line(summary.title or "(no user message)", 80),
+        printable(Path(summary.cwd).name if summary.cwd else "?"),
+        printable(summary.agent or "?"),
         str(summary.entries),
         _megabytes(summary.size),
         _gauge(summary),
+        DUE[summary.due],
         summary.last_used.strftime("%Y-%m-%d %H:%M") if summary.last_used else "?",
         str(summary.damaged) if summary.damaged else "-",
-        one_line(summary.path, 200) + _state(summary),
+        printable(summary.path) + _state(summary),
     ]
 
 
@@ -51,7 +63,7 @@ def _gauge(summary: SessionSummary) -> str:
         return "?"
     used = f"{summary.context_tokens / 1000:.1f}k"
     window = "unknown" if summary.window is None else f"{summary.window / 1000:.0f}k"
-    return f"{used} / {window}" + DUE[summary.due]
+    return f"{used} / {window}"
 
 
 def _megabytes(size: int) -> str:

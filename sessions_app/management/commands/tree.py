@@ -46,10 +46,9 @@ class Command(RedlineCommand):
         if self.as_json:
             return None
         self.say(f"{printable(loaded.path)}: {len(loaded.log.entries)} entries, version {loaded.log.version}")
-        for line in self._draw(loaded, found, named):
-            self.say(line)
+        self.say_all(self._draw(loaded, found, named))
         for fault in damage:
-            self.say(f"damaged: line {fault.number} {printable(fault.detail)}")
+            self.say(f"damaged: line {fault.number} {printable(fault.detail)}", "red")
         return None
 
     def _draw(self, loaded: LoadedSession, found: list[Run], named: Mapping[str, str]) -> Iterator[str]:
@@ -62,7 +61,7 @@ class Command(RedlineCommand):
             for entry in run.entries:
                 mark = _mark(entry, named, is_leaf=entry is loaded.tree.leaf)
                 if mark:
-                    yield f"{inner}   {mark}"
+                    yield f"{inner}   {self.screen.paint(mark, 'cyan')}"
             if len(run.entries) > 1:
                 yield f"{inner}   … {len(run.entries)} entries, {run.tokens} tokens, to {_headline(run.last, texts)}"
 
