@@ -214,6 +214,17 @@ def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser
     assert "unverified" in row
 
 
+def test_the_agents_own_backups_are_listed_with_what_made_them(browser: Client, path: Path) -> None:
+    labels = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
+    for label in labels:
+        place(path.parent / f"s.jsonl.2025-01-01T00-00-00-000Z.{label}.bak", b"the agent's own\n")
+    answer = browser.get(f"{address(path)}/backups")
+    for label in labels:
+        assert f"Not made by Redline: {label} " in text_of(answer)
+    anchors = re.findall(r'id="(backup-[^"]+)"', answer.content.decode())
+    assert len(set(anchors)) == len(anchors) == len(labels)
+
+
 # ---- restoring ---------------------------------------------------------------------------------------------
 
 

@@ -271,6 +271,18 @@ def test_a_plan_says_how_to_write_it_with_all_confirmations_at_once(
     assert (written.json["needs"], written.json["to_write"]) == ([], None)
 
 
+def test_a_torn_last_line_is_shown_with_the_plan(redline: Installation, path: Path) -> None:
+    whole = redline.call("compact", path, "--dry-run", "--json")
+    assert whole.json["tornLine"] is None
+    size = path.stat().st_size
+    tear_the_last_line(path)
+    torn = redline.call("compact", path, "--dry-run", "--json")
+    assert torn.json["tornLine"] == {"offset": size, "length": 25}
+    assert torn.json["needs"] == ["--yes", "--after-torn-line"]
+    shown = redline.call("compact", path, "--dry-run").out
+    assert f"The session ends in a torn line of 25 bytes, from byte {size:,} on." in shown
+
+
 def test_a_refused_plan_says_how_to_write_it_too(redline: Installation, path: Path) -> None:
     make_live(path)
     arguments = ["compact", path, "--yes", *ask_too_much(path)]
@@ -387,6 +399,11 @@ def make_one_of_pis(path: Path) -> list[str]:
     return []
 
 
+def tear_the_last_line(path: Path) -> list[str]:
+    place(path, path.read_bytes() + b'{"type":"message","id":"t')
+    return []
+
+
 def ask_too_much(path: Path) -> list[str]:
     return ["--ratio", "0.1", "--preserve-recent", "20"]
 
@@ -397,6 +414,7 @@ def ask_too_much(path: Path) -> list[str]:
         (make_live, "--live", 5, "session_live"),
         (make_another_branch, "--switch-branch", 5, "switches_branch"),
         (make_one_of_pis, "--not-honoured", 5, "not_honoured"),
+        (tear_the_last_line, "--after-torn-line", 5, "torn_last_line"),
         (ask_too_much, "--allow-below-target", 3, "target_not_met"),
     ],
 )
@@ -404,7 +422,7 @@ def test_each_case_needs_its_own_yes(
     redline: Installation, path: Path, prepare: Any, flag: str, exit_code: int, code: str
 ) -> None:
     arguments = ["compact", path, "--yes", "--json", *prepare(path)]
-    others = {"--live", "--switch-branch", "--not-honoured", "--allow-below-target"} - {flag}
+    others = {found for found, _ in CONFIRMATIONS.values()} - {flag}
     before = snapshot(path.parent)
     for given in (arguments, [*arguments, *sorted(others)]):
         refused = redline.call(*given)

@@ -71,6 +71,21 @@ def test_a_backup_of_unknown_make_needs_its_own_yes(redline: Installation, path:
     assert path.read_bytes() == content[:-1]
 
 
+@pytest.mark.parametrize("label", ["compact", "auto-compact", "overflow-auto-compact", "context-compact"])
+def test_the_agents_own_backups_are_listed_with_their_label_and_restored_like_other_unverified_ones(
+    redline: Installation, path: Path, label: str
+) -> None:
+    content = path.read_bytes()
+    agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.{label}.bak"), content[:-1])
+    (listed,) = redline.call("backups", path, "--json").json
+    assert (listed["path"], listed["label"], listed["holds"]) == (str(agents), label, None)
+    assert f" ? {label} " in redline.call("backups", path).out
+    assert redline.call("restore", agents, "--yes", "--drop-newer", "--json").error == "unverified_backup"
+    done = redline.call("restore", agents, "--yes", "--drop-newer", "--unverified", "--json")
+    assert done.code == 0, done
+    assert path.read_bytes() == content[:-1]
+
+
 def test_a_damaged_backup_is_shown_as_such_and_not_restored(
     redline: Installation, path: Path, backup: Path
 ) -> None:

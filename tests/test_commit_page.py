@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +22,20 @@ from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.services import committing
+from compaction_app.services.committing import look_at
+from compaction_app.services.judging import Yeses
+from compaction_app.services.restoring import RestoreYeses, restore
 from compaction_app.services.reviewing import carried_from, decide
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
 from compaction_app.services.starting import resume_run, start_run
+from sessions_app.appending import append_line
 from sessions_app.locks import session_lock
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.building import raw, user
-from tests.running import configured, kept_ids, quiet, refusal, without, working_session
+from tests.running import configured, kept_ids, place, quiet, refusal, without, working_session
 
 pytest_plugins = ["tests.running", "tests.browsing"]
 
@@ -43,6 +51,17 @@ def path(known_root: Path) -> Path:
 def run(path: Path) -> Run:
     """A run that was planned on the session, with everything it proposes approved."""
     return approve(planned(index_file(path)))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nobody catches it."""
+
+
+@contextmanager
+def no_cleaning_up(run: Run, now: datetime) -> Iterator[None]:
+    """What a killed process does not come to."""
+    run.refresh_from_db()
+    yield
 
 
 def planned(session: Session, **more: Any) -> Run:
@@ -143,7 +162,7 @@ def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> No
 # ---- explicit yeses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch"])
+@pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch", "after_torn_line"])
 def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     browser: Client, path: Path, known_root: Path, name: str
 ) -> None:
@@ -159,13 +178,15 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
         session.save()
     first = 1 if name == "below_target" else None
     run = approve(planned(session, leaf_id="e27" if name == "switch_branch" else ""), first=first)
+    if name == "after_torn_line":
+        quiet(place(path, path.read_bytes() + b'{"type":"mess'))
     if name == "live":
         os.utime(path)
     before = path.read_bytes()
     page = browser.get(f"/runs/{run.pk}/commit").content.decode()
     assert page.count('name="yes"') == 1
     assert f'value="{name}"' in page
-    others = {"live", "below_target", "not_honoured", "switch_branch"} - {name}
+    others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
     refused = commit(browser, run, *others)
     assert refused.status_code == 409
     assert path.read_bytes() == before
@@ -391,3 +412,89 @@ def test_what_nobody_approved_is_not_approved_by_planning_again(browser: Client,
         run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
     )
     assert carried_from(run).targets == []
+
+
+# ---- a torn last line, a restore, a kill ------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_shown_before_the_review_in_it_and_before_the_commit(
+    browser: Client, path: Path
+) -> None:
+    session = index_file(path)
+    run = approve(planned(session))
+    form = f"/sessions/{session.root_id}/{session.relative_path}/compact"
+    pages = (form, f"/runs/{run.pk}/review", f"/runs/{run.pk}/commit")
+    for page in pages:
+        assert "a torn line of" not in browser.get(page).content.decode()
+    size = path.stat().st_size
+    place(path, path.read_bytes() + b'{"type":"mess')
+    for page in pages:
+        assert f"a torn line of 13 bytes, from byte {size:,} on" in browser.get(page).content.decode(), page
+
+
+def test_after_a_restore_the_run_is_restored_everywhere_and_committed_again_when_that_is_taken_back(
+    browser: Client, run: Run
+) -> None:
+    commit(browser, run)
+    backup = Path(Compaction.objects.get().backup.path)
+
+    def pages() -> dict[str, str]:
+        names = {"list": "/runs/", "run": f"/runs/{run.pk}", "result": f"/runs/{run.pk}/result"}
+        found = {name: browser.get(address, follow=True).content.decode() for name, address in names.items()}
+        assert f"/runs/{run.pk}/result" in found["run"]
+        return found
+
+    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+    way_back = restore(backup, RestoreYeses(), timezone.now()).previous_backup
+    run.refresh_from_db()
+    assert run.state == State.RESTORED
+    after = pages()
+    assert [name for name, page in after.items() if "taken back by a restore" in page] == list(after)
+    assert "one line appended" not in after["result"]
+    assert "every recorded byte is still in the file" not in after["result"]
+    assert "Reload the session there" not in after["result"]
+    assert way_back is not None
+    restore(way_back.path, RestoreYeses(), timezone.now())
+    run.refresh_from_db()
+    assert run.state == State.COMMITTED
+    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+
+
+def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client, run: Run) -> None:
+    commit(browser, run)
+    first = Compaction.objects.get()
+    restore(Path(first.backup.path), RestoreYeses(), timezone.now())
+    assert f'action="/runs/{run.pk}/again"' in browser.get(f"/runs/{run.pk}/result").content.decode()
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    work(later.pk, worker_name())
+    assert commit(browser, later).status_code == 302
+    run.refresh_from_db()
+    assert run.state == State.RESTORED
+    assert Compaction.objects.latest("pk").origins[0]["entryId"] == first.origins[0]["entryId"]
+
+
+@pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
+def test_whoever_looks_at_a_run_whose_commit_was_killed_sees_what_was_written(
+    browser: Client, run: Run, path: Path, page: str
+) -> None:
+    def write_and_die(fd: int, payload: bytes) -> int:
+        os.write(fd, payload)
+        raise Killed
+
+    now, before = timezone.now(), path.read_bytes()
+    seen = look_at(run, now)[1].digest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "append_line", partial(append_line, write=write_and_die))
+        patch.setattr(committing, "_committing", no_cleaning_up)
+        with pytest.raises(Killed):
+            committing.commit_run(run, Yeses(), seen, now)
+    Run.objects.filter(pk=run.pk).update(committing_since=now)
+    assert path.read_bytes() != before
+    assert not Compaction.objects.exists()
+    shown_page = browser.get(f"/runs/{run.pk}{page}", follow=True).content.decode()
+    assert Compaction.objects.get().run == run
+    assert f'/runs/{run.pk}/result"' in shown_page or "one line appended" in shown_page
+    assert "Nothing was written" not in shown_page
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (State.COMMITTED, None)

@@ -218,3 +218,22 @@ def test_a_restore_killed_at_its_replacement_is_whole(
     assert (line_after(path, before) == b"") == restored
     assert_backups_are_whole(path, before)
     assert_usable(redline, path, before)
+
+
+@pytest.mark.parametrize("command", ["sessions", "backups"])
+def test_the_next_start_records_a_commit_whose_process_was_killed(
+    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    before = path.read_bytes()
+    approved = reviewed(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "append_line", partial(append_line, write=write_and_die))
+        killed(lambda _: commit(approved, YES, datetime.now(UTC)))
+    assert not Compaction.objects.exists()
+    connection.close()
+    started = redline.run(command, *([path] if command == "backups" else []), "--json")
+    assert started.code == 0, started
+    line = json.loads(line_after(path, before))
+    recorded = Compaction.objects.get()
+    assert (recorded.entry_id, recorded.backup.path) == (line["id"], line["backupPath"])
+    assert (recorded.leaf_id, len(recorded.origins)) == (line["parentId"], len(line["deletedTargets"]))
