@@ -158,7 +158,7 @@ class _Parser(CommandParser):
 
     @property
     def _command(self) -> str:
-        return (self.prog or "redline").split()[-1]
+        return " ".join((self.prog or "redline").split()[1:])
 
 
 def _text(text: str) -> str:

@@ -25,6 +25,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "context": ["context", "PATH"],
     "compact": ["compact", "PATH", "--dry-run"],
     "address": ["address", "--revoke"],
+    "models": ["models", "list"],
     "token": ["token"],
     "backups": ["backups", "PATH"],
     "restore": ["restore", "BACKUP", "--yes", "--unverified"],
@@ -33,6 +34,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "bench": ["bench", "extremes"],
 }
 WRONG = {
+    "models": ["models", "--nonsense"],
     "index": ["index", "--nonsense"],
     "sessions": ["sessions", "unexpected"],
     "tree": ["tree"],
@@ -48,6 +50,7 @@ WRONG = {
     "bench": ["bench", "--fast"],
 }
 KEYS = {
+    "models": {"providers"},
     "address": {"address"},
     "token": {"token"},
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},

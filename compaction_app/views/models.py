@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -27,9 +26,7 @@ from ..pages.models import (
     typed_model,
     typed_provider,
 )
-from ..providers import asking
-from ..providers.trying import Verdict, try_model
-from ..providers.wire import Endpoint
+from ..providers.trying import Verdict
 from ..services.catalogue import ADDED, ModelInForce, ProviderInForce, endpoint_of, provider_named
 from ..services.catalogue import models as known_models
 from ..services.configuring import (
@@ -45,6 +42,7 @@ from ..services.configuring import (
     remove_provider,
     take_agreement_back,
 )
+from ..services.model_test import test_model
 
 HERE = {"here": "models"}
 TOLD: Final = "models.told"
@@ -137,17 +135,9 @@ def test(request: HttpRequest, model: int) -> HttpResponse:
 
 def _try(model: ModelInForce) -> Verdict:
     try:
-        return asyncio.run(_ask(endpoint_of(model), model))
+        return test_model(endpoint_of(model), model)
     except RedlineError as fault:
         return Verdict(ok=False, said=fault.message, seconds=0)
-
-
-async def _ask(endpoint: Endpoint, model: ModelInForce) -> Verdict:
-    least = model.thinking_levels[0] if model.thinking_levels else ""
-    try:
-        return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)
-    finally:
-        await asking.close()
 
 
 def _known(key: int) -> ModelInForce:

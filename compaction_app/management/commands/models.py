@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+from django.db import transaction
+
+from compaction_app.models import PlannerModel, Provider
+from compaction_app.services.catalogue import (
+    ADDED,
+    LEVELS,
+    ModelInForce,
+    ProviderInForce,
+    endpoint_of,
+    model_named,
+    models,
+    provider_named,
+    providers,
+)
+from compaction_app.services.configuring import (
+    TypedModel,
+    TypedProvider,
+    add_model,
+    add_provider,
+    change_provider,
+    enter_key,
+    forget_key,
+    remove_model,
+    remove_provider,
+)
+from compaction_app.services.model_test import test_model
+from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.terminal import Column
+
+READY: Final = "ready"
+COLUMNS: Final = (
+    Column("MODEL"),
+    Column("HOST", cut="end"),
+    Column("WINDOW", right=True),
+    Column("OUTPUT", right=True, spare=True),
+    Column("THINKING", cut="end", spare=True),
+    Column("KEY", spare=True),
+    Column("STATE", cut="end", styles={READY: "green"}),
+)
+KEY_LENGTH: Final = 10_000
+"""Characters that are read of a key; a longer one is refused."""
+
+
+class Command(RedlineCommand):
+    help = "List, add, test and remove the models that can plan, and their providers."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="list|add|test|remove")
+
+        def action(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002  # as argparse calls it
+            added = actions.add_parser(
+                name, as_json=self.as_json, help=help, description=help, allow_abbrev=False
+            )
+            # Also behind the action; what stands before it is kept.
+            added.add_argument(
+                "--json",
+                action="store_true",
+                dest="as_json",
+                default=argparse.SUPPRESS,
+                help=argparse.SUPPRESS,
+            )
+            return added
+
+        action("list", "list providers and models, and why one cannot be used")
+        _add_arguments_of_add(action("add", "add a model, and its provider if it is new"))
+        action("test", "ask a model for one small tool call").add_argument("model", metavar="PROVIDER/MODEL")
+        remove = action("remove", "remove a model, or a provider with its models and its key")
+        remove.add_argument("model", metavar="PROVIDER[/MODEL]")
+        remove.add_argument("--yes", action="store_true", help="remove a provider without being asked")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        actions: dict[str, Callable[[dict[str, Any]], int | None]] = {
+            "list": self._list,
+            "add": self._add,
+            "test": self._test,
+            "remove": self._remove,
+        }
+        return actions[options["action"]](options)
+
+    # ---- list ----------------------------------------------------------------------------------------------
+
+    def _list(self, options: dict[str, Any]) -> None:
+        del options
+        found = models()
+        self.show_json({"providers": [_provider_json(one, found) for one in providers()]})
+        if found:
+            self.say_all(self.screen.table(COLUMNS, list(map(_row, found))))
+        else:
+            self.say("No model is added. `redline models add --help` shows how.")
+        for provider in providers():
+            if provider.fault or (
+                provider.source == ADDED and not any(one.provider == provider for one in found)
+            ):
+                self.say(f"{provider.name}: {printable(provider.fault or 'no models')}")
+
+    # ---- add -----------------------------------------------------------------------------------------------
+
+    def _add(self, options: dict[str, Any]) -> None:
+        provider, name = _names(options["model"])
+        key = self._key(options)
+        typed = TypedModel(
+            provider=provider,
+            name=name,
+            window=options["window"],
+            output_limit=options["output_limit"],
+            thinking_levels=tuple(level for level in options["thinking"].split(",") if level),
+            thinking_style=options["thinking_style"],
+            price_in=options["price_in"],
+            price_out=options["price_out"],
+            price_cache_read=options["price_cache_read"],
+            price_cache_write=options["price_cache_write"],
+        )
+        if any(one.name == provider for one in providers()):
+            self._add_to(provider_named(provider), typed, key, options)
+        else:
+            self._add_with_provider(typed, key, options)
+        added = model_named(f"{provider}/{name}")
+        self.show_json(_model_json(added))
+        self.say(f"Added {printable(added.planner)} at {printable(added.host)}.")
+        if added.fault:
+            self.say(printable(added.fault))
+
+    def _add_to(self, known: ProviderInForce, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
+        """Add a model to a provider that is there; a key that is given becomes the provider's key."""
+        if options["base_url"] or options["dialect"]:
+            raise BadInput(
+                "known_provider",
+                f"There is a provider {known.name} already, at {known.base_url or 'no address'}. Nothing was added. "
+                "Leave --base-url and --dialect out, or choose another name for the provider.",
+            )
+        with transaction.atomic():
+            add_model(typed)
+            if key and known.source == ADDED:
+                change_provider(
+                    known.name, TypedProvider(dialect=known.dialect, base_url=known.base_url, key=key)
+                )
+            elif key:
+                enter_key(known.name, key, known.origin)
+
+    def _add_with_provider(self, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
+        """Add a provider and its first model: both, or neither."""
+        if not options["base_url"]:
+            known = ", ".join(one.name for one in providers())
+            raise BadInput(
+                "unknown_provider",
+                f"There is no provider {typed.provider}; known are {known}. Nothing was added. Give --base-url to add "
+                "it.",
+            )
+        new = TypedProvider(typed.provider, options["dialect"] or Provider.OPENAI, options["base_url"], key)
+        try:
+            with transaction.atomic():
+                add_provider(new)
+                add_model(typed)
+        except RedlineError:
+            if not any(one.name == typed.provider for one in providers()):
+                forget_key(typed.provider)
+            raise
+
+    def _key(self, options: dict[str, Any]) -> str:
+        """The key that is named: it is never an argument, which other users of the machine could read."""
+        if options["key"] is not None:
+            raise BadInput(
+                "key_in_arguments",
+                "A key is not taken as an argument, where others on this machine can read it. Nothing was added. Use "
+                "--key-variable NAME or --key-stdin, and replace this key if others use this machine.",
+            )
+        variable = options["key_variable"]
+        if variable is not None:
+            if not os.environ.get(variable, "").strip():
+                raise BadInput("no_key", f"The variable {variable} is not set or empty. Nothing was added.")
+            return os.environ[variable]
+        if not options["key_stdin"]:
+            return ""
+        if self.can_ask:
+            sys.stderr.write("Key: ")
+            sys.stderr.flush()
+        key = sys.stdin.readline(KEY_LENGTH).strip()
+        if not key:
+            raise BadInput("no_key", "Standard input holds no key. Nothing was added.")
+        return key
+
+    # ---- test and remove -------------------------------------------------------------------------------------
+
+    def _test(self, options: dict[str, Any]) -> int | None:
+        model = model_named(options["model"])
+        verdict = test_model(endpoint_of(model), model)
+        self.show_json(
+            {
+                "model": model.planner,
+                "ok": verdict.ok,
+                "message": verdict.said,
+                "seconds": round(verdict.seconds, 1),
+            }
+        )
+        self.say(printable(verdict.said))
+        return None if verdict.ok else CHECK_FAILED
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        named = options["model"]
+        if "/" in named:
+            model = model_named(named)
+            remove_model(model.pk)
+            removed = [model.planner]
+        else:
+            removed = self._remove_provider(provider_named(named), is_confirmed=options["yes"])
+        self.show_json({"removed": removed})
+        self.say(f"Removed {', '.join(map(printable, removed))}. What was planned with it stays.")
+
+    def _remove_provider(self, provider: ProviderInForce, *, is_confirmed: bool) -> list[str]:
+        own = [model.planner for model in models() if model.provider.name == provider.name]
+        what = f"{provider.name} with its key and {len(own)} model{'s' * (len(own) != 1)}"
+        if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
+            raise ConfirmationNeeded(
+                "remove_provider",
+                f"Removing {what} needs a confirmation. Nothing was removed. Use --yes.",
+                "--yes",
+            )
+        remove_provider(provider.name)
+        return [provider.name, *own]
+
+
+def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="PROVIDER/MODEL", help="the model by the name that its provider gives it"
+    )
+    parser.add_argument("--window", required=True, metavar="TOKENS", help="its context window")
+    parser.add_argument("--output-limit", default="8192", metavar="TOKENS", help="of one answer (8192)")
+    parser.add_argument("--base-url", default="", metavar="URL", help="of a provider that is new")
+    parser.add_argument(
+        "--dialect",
+        default="",
+        choices=[name for name, _ in Provider.DIALECTS],
+        help="of a new provider (openai)",
+    )
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument(
+        "--key-variable", metavar="NAME", help="keep the key that this environment variable holds"
+    )
+    key.add_argument(
+        "--key-stdin", action="store_true", help="keep the key that is the first line of standard input"
+    )
+    key.add_argument("--key", nargs="?", const="", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--thinking", default="", metavar="LEVELS", help=f"levels that it takes, of {','.join(LEVELS)}"
+    )
+    parser.add_argument(
+        "--thinking-style",
+        default=PlannerModel.BUDGET,
+        choices=[name for name, _ in PlannerModel.THINKING],
+        help="how an Anthropic model is given a level",
+    )
+    for name in ("price-in", "price-out", "price-cache-read", "price-cache-write"):
+        parser.add_argument(f"--{name}", default="", metavar="USD", help="for a million tokens")
+
+
+def _names(planner: str) -> tuple[str, str]:
+    provider, slash, name = planner.partition("/")
+    if not (slash and provider and name):
+        raise BadInput("bad_model", f"{planner} is not of the form PROVIDER/MODEL. Nothing was done.")
+    return provider, name
+
+
+def _provider_json(provider: ProviderInForce, found: list[ModelInForce]) -> dict[str, Any]:
+    return {
+        "name": provider.name,
+        "dialect": provider.dialect,
+        "baseUrl": provider.base_url or None,
+        "source": provider.source,
+        "keySource": provider.key_source or None,
+        "keyHint": provider.key_hint or None,
+        "plansUnasked": provider.agreed,
+        "fault": provider.fault or None,
+        "models": [_model_json(model) for model in found if model.provider.name == provider.name],
+    }
+
+
+def _model_json(model: ModelInForce) -> dict[str, Any]:
+    return {
+        "model": model.planner,
+        "baseUrl": model.base_url,
+        "window": model.window,
+        "outputLimit": model.output_limit,
+        "thinking": list(model.thinking_levels),
+        "prices": {
+            "input": model.prices.input,
+            "output": model.prices.output,
+            "cacheRead": model.prices.cache_read,
+            "cacheWrite": model.prices.cache_write,
+        },
+        "fault": model.fault or None,
+    }
+
+
+def _row(model: ModelInForce) -> list[str]:
+    return [
+        printable(model.planner),
+        printable(model.host),
+        f"{model.window:,}",
+        f"{model.output_limit:,}",
+        ",".join(model.thinking_levels) or "-",
+        model.provider.key_hint or "-",
+        printable(model.fault) or READY,
+    ]

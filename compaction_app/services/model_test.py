@@ -1,0 +1,23 @@
+"""A test of one model: one small tool call, with a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..providers import asking
+from ..providers.trying import Verdict, try_model
+from ..providers.wire import Endpoint
+from .catalogue import ModelInForce
+
+
+def test_model(endpoint: Endpoint, model: ModelInForce) -> Verdict:
+    """What came of asking a model for one tool call, at its lowest thinking level. For code without an event loop."""
+    return asyncio.run(_test(endpoint, model))
+
+
+async def _test(endpoint: Endpoint, model: ModelInForce) -> Verdict:
+    least = model.thinking_levels[0] if model.thinking_levels else ""
+    try:
+        return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)
+    finally:
+        await asking.close()
