@@ -162,7 +162,7 @@ class _Parser(CommandParser):
 
 
 def _text(text: str) -> str:
-    if "\0" in text or well_formed(text) != text:
+    if well_formed(text) != text:
         raise ArgumentTypeError("it is not UTF-8 text")
     return text
 

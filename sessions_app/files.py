@@ -47,7 +47,6 @@ BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 _FAILURES: dict[int, tuple[type[RedlineError], str, str]] = {
     errno.ENOENT: (BadInput, "no_such_file", "is not there"),
     errno.ENOTDIR: (BadInput, "no_such_file", "lies below something that is no directory"),
-    errno.ENAMETOOLONG: (BadInput, "no_such_file", "has a name that no file can have"),
     errno.EISDIR: (BadInput, "not_a_file", "is a directory"),
     errno.ENXIO: (BadInput, "not_a_file", "is a socket or a device"),
     errno.ELOOP: (BadInput, "not_a_file", "is a symbolic link that is not followed"),
@@ -56,6 +55,7 @@ _FAILURES: dict[int, tuple[type[RedlineError], str, str]] = {
     errno.EROFS: (SystemFailure, "read_only", "lies on a read-only file system"),
     errno.ENOSPC: (SystemFailure, "disk_full", "does not fit on the disk"),
     errno.EDQUOT: (SystemFailure, "disk_full", "does not fit into the quota"),
+    errno.ENAMETOOLONG: (SystemFailure, "name_too_long", "has a name that is too long for its file system"),
     errno.EFBIG: (SystemFailure, "disk_full", "would be larger than files may be here"),
 }
 _REMEDIES = {
@@ -63,6 +63,7 @@ _REMEDIES = {
     "not_a_file": "Name a regular file.",
     "permission_denied": "Change its permissions, or run as its owner.",
     "read_only": "Mount it for writing.",
+    "name_too_long": "Use a shorter name.",
     "disk_full": "Free some space, or raise the limit.",
 }
 _DISK_FAULTS = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, getattr(errno, "EUCLEAN", errno.EIO)})

@@ -134,7 +134,7 @@ def test_a_torn_last_line_can_be_read_past_but_not_written_after(
         assert run(redline, path, *command).code == 0
     assert [fault["kind"] for fault in run(redline, path, "tree").json["damage"]] == ["torn_line"]
     refused = run(redline, path, "compact", "--yes")
-    assert (refused.code, refused.error) == (4, "torn_last_line")
+    assert (refused.code, refused.error) == (5, "torn_last_line")
     assert snapshot(path.parent) == {path.name: content}
 
 

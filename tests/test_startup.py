@@ -69,7 +69,7 @@ def test_a_command_without_tables_loads_no_model_and_no_page(
 ) -> None:
     arguments = [path] if command in ("tree", "context") else []
     loaded = loaded_by(redline, command, *arguments)
-    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich", "pydantic_settings"}
+    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
 
 
 @pytest.mark.parametrize("command", ["index", "sessions", "compact", "backups"])
@@ -79,7 +79,7 @@ def test_a_command_without_pages_loads_no_page_and_no_provider(
     arguments = {"compact": [path, "--dry-run"], "sessions": []}.get(command, [path])
     loaded = loaded_by(redline, command, *arguments)
     assert "sessions_app.models" in loaded
-    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich", "pydantic_settings"}
+    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
 
 
 def test_the_lists_of_what_commands_need_name_commands() -> None:
