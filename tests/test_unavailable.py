@@ -207,6 +207,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "verify_backup": f"{backup}/verify",
         "delete_backup": f"{backup}/delete",
         "download_backup": f"{backup}/download",
+        "api_sessions": "/api/sessions",
+        "api_session": f"/api{at}",
         "api_compact": f"/api{at}/compact",
         "api_run": f"/api{of_run}",
         "api_stop": f"/api{of_run}/stop",
