@@ -19,7 +19,7 @@ from django.db import connection
 
 UNCHANGING: Final = frozenset(
     "open close stat lstat fstat statvfs fstatvfs pread read lseek listdir scandir readlink fspath getpid getppid "
-    "geteuid getuid getcwd access urandom pipe waitpid waitstatus_to_exitcode register_at_fork".split()
+    "_path_normpath geteuid getuid getcwd access urandom pipe waitpid waitstatus_to_exitcode register_at_fork".split()
 )
 """Calls to the operating system after which nothing is different outside of the process. An `open` that makes or
 empties a file is a step all the same."""

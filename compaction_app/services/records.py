@@ -179,6 +179,8 @@ def settle(locked: LockedSession) -> None:
     Raises DatabaseError and what reading the session raises; then it is done with the next lock.
     """
     note = _read(locked)
+    if locked.recovery.kind is RecoveryKind.UNRESOLVED:
+        logger.warning("%s: %s; its record is kept", locked.path, RecoveryKind.UNRESOLVED.value)
     if isinstance(note, CommitNote):
         _settle_commit(locked, note)
     elif isinstance(note, RestoreNote):
