@@ -1,0 +1,76 @@
+"""Promises of the address in a real browser: it finds the secret name by itself, and a log-out ends what it opened."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import put_titled
+from tests.serving import Server, served
+
+Opener = Callable[..., Watched]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with served(tmp_path_factory.mktemp("address")) as running:
+        put_titled(running.root, "addressed", steps=2)
+        running.session("Mend the addressed parser.")
+        yield running
+
+
+def launch_path(server: Server) -> str:
+    command = [sys.executable, "-P", "-m", "redline", "address", "--json"]
+    told = subprocess.run(command, env=server.environment, capture_output=True, check=True)
+    return str(json.loads(told.stdout)["address"]).removeprefix(server.base)
+
+
+def test_a_browser_finds_the_name_uses_it_and_logs_out(server: Server, browse: Opener) -> None:
+    watched, other = browse(server, known=False), browse(server)
+    page = watched.open(launch_path(server))
+    assert page.url == f"{server.base}/"
+    answer = page.reload()
+    assert answer is not None
+    address = answer.server_addr()
+    assert address is not None
+    assert (address["ipAddress"], address["port"]) in (("[::1]", server.port), ("127.0.0.1", server.port))
+    # The socket of the list has drawn it.
+    page.locator("#listing[data-asked]").wait_for()
+    listing = other.open("/")
+    listing.locator("#listing[data-asked]").wait_for()
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("You are logged out")
+    watched.expect("status of 403")
+    page.goto(server.base)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Redline does not know this browser")
+    listing.reload()
+    expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
+
+
+def test_the_plain_address_shows_where_to_go_and_not_the_name(server: Server, browse: Opener) -> None:
+    watched = browse(server)
+    watched.expect("status of 403")
+    watched.expect("request elsewhere")
+    page = watched.context.new_page()
+    page.goto(server.plain)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Redline's pages have an address of their own")
+    assert server.base.split("//")[1].split(".")[0] not in page.content()
+
+
+def test_a_plain_server_is_used_in_a_browser(
+    tmp_path_factory: pytest.TempPathFactory, browse: Opener
+) -> None:
+    with served(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
+        put_titled(plain.root, "plain", steps=2)
+        plain.session("Mend the plain parser.")
+        page = browse(plain).open("/")
+        page.locator("#listing[data-asked]").wait_for()
+        page.get_by_role("link", name="Settings").click()
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
