@@ -467,7 +467,7 @@ def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: 
     assert "You agreed" in words(page(browser))
     sent(browser, "/providers/own/agreement", {"back": "1"})
     assert not Agreement.objects.exists()
-    assert browser.get("/providers/own/agreement").status_code == 405
+    assert browser.get("/providers/own/agreement")["Location"] == "/models#provider-own"
 
 
 # ---- the test of a model -----------------------------------------------------------------------------------

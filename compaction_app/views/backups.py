@@ -10,11 +10,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from sessions_app.views.answering import see_other, wants_fragment
+from sessions_app.views.answering import acts_on_post, see_other, wants_fragment
 
 from ..pages.backups import (
     RestoreView,
@@ -117,7 +117,12 @@ def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
     return render(request, "backups/delete.html", context, status=200 if fault is None else 409)
 
 
-@require_POST
+def _page(root: int, path: str, name: str) -> str:
+    del name
+    return reverse("compaction:backups", args=(root, path))
+
+
+@acts_on_post(_page)
 def verify(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
     """Read a backup whole and compare its hash. htmx gets its row, and anyone else the list."""
     session = known_session(root, path)

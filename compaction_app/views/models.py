@@ -9,10 +9,10 @@ from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.views.answering import see_other, wants_fragment
+from sessions_app.views.answering import acts_on_post, see_other, wants_fragment
 
 from ..models import PlannerModel
 from ..pages.models import (
@@ -210,7 +210,11 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
     return render(request, "models/remove.html", context, status=200 if fault is None else 409)
 
 
-@require_POST
+def _page_of(provider: str) -> str:
+    return f"{reverse('compaction:models')}#provider-{provider}"
+
+
+@acts_on_post(_page_of)
 def agreement(request: HttpRequest, provider: str) -> HttpResponse:
     """Let a provider's models plan without being asked for, or take that back."""
     known = _provider(provider)

@@ -8,10 +8,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from sessions_app.sessionlog.errors import Conflict, RedlineError
-from sessions_app.views.answering import see_other, wants_fragment
+from sessions_app.views.answering import acts_on_post, see_other, wants_fragment
 
 from ..deletion.deciding import Step
 from ..deletion.states import REVIEWABLE, State
@@ -82,15 +82,13 @@ def _context(run: Run, page: Page) -> dict[str, Any]:
     }
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
+@acts_on_post(lambda run: reverse("compaction:review", args=[run]))
 def decide(request: HttpRequest, run: int) -> HttpResponse:
     """One decision. With htmx the answer is what changed since the version of the page; without, the page again.
 
     A decision that was made on an older version, where it was decided otherwise since, is refused.
     """
     found = known_run(run)
-    if request.method != "POST":
-        return see_other(reverse("compaction:review", args=[found.pk]))
     try:
         _demand_same_plan(request, found)
         seen = seen_of(request.POST)

@@ -11,12 +11,13 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.views.answering import wants_fragment
+from sessions_app.views.answering import acts_on_post, wants_fragment
 
 from ..models import Run
 from ..pages.by_itself import by_itself
@@ -117,19 +118,23 @@ def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
     return render(request, "runs/words.html", {"run": found, "turn": turn, "here": "runs"})
 
 
-@require_POST
+def _page(run: int) -> str:
+    return reverse("compaction:run", args=[run])
+
+
+@acts_on_post(_page)
 def stop(request: HttpRequest, run: int) -> HttpResponse:
     """Stop a run; what was validated stays."""
     return _act(request, run, stop_run)
 
 
-@require_POST
+@acts_on_post(_page)
 def resume(request: HttpRequest, run: int) -> HttpResponse:
     """Go on with an interrupted run."""
     return _act(request, run, resume_run)
 
 
-@require_POST
+@acts_on_post(_page)
 def again(request: HttpRequest, run: int) -> HttpResponse:
     """Plan again from where the session stands now, with the decisions kept."""
     return _act(request, run, plan_again)

@@ -8,15 +8,16 @@ from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from sessions_app.models import Session
 from sessions_app.services.migrating import write_version_3
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
-from sessions_app.views.answering import see_other, wants_fragment
+from sessions_app.views.answering import acts_on_post, see_other, wants_fragment
 
 from ..pages.addresses import session_address
 from ..pages.branches import VIEWS, leaf_below
@@ -103,19 +104,23 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     return render(request, part, {"session": found, "whole": whole, "here": "sessions"})
 
 
-@require_POST
+def _page(root: int, path: str) -> str:
+    return reverse("compaction:session", args=(root, path))
+
+
+@acts_on_post(_page)
 def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Choose as which agent the session is read."""
     return _act(request, root, path, lambda found: choose_reader(found, request.POST.get("reader", "")))
 
 
-@require_POST
+@acts_on_post(_page)
 def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Bring the index of this session up to date."""
     return _act(request, root, path, read_anew)
 
 
-@require_POST
+@acts_on_post(_page)
 def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Write a version 3 copy beside an older session, and go there."""
     return _act(request, root, path, lambda found: write_version_3(session_path(found)).session)

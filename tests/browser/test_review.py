@@ -11,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.chromium import LOST, Watched
 from tests.browser.staging import decide, planned
+from tests.browser.test_shots import GENERIC_FONTS, keep
 from tests.building import assistant, call, chain, raw, result, text, user
 from tests.running import place
 from tests.serving import WAIT_SECONDS, Server, served
@@ -187,6 +188,22 @@ def test_what_a_key_says_is_seen(server: Server, review: str, browse: Opener, wi
     assert box["width"] > 60
     assert box["height"] > 10
     assert box["y"] + box["height"] <= 900
+
+
+@pytest.mark.parametrize("fonts", ["", GENERIC_FONTS], ids=["own", "generic"])
+@pytest.mark.parametrize("width", [1_000, 1_440])
+def test_the_bar_shows_all_counts_and_reject_all(
+    server: Server, review: str, browse: Opener, width: int, fonts: str
+) -> None:
+    page = browse(server, viewport={"width": width, "height": 900}).open(review)
+    if fonts:
+        page.evaluate(fonts)
+    for words in ("Tokens if committed", "Undecided", "Refused"):
+        expect(page.locator("#bar dt", has_text=words)).to_be_in_viewport(ratio=1)
+    for name in ("Approve all", "Reject all"):
+        expect(page.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    keep(page, f"review-bar-{width}-{'generic' if fonts else 'own'}")
 
 
 def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str, browse: Opener) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 from tests.browser.chromium import Watched
@@ -43,6 +44,13 @@ LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K
 A_KEY: Final = "sk-0123456789abcdefghijkl"
 MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
+AXE: Final = Axe()
+AXE_TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+AXE_RULES: Final = {"region": {"enabled": True}}
+GENERIC_FONTS: Final = """() => {
+    for (const [name, font] of [["--sans", "sans-serif"], ["--serif", "serif"], ["--mono", "monospace"]])
+        document.documentElement.style.setProperty(name, font);
+}"""
 OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
 
 
@@ -260,8 +268,10 @@ def test_every_page_fits_and_can_be_told(
     others = [(empty, "list-empty", "/"), (empty, "models-empty", "/models"), (unknown, "launch", "/")]
     for watched, name, path in [*views, *others]:
         page = watched.open(path)
-        faults += [f"{name}: {fault}" for fault in faults_of(page)]
+        faults += [f"{name}: {fault}" for fault in (*faults_of(page), *violations_of(page))]
         keep(page, f"{name}-{width}-{scheme}")
+        page.evaluate(GENERIC_FONTS)
+        faults += [f"{name}, in generic fonts: {fault}" for fault in faults_of(page)]
         page.close()
     assert not faults, "\n".join(faults)
 
@@ -269,7 +279,11 @@ def test_every_page_fits_and_can_be_told(
 def faults_of(page: Page) -> list[str]:
     """What is wrong with the outline of a page, in words."""
     found = page.evaluate(OUTLINE)
-    faults = [f"{kind}: {one}" for kind in ("unlabelled", "unnamed", "empty", "twice") for one in found[kind]]
+    faults = [
+        f"{kind}: {one}"
+        for kind in ("unlabelled", "unnamed", "empty", "twice", "clipped")
+        for one in found[kind]
+    ]
     if found["width"] > 0:
         faults.append(f"it is {found['width']} px too wide")
     if found["titles"] != 1:
@@ -277,6 +291,24 @@ def faults_of(page: Page) -> list[str]:
     if found["ink"] > 1:
         faults.append(f"it has {found['ink']} ink buttons")
     return faults
+
+
+def violations_of(page: Page) -> list[str]:
+    """What axe-core finds: the rules of WCAG 2.2 at level AA, and that everything lies in a landmark.
+
+    The window holds the whole page, so that no bar that sticks covers what happens to lie below it.
+    """
+    size = page.viewport_size
+    assert size is not None
+    tall = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({**size, "height": max(size["height"], tall)})
+    found = AXE.run(page, options={"runOnly": {"type": "tag", "values": AXE_TAGS}, "rules": AXE_RULES})
+    page.set_viewport_size(size)
+    return [
+        f"{broken['id']}: {node['html'][:160]}"
+        for broken in found.response["violations"]
+        for node in broken["nodes"]
+    ]
 
 
 def keep(page: Page, name: str) -> None:

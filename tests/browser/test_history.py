@@ -1,0 +1,105 @@
+"""Promises of the Back button: it shows whole pages that agree with themselves, and nothing is kept to do so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.staging import decide, planned, put_titled, title, undecided
+from tests.serving import Server, served
+
+Opener = Callable[..., Watched]
+STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
+
+FETCH = "([address, headers]) => fetch(address, { headers }).then((answer) => answer.text())"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("history")
+    for name in ("first", "second"):
+        put_titled(base / "sessions", name)
+    with served(base) as running:
+        yield running
+
+
+def is_whole_list(page: Page, text: str, rows: int) -> None:
+    """The list with the page around it, and a filter box that says what it shows."""
+    expect(page.locator("table.sessions tbody tr")).to_have_count(rows)
+    expect(page.locator("header.top")).to_have_count(1)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
+    expect(page.get_by_label("Filter by name or project")).to_have_value(text)
+
+
+def test_back_shows_the_list_as_its_filter_box_says(server: Server, browse: Opener) -> None:
+    server.session(title("first"))
+    server.session(title("second"))
+    page = browse(server).open("/")
+    is_whole_list(page, "", 2)
+    page.get_by_label("Filter by name or project").press_sequentially("second")
+    page.wait_for_url("**/?q=second*")
+    is_whole_list(page, "second", 1)
+    page.go_back()
+    page.wait_for_url(lambda url: "q=second" not in url)
+    shown = page.url.partition("q=")[2].partition("&")[0]
+    is_whole_list(page, shown, 1 if shown else 2)
+    page.goto(f"{server.base}/?q=second")
+    page.get_by_role("link", name=title("second")).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(title("second"))
+    page.go_back()
+    is_whole_list(page, "second", 1)
+
+
+def test_a_restored_page_is_whole(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/")
+    for address in ("/", server.session(title("first"))):
+        assert "<html" not in page.evaluate(FETCH, [address, {"HX-Request": "true"}]), address
+        restored = {"HX-Request": "true", "HX-History-Restore-Request": "true"}
+        assert "<html" in page.evaluate(FETCH, [address, restored]), address
+
+
+def test_nothing_of_a_session_is_kept_by_the_browser(server: Server, browse: Opener) -> None:
+    address = server.session(title("first"))
+    run = planned(server, address)
+    page = browse(server).open("/")
+    page.get_by_label("Filter by name or project").press_sequentially("first")
+    page.wait_for_url("**/?q=first*")
+    for path in (address, run, f"{run}/review", "/"):
+        page.goto(server.base + path)
+    page.go_back()
+    stored = page.evaluate(STORED)
+    assert {name for name, _ in stored} <= {"htmx-current-path-for-history", "redline.tell"}
+    assert all("Mend" not in value and len(value) < 200 for _, value in stored)
+
+
+def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: Opener) -> None:
+    watched = browse(server)
+    watched.expect("the server responded with a status of 409")
+    run = planned(server, server.session(title("second")))
+    decide(server, run, approve=undecided(server, run)[0])
+    page = watched.open(f"{run}/commit")
+    page.get_by_role("button", name="Back up and append").wait_for()
+    put_titled(server.root, "second", steps=4)
+    page.get_by_role("button", name="Back up and append").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.goto(server.base + "/")
+    page.go_back()
+    expect(page.locator("header.top")).to_be_visible()
+    assert page.url == f"{server.base}{run}/commit"
+
+
+def test_an_address_that_only_acts_leads_to_the_page_of_its_form(server: Server) -> None:
+    session = server.session(title("first"))
+    run = planned(server, session)
+    pages = {
+        f"{run}/decide": "Review of run",
+        **dict.fromkeys([f"{run}/{name}" for name in ("stop", "resume", "again")], "What run"),
+        **dict.fromkeys([f"{session}/{name}" for name in ("reader", "read-anew", "migrate")], title("first")),
+        f"{session}/backups/any/verify": "Backups",
+        "/providers/openai/agreement": "Models",
+    }
+    for address, words in pages.items():
+        assert words in server.get(address), address
