@@ -5,7 +5,8 @@
 | BUSY, LOCKED   | busy            | 503  |
 | FULL           | disk_full       | 503  |
 | READONLY       | read_only       | 503  |
-| IOERR, CANTOPEN| disk_failed     | 503  |
+| IOERR          | disk_failed     | 503  |
+| CANTOPEN       | cannot_open     | 503  |
 | anything else  | database_failed | 500  |
 
 Commands end with exit code 6 for all of them.
@@ -32,11 +33,6 @@ _busy: Final = (
     "is busy: another process has been writing to it for {seconds:g} s",
     "Try again in a moment.",
 )
-_disk: Final = (
-    "disk_failed",
-    "cannot be read or written: the disk or a limit on file sizes refuses it",
-    "Check the disk and the permissions of the data directory, then try again.",
-)
 _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
     sqlite3.SQLITE_BUSY: _busy,
     sqlite3.SQLITE_LOCKED: _busy,
@@ -50,8 +46,16 @@ _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
         "may not be written to",
         "Make it and the data directory writable for you, then try again.",
     ),
-    sqlite3.SQLITE_IOERR: _disk,
-    sqlite3.SQLITE_CANTOPEN: _disk,
+    sqlite3.SQLITE_IOERR: (
+        "disk_failed",
+        "cannot be read or written: the disk or a limit on file sizes refuses it",
+        "Check the disk of the data directory, then try again.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "cannot_open",
+        "cannot be opened",
+        "Make it and the data directory readable and writable for you, then try again.",
+    ),
 }
 
 _log = logging.getLogger("redline")

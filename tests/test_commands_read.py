@@ -27,6 +27,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "address": ["address", "--revoke"],
     "models": ["models", "list"],
     "token": ["token"],
+    "completion": ["completion", "bash"],
     "backups": ["backups", "PATH"],
     "restore": ["restore", "BACKUP", "--yes", "--unverified"],
     "migrate-session": ["migrate-session", "OLD"],
@@ -42,6 +43,7 @@ WRONG = {
     "compact": ["compact", "a", "--ratio", "much"],
     "address": ["address", "--port", "none"],
     "token": ["token", "--old"],
+    "completion": ["completion"],
     "serve": ["serve", "--port", "none"],
     "backups": ["backups"],
     "restore": ["restore"],
@@ -54,6 +56,7 @@ KEYS = {
     "address": {"address"},
     "token": {"token"},
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
+    "completion": {"script"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {

@@ -193,6 +193,20 @@ OTHERS: Final[list[list[str]]] = [
     ["models", "remove", "nobody", "--yes"],
     ["models", "remove", "\x1b[2J/x"],
     ["backups", "{there}/\udcff.jsonl"],
+    ["models"],
+    ["models", "nothing"],
+    ["models", "add"],
+    ["models", "add", "\udcff/\udcff", "--window", "8000"],
+    ["models", "add", "a/b", "--window", "9" * 30, "--base-url", "http://127.0.0.1"],
+    ["models", "add", "a/b", "--window", "-1", "--base-url", "http://127.0.0.1"],
+    ["models", "add", "a/b", "--window", "8000", "--base-url", "file:///etc/passwd"],
+    ["models", "add", "a/b", "--window", "8000", "--base-url", "\x1b[2J"],
+    ["models", "remove", ""],
+    ["models", "remove", "x" * 10_000],
+    ["models", "test", "a/b"],
+    ["completion"],
+    ["completion", "tcsh"],
+    ["completion", "\udcff"],
 ]
 THROUGH_A_PROCESS: Final = 40
 """How many of the lists go through a process of their own; the others run in this one, which is the same code."""

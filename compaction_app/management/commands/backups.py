@@ -27,7 +27,9 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file, also one that is gone")
+        parser.add_argument(
+            "path", type=Path, metavar="PATH", help="a session file; it need not exist any more"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])

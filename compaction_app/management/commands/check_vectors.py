@@ -19,7 +19,7 @@ SUFFIXES = (".json", ".jsonl", ".jsonl.gz")
 
 
 class Command(RedlineCommand):
-    help = "Compare Redline with the agent's own readings and judgements, case by case."
+    help = "Compare Redline with the agent's own results, case by case."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

@@ -65,25 +65,23 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Command(RedlineCommand):
-    help = "Plan a compaction, show every deletion with its reason, and append it after a yes."
+    help = "Plan a compaction, show every deletion with its reason, and append it after confirmation."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument(
-            "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
+            "--leaf", metavar="ID", help="the branch that ends here (default: at the file's last entry)"
         )
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="embedded, which is offline, or a model of the Models page, as provider/name: it is sent the "
-            "manifest, and what it asks the tools for",
+            help="embedded, which is offline, or a model of the Models page as provider/name: it receives the "
+            "manifest, and the parts of the conversation that it requests",
         )
-        parser.add_argument(
-            "--thinking", metavar="LEVEL", default="", help="how hard a model is asked to think"
-        )
+        parser.add_argument("--thinking", metavar="LEVEL", default="", help="the thinking level of a model")
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
-            "--preserve-recent", type=int, metavar="N", help="how many of the last entries stay"
+            "--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay"
         )
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--full", action="store_true", help="show the texts that are deleted whole")

@@ -20,12 +20,12 @@ COLUMNS: Final = (Column("NAME"), Column("PLAYS", cut="end"))
 
 
 class Command(RedlineCommand):
-    help = "Serve a provider that plays scripts, to try Redline without a key and without a model."
+    help = "Serve a provider that plays scripts, to try Redline without a key or a model."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--port", type="port", default=PORT, help="where to listen; 0: any free port")
         parser.add_argument(
-            "--script", default="", metavar="NAME", help="play this one, whatever the model's name is"
+            "--script", default="", metavar="NAME", help="play this script, whatever the model is called"
         )
         parser.add_argument(
             "--pace",

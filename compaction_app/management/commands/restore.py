@@ -16,7 +16,7 @@ from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
 
 
 class Command(RedlineCommand):
-    help = "Give a session the bytes of one of its backups. What it holds now is backed up first."
+    help = "Replace a session by one of its backups. Its present bytes are backed up first."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -20,16 +20,16 @@ from sessions_app.sessionlog.errors import BadInput
 
 
 class Command(RedlineCommand):
-    help = "Work on runs that wait, in this process, until it is stopped."
+    help = "Work on queued runs in this process until it is stopped."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         only = parser.add_mutually_exclusive_group()
-        only.add_argument("--run", type=int, metavar="N", help="work on this run alone, and end")
+        only.add_argument("--run", type=int, metavar="N", help="work on this run only, then exit")
         only.add_argument(
             "--models",
             action="store_true",
-            help="work on the runs of models alone, and end when there are none",
+            help="work on the runs of LLM planners only, then exit",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from sessions_app.sessionlog.errors import Conflict
 
 
 class Command(RedlineCommand):
-    help = "Print an address that lets one more browser in, once."
+    help = "Print an address that logs one more browser in; it works once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

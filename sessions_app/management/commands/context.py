@@ -29,10 +29,12 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument(
-            "--leaf", metavar="ID", help="the branch that ends here; else the file's last entry"
+            "--leaf", metavar="ID", help="the branch that ends here (default: at the file's last entry)"
+        )
+        parser.add_argument(
+            "--reader", default="", help="atomic-0.8 or pi (default: chosen by place and content)"
         )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
-        parser.add_argument("--reader", default="", help="atomic-0.8 or pi; else chosen by place and content")
 
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))

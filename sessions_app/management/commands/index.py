@@ -17,19 +17,19 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
 
 class Command(RedlineCommand):
-    help = "Index the configured roots, or the files and directories that are named."
+    help = "Index the configured roots, or the given files and directories."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory"
         )
-        parser.add_argument("--rebuild", action="store_true", help="read every file anew from its start")
+        parser.add_argument("--rebuild", action="store_true", help="read every file again from its start")
         parser.add_argument(
             "--follow",
             action="store_true",
-            help="index the configured roots and go on with what changes, until standard input ends; "
-            "standard output tells of it in JSON lines",
+            help="index the configured roots and then what changes, until standard input ends; "
+            "standard output announces it in JSON lines",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:

@@ -11,10 +11,10 @@ from sessions_app.launching import API_TOKEN_FILE, api_token
 
 
 class Command(RedlineCommand):
-    help = "Print the token by which scripts start runs and ask after them."
+    help = "Print the token that scripts use to start runs and follow them."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--new", action="store_true", help="make another one; the old one is over")
+        parser.add_argument("--new", action="store_true", help="replace the token; the old one stops working")
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = settings.REDLINE_DATA_DIR / API_TOKEN_FILE

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import CommandParser
+
+from sessions_app.console import RedlineCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a shell offers for one command: its summary, and its flags with what each does."""
+
+    summary: str
+    flags: Mapping[str, str]
+
+
+class Command(RedlineCommand):
+    help = "Print a script that lets a shell complete commands, flags and paths."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("shell", choices=sorted(SCRIPTS), help="the shell that reads the script")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        script = "\n".join(SCRIPTS[options["shell"]](dict(_commands())))
+        self.say(script)
+        self.show_json({"script": script})
+        return None
+
+
+def _commands() -> Iterator[tuple[str, Completed]]:
+    for name, app in sorted(get_commands().items()):
+        command = load_command_class(str(app), name) if app != "django.core" else None
+        if isinstance(command, RedlineCommand):
+            parser = command.create_parser("redline", name)
+            yield name, Completed(str(command.help), dict(_flags(parser)))
+
+
+def _flags(parser: ArgumentParser) -> Iterator[tuple[str, str]]:
+    """The flags of a command and of its actions, with what each does."""
+    for action in parser._actions:  # argparse offers no other list
+        yield from ((flag, action.help or "") for flag in action.option_strings if flag.startswith("--"))
+        if isinstance(action.choices, Mapping):
+            for one in action.choices.values():
+                yield from _flags(one)
+
+
+def _bash(commands: Mapping[str, Completed]) -> Iterator[str]:
+    yield "_redline() {"
+    yield "    local current=${COMP_WORDS[COMP_CWORD]} flags"
+    yield "    case ${COMP_WORDS[1]} in"
+    for name, completed in commands.items():
+        yield f"        {name}) flags='{' '.join(completed.flags)}';;"
+    yield "    esac"
+    yield "    if [[ $COMP_CWORD -eq 1 ]]; then"
+    yield f"        COMPREPLY=($(compgen -W '{' '.join(commands)} --help --version' -- \"$current\"))"
+    yield "    elif [[ $current == -* ]]; then"
+    yield '        COMPREPLY=($(compgen -W "$flags" -- "$current"))'
+    yield "    fi"
+    yield "}"
+    # What is not completed here is completed as a path.
+    yield "complete -o default -F _redline redline"
+
+
+def _zsh(commands: Mapping[str, Completed]) -> Iterator[str]:
+    yield "#compdef redline"
+    yield "_redline() {"
+    yield "    local -a commands flags"
+    described = " ".join(_described(name, one.summary) for name, one in commands.items())
+    yield f"    commands=({described})"
+    yield "    if (( CURRENT == 2 )); then _describe command commands; return; fi"
+    yield "    case $words[2] in"
+    for name, completed in commands.items():
+        yield f"        {name}) flags=({' '.join(_described(*flag) for flag in completed.flags.items())});;"
+    yield "    esac"
+    yield "    if [[ $PREFIX == -* ]]; then _describe flag flags; else _files; fi"
+    yield "}"
+    yield "compdef _redline redline"
+
+
+def _described(word: str, meaning: str) -> str:
+    return shlex.quote(f"{word}:{meaning}")
+
+
+def _fish(commands: Mapping[str, Completed]) -> Iterator[str]:
+    for name, completed in commands.items():
+        yield (
+            f"complete -c redline -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(completed.summary)}"
+        )
+        for flag, meaning in completed.flags.items():
+            yield (
+                f"complete -c redline -n '__fish_seen_subcommand_from {name}' -l {flag.removeprefix('--')}"
+                f" -d {_fish_quoted(meaning)}"
+            )
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+SCRIPTS: Final = {"bash": _bash, "zsh": _zsh, "fish": _fish}
