@@ -118,7 +118,7 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(path, growth.reason)
         for entry in entries:
-            if not entry.is_message:
+            if not entry.has_text:
                 continue
             texts[entry.id] = describe_again(read_again(reader, entry), entry, path)
     return texts
@@ -148,7 +148,7 @@ def describe_again(data: dict[str, Any], entry: Entry, path: Path) -> Texts:
     )
     if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:
         raise _changed(path, f"line {entry.number} is no longer what it was")
-    return texts if entry.is_message else NO_TEXTS
+    return texts if entry.has_text else NO_TEXTS
 
 
 def _told(reader: SessionReader, progress: Progress) -> Iterable[bytes]:

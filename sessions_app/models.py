@@ -43,7 +43,7 @@ class Session(models.Model):
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")
     title = models.TextField(blank=True, default="")
-    """The name, else the beginning of the first user message."""
+    """The name, else the beginning of the first user message that is more than noise: see `sessionlog.noise`."""
     leaf_id = models.TextField(blank=True, default="")
     provider = models.TextField(blank=True, default="")
     model = models.TextField(blank=True, default="")
@@ -102,6 +102,18 @@ class Session(models.Model):
     def reader_choice(self) -> str:
         """The reader that the user chose, for the session or for its root; empty where nobody chose."""
         return self.reader or self.root.chosen_reader
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the file begins with a session header. While it is indexed anew, nothing else is known."""
+        return self.state is None or self.state["parser"].get("header") is not None
+
+    @property
+    def own_entries(self) -> frozenset[str]:
+        """The ids of the entries that Redline appended: they say nothing of the agent that owns the session."""
+        if self.pk is None:
+            return frozenset()
+        return frozenset(self.compactions.values_list("entry_id", flat=True))
 
 
 class Entry(models.Model):

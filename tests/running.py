@@ -73,6 +73,11 @@ class Installation:
     data: Path
     home: Path
 
+    @property
+    def sessions(self) -> Path:
+        """Where Atomic keeps its sessions: what lies there is known to be Atomic's."""
+        return self.home / ".atomic" / "agent" / "sessions"
+
     def environment(self, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("REDLINE_")}
         return {**kept, "REDLINE_DATA_DIR": str(self.data), "HOME": str(self.home), **more}

@@ -37,7 +37,7 @@ LOOKING = [["index"], ["tree"], ["context"], ["compact", "--dry-run"]]
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return redline.home / "sessions" / "s.jsonl"
+    return redline.sessions / "s.jsonl"
 
 
 def run(redline: Installation, path: Path, command: str, *flags: str) -> Result:
@@ -59,7 +59,6 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
     "a run of NULs": (raw([*WHOLE[:6], b"\0" * 4096, *WHOLE[6:]]), ["not_json"]),
     "NULs before a record": (raw([*WHOLE[:27], b"\0" * 99 + raw(WHOLE[27:])[:-1]]), ["not_json"]),
     "a list for an object": (raw([*WHOLE, b"[1,2]"]), ["not_an_object"]),
-    "no header": (raw(WHOLE[1:]), ["no_header"]),
     "a parent that is not there": (raw([HEADER, *WHOLE[3:]]), ["missing_parent"]),
     "a second header": (raw([*WHOLE[:9], HEADER, *WHOLE[9:]]), ["second_header"]),
     "an id used twice": (raw([*WHOLE, {**WHOLE[20], "parentId": LEAF}]), ["duplicate_id", "cycle"]),
@@ -81,7 +80,6 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
     ),
     "blank lines and carriage returns": (raw(WHOLE).replace(b"\n", b"\r\n\n  \n"), []),
     "a byte order mark": (b"\xef\xbb\xbf" + raw(WHOLE), []),
-    "a byte order mark and no header": (b"\xef\xbb\xbf" + raw(WHOLE[1:]), ["no_header"]),
     "bytes that are no UTF-8": (raw(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
     "a lone surrogate": (raw(WHOLE).replace(b"line_3_3", b"\\ud800"), []),
     "entries of a type from the future": (
@@ -122,6 +120,43 @@ def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(
     assert not kept & gone
     assert run(redline, Path(written.json["backupPath"]), "restore", "--yes").code == 0
     assert path.read_bytes() == content
+
+
+HEADERLESS = {
+    "no header": raw(WHOLE[1:]),
+    "a byte order mark and no header": b"\xef\xbb\xbf" + raw(WHOLE[1:]),
+    "a damaged line in the place of the header": b'{"type":"session","ver\n' + raw(WHOLE[1:]),
+    "a header behind an entry": raw([WHOLE[1], WHOLE[0], *WHOLE[2:]]),
+    "no header and no newline at the end": raw(WHOLE[1:])[:-1],
+}
+
+
+@pytest.mark.parametrize("content", HEADERLESS.values(), ids=HEADERLESS)
+def test_a_session_without_header_is_not_written_to_and_is_given_one_in_a_copy(
+    redline: Installation, path: Path, content: bytes
+) -> None:
+    """Agents refuse such a file, and Atomic before 0.9.4 empties it when it opens it."""
+    place(path, content)
+    for command in LOOKING:
+        assert run(redline, path, *command).code == 0
+    before = snapshot(path.parent)
+    refused = run(redline, path, "compact", "--yes")
+    assert (refused.code, refused.error) == (2, "no_header")
+    assert "migrate-session" in refused.json["error"]["message"]
+    assert snapshot(path.parent) == before
+
+    copied = run(redline, path, "migrate-session")
+    assert copied.code == 0, copied
+    copy = Path(copied.json["written"])
+    header, rest = copy.read_bytes().split(b"\n", 1)
+    assert json.loads(header).keys() == {"type", "version", "id", "timestamp", "cwd"}
+    assert (json.loads(header)["type"], json.loads(header)["version"]) == ("session", 3)
+    assert rest == content.removeprefix(b"\xef\xbb\xbf")
+    assert path.read_bytes() == content
+    kept = run(redline, path, "context").json["kept"]
+    assert run(redline, copy, "context").json["kept"] == kept
+    assert "no_header" not in [fault["kind"] for fault in run(redline, copy, "tree").json["damage"]]
+    assert run(redline, copy, "compact", "--yes").code == 0
 
 
 @pytest.mark.parametrize("tail", [b'{"type":"message","id":"n1","parent', b"{", b"\0" * 7, b"nul"])
@@ -182,7 +217,7 @@ def test_a_file_that_is_no_session_is_left_alone(
 def test_a_path_that_is_no_file_is_named_and_never_waited_for(
     redline: Installation, path: Path, kind: str, command: list[str]
 ) -> None:
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     if command[0] == "restore":
         path = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
     if kind == "directory":
@@ -208,7 +243,7 @@ def test_a_path_that_is_no_file_is_named_and_never_waited_for(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_what_may_not_be_read_is_a_failure_of_the_system(public: Installation, command: list[str]) -> None:
-    path = place(public.home / "sessions" / "s.jsonl", raw(WHOLE))
+    path = place(public.sessions / "s.jsonl", raw(WHOLE))
     give_away(path.parent, path)
     path.chmod(0)
 
@@ -302,7 +337,7 @@ def assert_harmless(ended: Result) -> None:
 def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Installation) -> None:
     typed = re.sub("[\0/]", "", EVIL)
     name = f"{typed}\n.jsonl"
-    path = place(redline.home / f"dir{name}" / name, raw(evil_session()))
+    path = place(redline.sessions / f"dir{name}" / name, raw(evil_session()))
     leaf = load_session(path).leaf_id
     old = place(
         path.with_name(f"old{name}"), raw([{"type": "session"}, {"type": "message", "message": user(EVIL)}])
@@ -480,7 +515,7 @@ def test_models_of_another_shape_are_passed_over(redline: Installation, path: Pa
 
 @pytest.mark.parametrize("command", [*COMMANDS, ["backups"]], ids=" ".join)
 def test_a_name_that_is_no_utf8_ends_in_words(redline: Installation, path: Path, command: list[str]) -> None:
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path = place(path.parent / os.fsdecode(b"s\xff.jsonl"), raw(WHOLE))
     ended = redline.call(command[0], path, *command[1:], "--json")
     assert ended.code in (0, 2)
@@ -498,7 +533,7 @@ def test_a_process_prints_names_that_are_no_utf8(fresh: Installation) -> None:
 
 def test_the_longest_name_can_still_be_told_from_a_failure(redline: Installation, path: Path) -> None:
     # A session name may be so long that its backup's would be too long.
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path = place(path.parent / ("n" * 240 + ".jsonl"), raw(WHOLE))
     before = snapshot(path.parent)
     ended = run(redline, path, "compact", "--yes")

@@ -72,7 +72,7 @@ KEYS = {
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", raw(working_session()))
 
 
 def arguments_of(command: str, path: Path) -> list[Any]:
@@ -232,7 +232,7 @@ def test_an_empty_list_says_what_to_do(redline: Installation) -> None:
 
 
 def test_a_session_that_is_gone_or_cannot_be_read_is_marked(redline: Installation) -> None:
-    root = redline.home / "sessions"
+    root = redline.sessions
     place(root / "gone.jsonl", raw(chain(user("x"))))
     place(root / "broken.jsonl", raw(chain(user("x"))))
     redline.call("index", root)
@@ -347,6 +347,27 @@ def test_the_whole_text_of_an_entry_is_shown_whether_the_model_sees_it_or_not(
     assert "    second \\x1b[2J " + "word " * 500 in shown
     assert "the model sees it" in redline.call("context", path, "--entry", "e1").out
     assert redline.call("context", path, "--entry", "x", "--json").error == "unknown_entry"
+
+
+def test_context_of_a_pi_session_prints_what_the_model_is_given_in_place_of_what_was_recorded(
+    redline: Installation,
+) -> None:
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    system = {"role": "system", "content": "", "sections": {"tone": "Be brief."}}
+    recorded = chain(
+        user("Forgotten."),
+        system,
+        user("Kept."),
+        {"type": "compaction", "summary": "What was done before.", "firstKeptEntryId": "e3"},
+        user("Recorded."),
+        {"type": "context_edit", "targetId": "e5", "replacement": {"content": "Edited."}},
+        {**system, "sections": {"tone": "Be long."}},
+    )
+    shown = redline.call("context", place(path, raw(recorded))).out
+    for words in ("What was done before.", "Kept.", "Edited.", "Be long."):
+        assert words in shown
+    for words in ("Forgotten.", "Recorded.", "Be brief."):
+        assert words not in shown
 
 
 @pytest.mark.parametrize(

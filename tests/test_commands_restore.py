@@ -15,7 +15,7 @@ pytest_plugins = ["tests.running"]
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", raw(working_session()))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
+from django.conf import settings as django_settings
 from django.test import Client
 from django.utils import timezone
 
@@ -29,10 +29,11 @@ from compaction_app.services.reviewing import carried_from, decide
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
 from compaction_app.services.starting import resume_run, start_run
+from redline.configuration import RootSetting
 from sessions_app.appending import append_line
 from sessions_app.locks import session_lock
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file
+from sessions_app.services.indexing import configured_roots, index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.building import raw, user
 from tests.running import configured, kept_ids, place, quiet, refusal, without, working_session
@@ -194,6 +195,27 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     assert path.read_bytes() != before
 
 
+def test_a_session_of_which_nothing_shows_the_agent_says_so_and_needs_a_confirmation(
+    browser: Client, path: Path, known_root: Path, settings: Any
+) -> None:
+    roots = [RootSetting(path=known_root)]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    configured_roots()
+    session = index_file(path)
+    run = approve(planned(session))
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "so this is a guess" in page
+    assert "is honoured" not in page
+    before = path.read_bytes()
+    page = browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert page.count('name="yes"') == 1
+    assert "it is not known which agent owns this session" in page
+    assert "so this is a guess" in page
+    assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+    assert commit(browser, run, "not_honoured").status_code == 302
+
+
 # ---- conflicts -------------------------------------------------------------------------------------------
 
 
@@ -235,7 +257,7 @@ def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps
 
 def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run, path: Path) -> None:
     before = path.read_bytes()
-    with configured(lock_seconds=0), session_lock(settings.REDLINE_DATA_DIR, path, 1):
+    with configured(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = commit(browser, run)
     assert answer.status_code == 409
     assert path.read_bytes() == before
@@ -375,7 +397,7 @@ def test_a_reader_that_was_changed_since_asks_for_its_yes(browser: Client, run: 
 
 def test_a_lock_that_is_held_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
     plan = shown(browser, run)
-    with configured(lock_seconds=0), session_lock(settings.REDLINE_DATA_DIR, path, 1):
+    with configured(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     assert answer.status_code == 409
     assert f"/runs/{run.pk}/again" not in answer.content.decode()

@@ -18,12 +18,15 @@ from django.db import DatabaseError, connection
 
 from compaction_app.models import Backup, Compaction
 from compaction_app.services import committing
+from compaction_app.services.choosing import choose_reader
 from compaction_app.services.committing import Approved, Committed, Yeses, commit
 from sessions_app.appending import append_line
 from sessions_app.loading import load_session
 from sessions_app.models import Session
+from sessions_app.services.indexing import index_file
+from sessions_app.services.rows import session_row
 from sessions_app.services.session_locks import settle_session
-from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from tests.building import assistant, chain, message, raw, result, text, user
 from tests.running import (
     Installation,
@@ -48,7 +51,7 @@ LAST = "e27"
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", raw(working_session()))
 
 
 def now() -> datetime:
@@ -488,13 +491,44 @@ def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> No
     [
         {"type": "compaction", "id": "n1", "parentId": LAST, "summary": "s", "firstKeptEntryId": "e20"},
         {"type": "context_edit", "id": "n1", "parentId": LAST, "targetId": "e3", "replacement": None},
+        {"type": "usage", "id": "n1", "parentId": LAST, "kind": "summary", "provider": "p", "model": "m"},
+        message("n1", LAST, {"role": "system", "content": "", "sections": {"tone": "brief"}}),
+        message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
     ],
 )
-def test_an_agent_that_ignores_the_entry_needs_a_yes(path: Path, sign: dict[str, Any]) -> None:
+def test_an_agent_that_ignores_the_entry_needs_a_yes(redline: Installation, sign: dict[str, Any]) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
     foreign(path, sign)
     approved = reviewed(path)
     assert refused(path, lambda: done(approved)) == "5 not_honoured"
     assert done(approved, not_honoured=True).parent_id == "n1"
+
+
+def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
+    approved = reviewed(path)
+    with pytest.raises(ConfirmationNeeded) as caught:
+        done(approved)
+    assert caught.value.code == "not_honoured"
+    assert "a guess" in caught.value.message
+    assert done(approved, not_honoured=True).parent_id == LAST
+
+
+def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
+    done(reviewed(path), not_honoured=True)
+    assert refused(path, lambda: done(reviewed(path, ratio=0.1), below_target=True)) == "5 not_honoured"
+    first = session_row(path)
+    assert first.read_as == "atomic-0.8"
+    foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
+    assert index_file(path).read_as == "pi"
+
+
+def test_a_reader_that_the_user_chose_is_no_guess(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
+    approved = reviewed(path)
+    choose_reader(index_file(path), "atomic-0.8")
+    assert done(approved).parent_id == LAST
 
 
 def test_a_session_among_pis_needs_a_yes(redline: Installation) -> None:
@@ -591,7 +625,7 @@ def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
 def test_without_the_permission_nothing_is_left_behind(
     public: Installation, file_mode: int, directory_mode: int, answer: str
 ) -> None:
-    path = place(public.home / "sessions" / "s.jsonl", raw(working_session()))
+    path = place(public.sessions / "s.jsonl", raw(working_session()))
     approved = reviewed(path)
     give_away(path.parent, path)
     before = snapshot(path.parent)

@@ -152,7 +152,7 @@ def test_the_example_keeps_what_is_labelled_through_run_review_and_commit(tmp_pa
 
 
 def test_the_example_is_switched_on_in_the_file_and_binds_the_command_line(fresh: Installation) -> None:
-    path = place(fresh.home / "s.jsonl", raw(labelled(label("e3"), label("e5"))))
+    path = place(fresh.sessions / "s.jsonl", raw(labelled(label("e3"), label("e5"))))
     without = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert {"e3", "e5"} <= deleted(without)
     assert without.json["hooks"] == []
@@ -179,7 +179,7 @@ def test_the_example_is_switched_on_in_the_file_and_binds_the_command_line(fresh
     ],
 )
 def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any]], stays: bool) -> None:
-    path = place(fresh.home / "s.jsonl", raw(labelled(*labels)))
+    path = place(fresh.sessions / "s.jsonl", raw(labelled(*labels)))
     ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
     assert ("e3" not in deleted(ended)) is stays, ended
 
@@ -187,7 +187,7 @@ def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any
 def test_a_label_that_was_set_on_another_branch_counts(fresh: Installation) -> None:
     elsewhere = labelled(label("e3"))
     back = {**elsewhere[-2], "id": "back", "parentId": elsewhere[-2]["id"]}
-    path = place(fresh.home / "s.jsonl", raw([*elsewhere, back]))
+    path = place(fresh.sessions / "s.jsonl", raw([*elsewhere, back]))
     ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
     assert deleted(ended)
     assert "e3" not in deleted(ended)
@@ -238,19 +238,19 @@ def test_the_documented_module_does_what_the_document_says(
 ) -> None:
     session = working_session()
     session[3]["message"]["content"][0]["text"] += " DECISION"
-    path = place(fresh.home / "s.jsonl", raw(session))
+    path = place(fresh.sessions / "s.jsonl", raw(session))
     ended = fresh.run(
         "compact", path, "--ratio", "0.1", "--yes", "--allow-below-target", "--json", **written_as_documented
     )
     assert ended.code == 0, ended
     assert ended.json["hooks"] == ["1 object pinned by my_hooks.keep_decisions: it says DECISION."]
     assert "e3" not in deleted(ended)
-    silent = place(fresh.home / "silent.jsonl", raw(working_session()))
+    silent = place(fresh.sessions / "silent.jsonl", raw(working_session()))
     assert fresh.run("compact", silent, "--dry-run", "--json", **written_as_documented).json["hooks"] == []
     notes = (fresh.home / "compactions.txt").read_text()
     assert notes == f"s.jsonl {ended.json['stats']['percentReduction']}%\n"
 
-    release = place(fresh.home / "release-1.jsonl", raw(session))
+    release = place(fresh.sessions / "release-1.jsonl", raw(session))
     refused = fresh.run("compact", release, "--dry-run", "--json", **written_as_documented)
     assert (refused.code, refused.error) == (2, "cancelled_by_hook")
     assert (
@@ -265,7 +265,7 @@ def test_the_documented_module_does_what_the_document_says(
         user("Go."),
         user("On."),
     ]
-    path = place(fresh.home / "listed.jsonl", raw(chain(*listed)))
+    path = place(fresh.sessions / "listed.jsonl", raw(chain(*listed)))
     supplied = fresh.run("compact", path, "--dry-run", "--json", **written_as_documented)
     assert [target["entryId"] for target in supplied.json["deletedTargets"]] == ["e3", "e2"]
     assert supplied.json["reasons"] == [
@@ -311,7 +311,7 @@ def test_a_variable_that_names_nothing_usable_is_a_fault_in_words(
 
 def test_a_module_that_cannot_be_imported_stops_every_command(fresh: Installation, tmp_path: Path) -> None:
     own = place(tmp_path / "own" / "broken.py", b"import os\n\nraise KeyError('no such thing')\n")
-    path = place(fresh.home / "s.jsonl", raw(working_session()))
+    path = place(fresh.sessions / "s.jsonl", raw(working_session()))
     for name, told in [
         (NOT_THERE, f"No module named '{NOT_THERE}'"),
         ("broken", f"KeyError: 'no such thing' ({own}, line 3)"),
@@ -475,7 +475,7 @@ def test_an_answer_that_cannot_be_meant_is_refused_where_it_is_made(make: Callab
 
 
 def test_a_hook_on_the_command_line_fails_it_in_words(redline: Installation) -> None:
-    path = place(redline.home / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", raw(working_session()))
 
     def protector(**sent: Any) -> None:
         raise ValueError
@@ -662,7 +662,7 @@ def test_an_interrupted_run_is_resumed_with_the_pins_in_force(session: Session) 
 def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
     redline: Installation, tmp_path: Path
 ) -> None:
-    path = place(redline.home / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", raw(working_session()))
     told: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
@@ -689,7 +689,7 @@ def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
 
 
 def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None:
-    path = place(redline.home / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", raw(working_session()))
     told: list[bool] = []
     session_compact.connect(lambda **sent: told.append(sent["from_hook"]), weak=False)
     answers(Supply([whole("e3")], "read twice"))
@@ -701,7 +701,7 @@ def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None
 
 
 def test_nobody_is_told_where_nothing_was_written(redline: Installation) -> None:
-    path = place(redline.home / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", raw(working_session()))
     told: list[object] = []
     session_compact.connect(lambda **sent: told.append(sent), weak=False)
     assert redline.call("compact", path, "--dry-run").code == 0

@@ -640,3 +640,22 @@ def test_what_a_line_without_newline_told_is_forgotten_with_it(
         index_file(path)
     os.truncate(path, len(kept))
     assert differences(told(index_file(path)), told_anew(path)) == {}
+
+
+def test_a_title_is_what_the_user_first_said_and_no_noise(redline: Installation, tmp_path: Path) -> None:
+    exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
+    recorded = chain(
+        user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser.")
+    )
+    assert index_file(place(tmp_path / "s.jsonl", raw(recorded))).title == "Mend the parser."
+    assert index_file(place(tmp_path / "t.jsonl", raw(recorded[:3]))).title == ""
+
+
+def test_a_planned_query_is_what_the_user_last_said_and_no_noise(
+    redline: Installation, tmp_path: Path
+) -> None:
+    turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
+    path = place(tmp_path / "s.jsonl", raw(chain(*turns)))
+    assert (
+        redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
+    )

@@ -42,7 +42,7 @@ YES = Yeses(live=True)
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session(steps=40)))
+    return place(redline.sessions / "s.jsonl", raw(working_session(steps=40)))
 
 
 def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:

@@ -55,7 +55,7 @@ pytest_plugins = ["tests.running"]
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", raw(working_session()))
 
 
 def now() -> datetime:
@@ -374,7 +374,7 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
 
 
 def test_without_the_permission_nothing_is_restored(public: Installation) -> None:
-    path = place(public.home / "sessions" / "s.jsonl", raw(working_session()))
+    path = place(public.sessions / "s.jsonl", raw(working_session()))
     backup = compacted(path)
     quiet(path)
     give_away(path.parent, *path.parent.iterdir())

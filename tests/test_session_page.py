@@ -20,6 +20,7 @@ from django.urls import reverse
 from compaction_app.models import Backup, Compaction
 from compaction_app.pages.addresses import entry_address, text_address
 from compaction_app.pages.branches import branch_state, forget_branches
+from compaction_app.services.starting import start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput
@@ -42,6 +43,7 @@ from tests.building import (
     user,
     whole,
 )
+from tests.running import refusal
 from tests.test_pages import HOSTILE, conversation, put, roots
 
 pytest_plugins = ["tests.running", "tests.browsing"]
@@ -397,6 +399,25 @@ def test_an_old_session_offers_a_copy_and_goes_there(browser: Client, roots: Pat
     again = browser.post(f"{address}/migrate")
     assert again.status_code == 409
     assert b"is there already" in again.content
+
+
+def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(
+    browser: Client, roots: Path
+) -> None:
+    address = put(roots, "headless.jsonl", conversation("one")[1:])
+    before = (roots / "headless.jsonl").read_bytes()
+    page = page_of(browser, address)
+    assert "Make a copy with a header" in page
+    assert "This file has no session header" in page
+    assert "Compact…" not in page
+    session = Session.objects.get(relative_path="headless.jsonl")
+    assert refusal(lambda: start_run(session, planner="embedded", asked={})) == "2 no_header"
+    answer = browser.post(f"{address}/migrate")
+    assert answer.status_code == 303
+    copied = page_of(browser, answer["Location"])
+    assert "Compact…" in copied
+    assert "no session header" not in copied
+    assert (roots / "headless.jsonl").read_bytes() == before
 
 
 def test_a_session_of_today_is_not_migrated(browser: Client, roots: Path) -> None:

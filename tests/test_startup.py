@@ -46,7 +46,7 @@ finally:
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "sessions" / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", raw(working_session()))
 
 
 def loaded_by(installation: Installation, *arguments: object) -> set[str]:

@@ -2,13 +2,14 @@
 
 Made from a branch by the rules of Atomic's `context_compaction`, whichever agent reads the session: entries
 that can be in a model's context, minus what earlier compactions on the branch have hidden, minus what is
-held back from the provider anyway. Ids, roles, estimates and protections are kept; texts are looked up
-where a tool needs them.
+held back from the provider anyway, minus system messages, which pi would declare again. Ids, roles, estimates
+and protections are kept; texts are looked up where a tool needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -96,11 +97,16 @@ class Transcript:
 
 
 def prepare(
-    branch: Sequence[Entry], texts: Mapping[str, Texts], settings: Mapping[str, object]
+    branch: Sequence[Entry],
+    texts: Mapping[str, Texts],
+    settings: Mapping[str, object],
+    is_noise: Callable[[str], bool] | None = None,
 ) -> Transcript | None:
     """The transcript of a branch (root first); None where fewer than two of its entries are compactable.
 
-    `texts` holds at least the branch's messages. `settings` are as a user could write them.
+    `texts` holds at least the branch's messages. `settings` are as a user could write them. Without a query among
+    them, the last user message that is not blank is the query, as in the agent; `is_noise` says of a text that it
+    is passed over as well.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
     entries = _transcript_entries(branch)
@@ -111,10 +117,11 @@ def prepare(
     user_texts = (
         texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user"
     )
+    telling = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
     parameters = Parameters(
         compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),
         preserve_recent=preserved,
-        query=normal.query(settings.get("query"), user_texts),
+        query=normal.query(settings.get("query"), telling),
     )
     return Transcript(entries, texts, parameters)
 
@@ -128,7 +135,7 @@ def _transcript_entries(branch: Sequence[Entry]) -> list[TranscriptEntry]:
     gone, hidden = filters.entries, filters.blocks
     entries: list[TranscriptEntry] = []
     for entry in branch:
-        if entry.type not in MESSAGE_TYPES or entry.excluded or entry.id in gone:
+        if entry.type not in MESSAGE_TYPES or entry.excluded or entry.id in gone or entry.role == "system":
             continue
         blocks, tokens = entry.blocks or (), entry.tokens
         if entry.id in hidden:

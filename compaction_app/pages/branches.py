@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from sessions_app.files import FileState, SessionReader, file_state
 from sessions_app.models import Session
-from sessions_app.services.reading import reading_of
+from sessions_app.services.reading import reading_of_session
 from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import MESSAGE_TYPES, Entry
@@ -190,7 +190,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     else:
         with SessionReader(path) as reader:
             tree = SessionTree(list(read_entries(session, path, reader, session.version)))
-        reading = reading_of(path, tree.entries, session.reader_choice)
+        reading = reading_of_session(session, path, tree.entries)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)
     context = reading.reader.rebuild(branch)

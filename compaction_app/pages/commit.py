@@ -124,6 +124,12 @@ def _yeses(approved: Approved, finding: Finding) -> Iterator[Yes]:
             "appended there becomes the place from which it continues.",
         ),
         "not_honoured": (
+            "Write it although it is not known which agent owns this session.",
+            f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Another agent than Atomic "
+            "0.8.26 to 0.9.8 would ignore a context_compaction. You can choose the reader on the page of the session.",
+        )
+        if finding.reading.is_guess
+        else (
             "Write it although the agent that reads this session ignores it.",
             f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent does "
             "not honour a context_compaction: it would change nothing there.",

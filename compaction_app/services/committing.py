@@ -42,7 +42,7 @@ from ..deletion.states import REVIEWABLE
 from ..deletion.targets import Target
 from ..models import Run
 from .hooking import after_compact
-from .judging import Approved, Finding, Yeses, demand_given, demand_version, find
+from .judging import Approved, Finding, Yeses, demand_given, demand_writable, find
 from .records import BackupNote, CommitNote, record_backup, record_commit, text_of
 from .reviewing import approved_of
 from .runs import demand, wrong_state
@@ -110,7 +110,7 @@ def commit(approved: Approved, yeses: Yeses, now: datetime) -> Committed:
     was, unless the message says otherwise.
     """
     path = approved.loaded.path
-    demand_version(approved.loaded)
+    demand_writable(approved.loaded)
     with lock_session(path) as locked:
         written = _commit(
             locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from sessions_app.loading import LoadedSession, TornLine, torn_line_of
-from sessions_app.services.reading import reading_of
+from sessions_app.services.reading import reading_of_session
 from sessions_app.services.rows import session_row
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.sessionlog.readers import Reading
@@ -44,7 +44,7 @@ class Yeses:
     switch_branch: bool = False
     """The reviewed branch is not the active one, and the commit makes it so."""
     not_honoured: bool = False
-    """The agent that reads this session ignores a context_compaction."""
+    """The agent that owns this session ignores a context_compaction, or it is not known which agent that is."""
     below_target: bool = False
     """The plan deletes less than was asked for."""
     after_torn_line: bool = False
@@ -67,9 +67,16 @@ class Approved:
     """The run it was reviewed in; it is committed with the line, or not at all."""
 
 
-def demand_version(loaded: LoadedSession) -> None:
-    """Raise BadInput `needs_migration` or `unknown_version` where a session cannot be written to."""
+def demand_writable(loaded: LoadedSession) -> None:
+    """Raise BadInput `no_header`, `needs_migration` or `unknown_version` if a session cannot be written to."""
     version = loaded.log.version
+    if loaded.log.header is None:
+        raise BadInput(
+            "no_header",
+            f"{loaded.path} has no session header: agents refuse such a file, and Atomic before 0.9.4 empties it on "
+            "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
+            "be compacted.",
+        )
     if version < CURRENT_VERSION:
         raise BadInput(
             "needs_migration",
@@ -112,13 +119,13 @@ class Finding:
 def find(approved: Approved, present: LoadedSession, now: datetime) -> Finding:
     """Judge what was approved on the session as it is now.
 
-    Raises BadInput `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
+    Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
     `plan_changed`.
     """
-    demand_version(present)
+    demand_writable(present)
     parent_id = _parent_of(approved, present)
     validated = _validate_again(approved, present, parent_id)
-    reading = reading_of(present.path, present.log.entries, session_row(present.path).reader_choice)
+    reading = reading_of_session(session_row(present.path), present.path, present.log.entries)
     activity = activity_of(session_row(present.path), present.state, now)
     torn = torn_line_of(present.path)
     needs = dict(_needs(approved, present, parent_id, validated, reading, activity, torn))
@@ -172,7 +179,18 @@ def _needs(
                 "--switch-branch",
             ),
         )
-    if not reading.reader.honours_context_compaction:
+    if reading.is_guess:
+        yield (
+            "not_honoured",
+            ConfirmationNeeded(
+                "not_honoured",
+                f"{present.path} is read as {reading.reader.name}, because {reading.reason}. Another agent than Atomic "
+                "0.8.26 to 0.9.8 would ignore a context_compaction. Nothing was written. Choose the reader on the page "
+                "of the session, or confirm with --not-honoured.",
+                "--not-honoured",
+            ),
+        )
+    elif not reading.reader.honours_context_compaction:
         yield (
             "not_honoured",
             ConfirmationNeeded(

@@ -17,6 +17,7 @@ from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.filters import effective_filters
+from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.readers import Reading
 from sessions_app.windows import window_of
 
@@ -229,7 +230,7 @@ def prepare_plan(
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
     in_force = settings_in_force(loaded.log.cwd, own or {}, home or Path.home())
-    transcript = prepare(branch, loaded.texts(branch), in_force.values)
+    transcript = prepare(branch, loaded.texts(branch), in_force.values, is_noise)
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",

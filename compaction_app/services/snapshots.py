@@ -20,11 +20,12 @@ import msgspec
 from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
 from sessions_app.loading import LoadedSession, TornLine, read_again, torn_line_of
 from sessions_app.models import Session
-from sessions_app.services.reading import reading_of
+from sessions_app.services.reading import reading_of_session
 from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.entries import Entry, Texts, describe
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import SessionLog, State
 from sessions_app.sessionlog.tree import SessionTree
 
@@ -108,7 +109,7 @@ def prepare_snapshot(
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
         texts = _TextsOnDemand(reader, {entry.id: entry for entry in branch if entry.is_message})
-        transcript = prepare(branch, texts, settings)
+        transcript = prepare(branch, texts, settings, is_noise)
         state = reader.state()
     if transcript is None:
         raise BadInput(
@@ -117,7 +118,7 @@ def prepare_snapshot(
             "Nothing was planned.",
         )
     places = {entry.id: (entry.number, entry.offset, entry.length) for entry in branch}
-    reading = reading_of(path, entries, session.reader_choice)
+    reading = reading_of_session(session, path, entries)
     return Prepared(
         leaf_id=leaf,
         file_leaf_id=tree.leaf.id,

@@ -26,6 +26,12 @@ from .tasks import enqueue
 
 def demand_writable(session: Session) -> None:
     """Raise BadInput where what is planned on a session could never be written to it."""
+    if not session.has_header:
+        raise BadInput(
+            "no_header",
+            f"{session_path(session)} has no session header: agents refuse such a file, and Atomic before 0.9.4 "
+            "empties it on opening. Nothing was planned. Make a copy with a header on its page, and compact that.",
+        )
     # 0: it is being indexed right now, and the worker will see.
     if session.version not in (0, CURRENT_VERSION):
         raise BadInput(

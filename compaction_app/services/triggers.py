@@ -107,6 +107,8 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 
 def left_because(session: Session, now: datetime, home: Path) -> str:
     """Why a session that is due is not planned by itself, in words; empty where it is."""
+    if not session.has_header:
+        return "it has no session header, so it cannot be written to"
     if session.version != CURRENT_VERSION:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:

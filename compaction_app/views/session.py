@@ -77,6 +77,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "branch": _address(found, view) + "&leaf=",
         "readers": READERS,
         "is_old": found.version < CURRENT_VERSION,
+        "is_headless": not found.has_header,
         "here": "sessions",
     }
     return render(request, part, context)

@@ -11,7 +11,7 @@ import os
 import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
@@ -56,8 +56,8 @@ def offer_demo() -> Path | None:
 def demo_session() -> tuple[bytes, datetime]:
     """The bytes of the demo, and when its last entry says that it was written."""
     story = _Story()
-    _find_out(story)
-    _mend(story)
+    first_tests = _find_out(story)
+    _mend(story, first_tests)
     _arrivals(story)
     return story.data(), story.now
 
@@ -65,7 +65,7 @@ def demo_session() -> tuple[bytes, datetime]:
 # ---- what happens --------------------------------------------------------------------------------------------
 
 
-def _find_out(story: _Story) -> None:
+def _find_out(story: _Story) -> _Step:
     story.user(
         "Ferries that leave before midnight and arrive after it are missing from the timetable page. Find out "
         "why, mend it, and add a test. Leave the feed format as it is: the harbours depend on it."
@@ -81,7 +81,7 @@ def _find_out(story: _Story) -> None:
     story.step("The feed itself.", "read", feed(880), path="data/feed-2026-01.csv")
     story.step("What the format promises.", "read", prose("feed", 86), path="docs/feed-format.md")
     story.label("the feed, before anything was changed")
-    story.step(
+    return story.step(
         "How it stands now.",
         "bash",
         test_log(214, failing=3),
@@ -93,7 +93,7 @@ def _find_out(story: _Story) -> None:
     )
 
 
-def _mend(story: _Story) -> None:
+def _mend(story: _Story, first_tests: _Step) -> None:
     before = story.leaf
     story.step(
         "A first try: let negative durations pass.",
@@ -151,6 +151,8 @@ def _mend(story: _Story) -> None:
         "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
         "holds it. The feed format is as it was."
     )
+    # The tests have run since. The agent itself compacted here: only Atomic 0.8 writes such a line.
+    story.compact(first_tests)
 
 
 def _arrivals(story: _Story) -> None:
@@ -224,6 +226,15 @@ def _arrivals(story: _Story) -> None:
 # ---- how it is written ---------------------------------------------------------------------------------------
 
 
+class _Step(NamedTuple):
+    """A call with its result, as a compaction deletes it. What it weighs is in characters."""
+
+    entry_id: str | None
+    block_index: int
+    result_id: str | None
+    characters: int
+
+
 class _Story:
     """Lines of a session, in the order in which they are told; each follows the leaf."""
 
@@ -249,7 +260,7 @@ class _Story:
 
     def step(
         self, words: str, tool: str, result: str, *, thought: str = "", error: bool = False, **arguments: str
-    ) -> None:
+    ) -> _Step:
         """A call, with what the assistant says and thinks before it, and its result."""
         call_id = f"call_{self._number:04d}"
         blocks: list[dict[str, Any]] = [{"type": "text", "text": words}]
@@ -258,7 +269,9 @@ class _Story:
                 0, {"type": "thinking", "thinking": thought, "thinkingSignature": "reasoning_content"}
             )
         blocks.append({"type": "toolCall", "id": call_id, "name": tool, "arguments": arguments})
-        self._assistant(blocks, len(words) + len(thought) + len(tool) + len(json.dumps(arguments)), "toolUse")
+        called = len(tool) + len(json.dumps(arguments))
+        self._assistant(blocks, len(words) + len(thought) + called, "toolUse")
+        calling = self.leaf
         message = {
             "role": "toolResult",
             "toolCallId": call_id,
@@ -267,6 +280,27 @@ class _Story:
             "isError": error,
         }
         self._say(message, len(result), seconds=4)
+        return _Step(calling, len(blocks) - 1, self.leaf, called + len(result))
+
+    def compact(self, step: _Step) -> None:
+        """The agent deletes a call with its result."""
+        before = self._characters[self.leaf]
+        after = before - step.characters
+        self._add(
+            "context_compaction",
+            -step.characters,
+            promptVersion=1,
+            deletedTargets=[
+                {"kind": "entry", "entryId": step.result_id},
+                {"kind": "content_block", "entryId": step.entry_id, "blockIndex": step.block_index},
+            ],
+            protectedEntryIds=[],
+            stats={
+                "tokensBefore": before // 4,
+                "tokensAfter": after // 4,
+                "percentReduction": round(100 * step.characters / before, 1),
+            },
+        )
 
     def label(self, name: str) -> None:
         self._add("label", 0, targetId=self.leaf, label=name)

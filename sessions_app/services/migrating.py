@@ -1,7 +1,9 @@
-"""A version 3 copy beside a version 1 or 2 session. The session itself stays as it is."""
+"""A version 3 copy beside a session of version 1 or 2, or without a header. The session itself stays as it is."""
 
 from __future__ import annotations
 
+import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ from ..files import SESSION_SUFFIX, SessionReader
 from ..models import Session
 from ..sessionlog.lines import split_lines
 from ..sessionlog.migration import migrate
+from ..sessionlog.session import CURRENT_VERSION, Header
 from .indexing import index_file
 from .rows import remember_own_write
 
@@ -28,13 +31,16 @@ def copy_path(path: Path) -> Path:
 
 
 def write_version_3(path: Path) -> Migrated:
-    """Write the copy and index it.
+    """Write the copy and index it. A session without a header is given one, of any version.
 
     Raises BadInput `is_current` and `not_a_session`, and what `create_beside` raises where a file is there already.
     """
     copy = copy_path(path)
+    # Where the agent worked is not recorded without a header.
+    made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    header = Header(str(uuid.uuid4()), CURRENT_VERSION, cwd="", timestamp=made_at, parent_session="")
     with SessionReader(path) as reader:
-        lines = migrate(split_lines(reader.chunks(0)), str(path))
+        lines = migrate(split_lines(reader.chunks(0)), str(path), header)
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)

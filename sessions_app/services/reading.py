@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
@@ -12,15 +13,26 @@ from ..files import real_path
 from ..sessionlog.entries import Entry
 from ..sessionlog.readers import Reading, choose_reader
 
+if TYPE_CHECKING:
+    # Commands that only read a session do not load the models.
+    from ..models import Session
 
-def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "") -> Reading:
+
+def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Container[str] = ()) -> Reading:
     """How the file at `path` is read, and why, given its entries in file order.
 
-    `chosen` is the user's choice for this session or its root: `Session.reader_choice`.
+    `chosen` is the user's choice for this session or its root: `Session.reader_choice`; `own` are the ids of
+    entries that Redline appended.
     """
     real = real_path(path)
     innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))
     for root in innermost_first:
         if real.is_relative_to(real_path(root.path)):
-            return choose_reader(entries, chosen=chosen or root.reader, agent=root.agent or agent_of(real))
-    return choose_reader(entries, chosen=chosen, agent=agent_of(real))
+            agent = root.agent or agent_of(real)
+            return choose_reader(entries, chosen=chosen or root.reader, agent=agent, own=own)
+    return choose_reader(entries, chosen=chosen, agent=agent_of(real), own=own)
+
+
+def reading_of_session(session: Session, path: Path, entries: Iterable[Entry]) -> Reading:
+    """The same, with what is known of the session in the index."""
+    return reading_of(path, entries, session.reader_choice, session.own_entries)

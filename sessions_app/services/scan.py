@@ -22,6 +22,7 @@ from ..sessionlog.context import Tally, model_of
 from ..sessionlog.entries import CONTROL_TYPES, Entry
 from ..sessionlog.jsjson import well_formed
 from ..sessionlog.lines import Line, split_lines
+from ..sessionlog.noise import is_noise
 from ..sessionlog.packing import SCHEMA, unpack
 from ..sessionlog.readers import choose_reader
 from ..sessionlog.session import (
@@ -170,7 +171,8 @@ class Scan:
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
         if not session.first_user_message and entry.role == "user":
-            session.first_user_message = title_of(recorded.texts.joined(entry.blocks))
+            said = recorded.texts.joined(entry.blocks)
+            session.first_user_message = "" if is_noise(said) else title_of(said)
         if entry.type == "session_info" and entry.control is not None:
             named = entry.control.get("name")
             session.name = title_of(named) if isinstance(named, str) else session.name
@@ -180,7 +182,7 @@ class Scan:
         self._count += 1
         if self._tally is None:
             return
-        if not self._tally.carries(entry) or entry.id in self._seen:
+        if not self._tally.carries(entry) or entry.id in self._seen or self._shows_reader(entry):
             self._tally = None
             self._seen.clear()
             return
@@ -188,6 +190,11 @@ class Scan:
         self._tally.add(entry)
         if entry.model is not None:
             self.session.provider, self.session.model = entry.model
+
+    def _shows_reader(self, entry: Entry) -> bool:
+        """Whether an entry may change how the session is read, because nothing else has decided that."""
+        is_undecided = not self._chosen_reader and not self._agent and self.session.read_as != "pi"
+        return entry.by_pi and is_undecided
 
     def _demand_session(self) -> None:
         require_session(self._parser.state, str(self.path))
@@ -226,7 +233,9 @@ class Scan:
             entries = [*written, *self.pending]
         tree = SessionTree(entries)
         branch = tree.branch(tree.leaf.id)
-        reading = choose_reader(tree.entries, chosen=self._chosen_reader, agent=self._agent)
+        reading = choose_reader(
+            tree.entries, chosen=self._chosen_reader, agent=self._agent, own=session.own_entries
+        )
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")

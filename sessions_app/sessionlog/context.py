@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from .entries import Block, Entry, tokens_of
+from .entries import Block, Entry, Texts, tokens_of
 from .overflow import ANY_WINDOW
 
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
@@ -29,8 +29,13 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     role: str
     blocks: tuple[Block, ...] | None
     tokens: int
-    replaced: bool = False
-    """Whether a `context_edit` put other content in the place of what was recorded."""
+    replacement: Texts | None = None
+    """The texts of what a `context_edit` put in the place of the recorded content."""
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a `context_edit` put other content in the place of what was recorded."""
+        return self.replacement is not None
 
     @property
     def sent(self) -> bool:

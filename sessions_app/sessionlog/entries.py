@@ -39,6 +39,8 @@ CONTROL_TYPES: Final = frozenset(
         "thinking_level_change",
     }
 )
+PI_TYPES: Final = frozenset({"context_edit", "usage"})
+"""Types that only pi writes, from 0.86 on."""
 ENTRY_TYPES: Final = MESSAGE_TYPES | CONTROL_TYPES | {"custom", "usage"}
 """The types that agents write today. Others are kept and shown as well."""
 
@@ -97,6 +99,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """Provider and model id, where an assistant or a model change names both."""
     overflown: int | None = None
     """The largest window, in tokens, that an assistant says to have been too small: see `overflow`."""
+    by_pi: bool = False
+    """Whether only pi, from 0.86 on, writes such an entry."""
     control: dict[str, Any] | None = None
     """The recorded object itself, for the types in CONTROL_TYPES; never changed."""
 
@@ -104,6 +108,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def is_message(self) -> bool:
         """Whether entries of this type can be part of a model's context."""
         return self.type in MESSAGE_TYPES
+
+    @property
+    def has_text(self) -> bool:
+        """Whether some agent puts its text into the context: that of a message, or of a compaction's summary."""
+        return self.is_message or self.type == "compaction"
 
     @property
     def bears_thinking(self) -> bool:
@@ -152,6 +161,7 @@ def describe(
         "type": kind,
         "timestamp": well_formed(_text(data.get("timestamp"))),
         "control": dict(data) if kind in CONTROL_TYPES else None,
+        "by_pi": kind in PI_TYPES,
     }
     if kind == "message":
         message = data.get("message")
@@ -189,7 +199,25 @@ def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tup
         return entry, Texts(whole=f"Ran {command}\n{output}", blocks=())
     if role == "hookMessage":
         role = "custom"
+    if role == "system":
+        return _describe_system(message, common)
     return _describe_content(message, role, common)
+
+
+def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    """pi's instructions and tools. It counts the content, the sections and the tools that were added as JSON."""
+    blocks, texts, units = describe_content(message.get("content"), "system")
+    recorded, tools = message.get("sections"), message.get("toolsAdded")
+    sections = (
+        [one for one in recorded.values() if isinstance(one, str)] if isinstance(recorded, dict) else []
+    )
+    units += sum(map(utf16_length, sections))
+    if isinstance(tools, list | dict):
+        units += utf16_length(stringify(tools))
+    if not texts.whole and blocks is None:
+        texts = Texts(whole="\n\n".join(sections), blocks=())
+    entry = Entry(**{**common, "by_pi": True}, role="system", tokens=tokens_of(units), blocks=blocks)
+    return entry, texts
 
 
 def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
@@ -202,6 +230,7 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
             "usage": _usage(message.get("usage")),
             "model": _model(message.get("provider"), message.get("model")),
             "overflown": _overflown(message, stop_reason),
+            "by_pi": isinstance(message.get("thinkingLevel"), str),
         }
     elif role == "toolResult":
         call_id = message.get("toolCallId")
@@ -213,7 +242,8 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
     elif role == "custom":
         extra = {"excluded": message.get("excludeFromContext") is True}
     blocks, texts, units = describe_content(message.get("content"), role)
-    return Entry(**common, role=role, tokens=tokens_of(units), blocks=blocks, **extra), texts
+    fields = {**common, **extra}
+    return Entry(**fields, role=role, tokens=tokens_of(units), blocks=blocks), texts
 
 
 def describe_content(content: object, role: str) -> tuple[tuple[Block, ...] | None, Texts, int]:

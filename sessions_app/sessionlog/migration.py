@@ -2,7 +2,7 @@
 
 Fields are put in at the beginning of the object and everything after them stays as it was recorded; a copied
 line is accepted only where it parses to exactly what reading the old line gives. Damaged lines are copied as
-they are: nothing is lost by migrating.
+they are: nothing is lost by migrating. A file without a header, which agents refuse or empty, is given one.
 """
 
 from __future__ import annotations
@@ -14,33 +14,63 @@ from .entries import Entry
 from .errors import BadInput
 from .jsjson import parse, stringify
 from .lines import Line
-from .session import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser, require_session
+from .session import (
+    BYTE_ORDER_MARK,
+    CURRENT_VERSION,
+    Header,
+    Recorded,
+    SessionParser,
+    State,
+    require_session,
+)
 
 _OLD_ROLE: Final = b'"role":"hookMessage"'
 _NEW_ROLE: Final = b'"role":"custom"'
 
 
-def migrate(lines: Iterable[Line], name: str) -> Iterator[bytes]:
+def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> Iterator[bytes]:
     """The lines of a version 3 copy, each with its newline as it was.
 
-    Raises BadInput `is_current`, and `not_a_session` at the end where nothing was one.
+    A file without a header is given `header` as its first line, and is then copied at version 3 as well. Raises
+    BadInput `is_current`, and `not_a_session` at the end where nothing was one.
     """
     parser = SessionParser()
-    checked = False
+    above: list[bytes] | None = []
+    """What stands before the first header or entry; None from there on."""
     for line in lines:
-        header = parser.state.header
+        header_before = parser.state.header
         recorded = parser.read(line)
-        if parser.state.version and not checked:
-            checked = True
-            _demand_old(parser.state.version)
-        ending = b"\n" if line.complete else b""
-        if recorded is not None:
-            yield _migrate_entry(line.raw, recorded.entry, recorded.data, parser.state.version) + ending
-        elif parser.state.header is not header:
-            yield _splice(line.raw, {"version": CURRENT_VERSION}) + ending
-        else:
-            yield line.raw + ending
+        copied = _copy(line, recorded, parser.state, is_header=parser.state.header is not header_before)
+        if above is None:
+            yield copied
+            continue
+        above.append(copied)
+        if parser.state.version:
+            if header is not None and parser.state.header is None:
+                above = [_header_line(header), above[0].removeprefix(BYTE_ORDER_MARK), *above[1:]]
+            else:
+                _demand_old(parser.state.version)
+            yield from above
+            above = None
     require_session(parser.state, name)
+
+
+def _copy(line: Line, recorded: Recorded | None, state: State, *, is_header: bool) -> bytes:
+    ending = b"\n" if line.complete else b""
+    if recorded is not None:
+        return _migrate_entry(line.raw, recorded.entry, recorded.data, state.version) + ending
+    return (_splice(line.raw, {"version": CURRENT_VERSION}) if is_header else line.raw) + ending
+
+
+def _header_line(header: Header) -> bytes:
+    fields = {
+        "type": "session",
+        "version": header.version,
+        "id": header.id,
+        "timestamp": header.timestamp,
+        "cwd": header.cwd,
+    }
+    return stringify(fields).encode() + b"\n"
 
 
 def _demand_old(version: int) -> None:

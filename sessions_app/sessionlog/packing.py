@@ -26,9 +26,10 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage: int | None
     model: tuple[str, str] | None
     overflown: int | None
+    by_pi: bool
 
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 """Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -12,7 +12,7 @@ with `details.strategy` "verbatim-lines"; pi reads `compaction` and, from 0.87, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -105,8 +105,8 @@ class PiReader:
         content = replacement.get("content")
         if isinstance(content, str) and entry.role in ("assistant", "toolResult"):
             content = [{"type": "text", "text": content}]
-        blocks, _, units = describe_content(content, entry.role)
-        return Message(entry, entry.role, blocks, tokens_of(units), replaced=True)
+        blocks, texts, units = describe_content(content, entry.role)
+        return Message(entry, entry.role, blocks, tokens_of(units), replacement=texts)
 
 
 READERS: Final[Mapping[str, Reader]] = {reader.name: reader for reader in (AtomicReader(), PiReader())}
@@ -118,6 +118,8 @@ class Reading:
 
     reader: Reader
     reason: str
+    is_guess: bool = False
+    """Whether nothing shows which agent owns the session: then nothing is written without a confirmation."""
 
 
 def reader_named(name: str) -> Reader:
@@ -127,30 +129,46 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
-def choose_reader(entries: Iterable[Entry], *, chosen: str = "", agent: str = "") -> Reading:
-    """The reader of a session: the user's choice, else its place, else what its entries tell.
+def choose_reader(
+    entries: Iterable[Entry], *, chosen: str = "", agent: str = "", own: Container[str] = ()
+) -> Reading:
+    """The reader of a session: the user's choice, else its place, else what its entries show, else a guess.
 
-    `entries` are the file's, in file order. The earliest compaction decides: what is appended later, by Redline
-    as well, never changes how a session is read. `agent` is `atomic`, `pi`, or empty where the place of the
-    file tells nothing.
+    `entries` are the file's, in file order. The first that only one agent writes decides, so that what is appended
+    later does not change how a session is read. `own` are the ids of entries that Redline appended: they show
+    nothing. `agent` is `atomic`, `pi`, or empty if the place of the file shows nothing.
     """
     if chosen:
         return Reading(reader_named(chosen), "you chose it")
-    telling = [entry for entry in entries if entry.type in REBUILDING_TYPES]
+    telling = [entry for entry in entries if entry.by_pi or entry.type in REBUILDING_TYPES]
     if any(map(_is_verbatim_lines, telling)):
         return Reading(READERS["pi"], "it holds a compaction that Atomic writes from 0.9.9 on")
     if agent == "pi":
         return Reading(READERS["pi"], "it lies among pi's sessions")
     if agent == "atomic":
         return Reading(READERS["atomic-0.8"], "it lies among Atomic's sessions")
-    if not telling:
-        return Reading(READERS["atomic-0.8"], "nothing in the file or its place tells another agent")
-    kind = telling[0].type
-    if kind == "context_compaction":
-        return Reading(READERS["atomic-0.8"], "its first compaction is a context_compaction")
-    return Reading(
-        READERS["pi"], f"its first compaction is a {kind}, which pi honours and Atomic 0.8 does not"
+    first = next(
+        (entry for entry in telling if entry.type != "context_compaction" or entry.id not in own), None
     )
+    if first is None:
+        return Reading(
+            READERS["atomic-0.8"],
+            "nothing in the file or its place shows which agent owns it, so this is a guess",
+            is_guess=True,
+        )
+    if first.type == "context_compaction":
+        return Reading(READERS["atomic-0.8"], "its first compaction is a context_compaction")
+    if first.type in REBUILDING_TYPES:
+        return Reading(
+            READERS["pi"], f"its first compaction is a {first.type}, which pi honours and Atomic 0.8 does not"
+        )
+    return Reading(READERS["pi"], f"it holds {_mark_of_pi(first)}, which only pi 0.86 and newer write")
+
+
+def _mark_of_pi(entry: Entry) -> str:
+    if entry.type == "usage":
+        return "a usage entry"
+    return "a system message" if entry.role == "system" else "an assistant message with a thinking level"
 
 
 def _is_verbatim_lines(entry: Entry) -> bool:

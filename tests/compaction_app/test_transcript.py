@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from compaction_app.deletion.objects import Protection
+from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
+from compaction_app.deletion.tools import ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.readers import READERS
 from tests.building import (
     assistant,
     bash,
@@ -40,6 +44,9 @@ def ids(transcript: Transcript) -> list[str]:
 def prepared(*messages: Recorded, leaf: str | None = None, **settings: object) -> Transcript | None:
     branch, texts = with_texts(raw(chain(*messages)), leaf)
     return prepare(branch, texts, settings)
+
+
+SYSTEM = {"role": "system", "content": "be kind", "sections": {"tone": "x" * 400}}
 
 
 # ---- what is in it --------------------------------------------------------------------------------------
@@ -242,3 +249,58 @@ def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
     transcript = transcript_of(user("go"), first, last, user("on"))
     assert [(found.position, found.slot) for found in transcript.latest_thinking] == [(2, -1), (2, 1), (2, 2)]
     assert transcript_of(user("go"), first, assistant(text("b"))).latest_thinking == ()
+
+
+# ---- system messages --------------------------------------------------------------------------------------
+
+
+def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
+    """pi would declare it again."""
+    branch, texts = with_texts(raw(chain(SYSTEM, user("go"), assistant(text("a")), assistant(text("b")))))
+    transcript = prepare(branch, texts, {})
+    assert transcript is not None
+    assert ids(transcript) == ["e2", "e3", "e4"]
+    for reader in READERS.values():
+        context = reader.rebuild(branch)
+        assert context.messages[0].entry.id == "e1"
+        assert context.usage.tokens >= context.messages[0].tokens == 102
+    store = DeletionStore(transcript)
+    for target in (whole("e1"), block("e1", 0)):
+        refusal = store.delete({"deletions": [target]})
+        assert refusal is not None
+        assert refusal.code == "unknown_entry"
+    bench = Workbench(store)
+    assert bench.call(ToolCall("context_read_entry", {"entryId": "e1"})).details["error"] == "unknown_entry"
+    found = bench.call(ToolCall("context_grep_delete", {"pattern": "be kind"})).details
+    assert (found["matches"], found["skipped"]) == ([], [])
+
+
+def test_a_system_message_is_none_of_the_recent_entries_nor_of_the_two_that_are_needed() -> None:
+    transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
+    assert transcript is not None
+    assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]
+    assert prepared(SYSTEM, user("go")) is None
+
+
+# ---- the default query ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"]
+)
+def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise: str) -> None:
+    branch, texts = with_texts(raw(chain(user("mend it"), assistant(text("a")), user(noise))))
+    plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
+    assert plain is not None
+    assert telling is not None
+    assert (plain.parameters.query, telling.parameters.query) == (noise, "mend it")
+    given = prepare(branch, texts, {"query": "/exit"}, is_noise)
+    assert given is not None
+    assert given.parameters.query == "/exit"
+
+
+def test_where_every_user_message_is_noise_nothing_is_queried() -> None:
+    branch, texts = with_texts(raw(chain(user("/exit"), assistant(text("a")))))
+    transcript = prepare(branch, texts, {}, is_noise)
+    assert transcript is not None
+    assert transcript.parameters.query == "auto-detected"

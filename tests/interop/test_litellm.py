@@ -65,7 +65,7 @@ def plan(
     redline: Installation, proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
 ) -> Plan:
     """`redline compact --dry-run` with a script behind the proxy as the planner."""
-    path = place(redline.home / "sessions" / "s.jsonl", raw(working_session(steps=30)))
+    path = place(redline.sessions / "s.jsonl", raw(working_session(steps=30)))
     Provider.objects.create(name="litellm", dialect=route, base_url=proxy.base_url(route))
     provider.requests.clear()
 
@@ -120,9 +120,9 @@ def test_thinking_blocks_go_back_unchanged_through_the_other_dialect(
 
 
 def test_no_session_is_written(plan: Plan, redline: Installation) -> None:
-    before = {path: Path(path).read_bytes() for path in (redline.home / "sessions").iterdir()}
+    before = {path: Path(path).read_bytes() for path in (redline.sessions).iterdir()}
     assert plan("good-plan").code == 0
-    assert {path: Path(path).read_bytes() for path in (redline.home / "sessions").iterdir()} == before
+    assert {path: Path(path).read_bytes() for path in (redline.sessions).iterdir()} == before
 
 
 @pytest.mark.parametrize(("script", "error"), ERRORS.items())

@@ -48,6 +48,49 @@ def test_what_people_and_tools_say_counts_by_its_texts_and_images(role: str) -> 
     assert of([]) == of(None) == of(7) == of({}) == 0
 
 
+def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json() -> None:
+    """As pi counts it; what has another shape counts nothing."""
+
+    def of(content: object, **more: object) -> int:
+        return tokens({"role": "system", "content": content, **more})
+
+    assert of("12345") == 2
+    assert of([text("1234"), IMAGE]) == 1201
+    assert of("", sections={"tone": "1234", "none": None, "rules": "5678"}) == 2
+    # [{"name":"bash"}] has 17 units.
+    assert of("", toolsAdded=[{"name": "bash"}]) == 5
+    assert of("1234", sections={"tone": "1234"}, toolsAdded=[{"name": "bash"}]) == 7
+    assert of("", toolsAdded=[]) == 1
+    assert of(None, sections="12345", toolsAdded=True) == of({}, sections=[7], toolsAdded=None) == 0
+
+
+def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> None:
+    sections = {"tone": "Be brief.", "rules": "Be kind."}
+    assert described({"role": "system", "content": "so", "sections": sections})[1].whole == "so"
+    assert (
+        described({"role": "system", "content": "", "sections": sections})[1].whole == "Be brief.\n\nBe kind."
+    )
+    assert described({"role": "system", "content": [text("so")], "sections": sections})[1].blocks == ("so",)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "by_pi"),
+    [
+        ({"role": "system", "content": "so"}, True),
+        ({"type": "usage", "kind": "summary"}, True),
+        ({"type": "context_edit", "targetId": "e1", "replacement": None}, True),
+        ({**assistant(text("so")), "thinkingLevel": "off"}, True),
+        ({**assistant(text("so")), "thinkingLevel": None}, False),
+        ({**user("so"), "thinkingLevel": "high"}, False),
+        ({"type": "thinking_level_change", "thinkingLevel": "high"}, False),
+        ({"type": "compaction", "summary": "s"}, False),
+        ({"type": "context_compaction", "deletedTargets": []}, False),
+    ],
+)
+def test_what_only_pi_writes_is_marked(recorded: dict[str, Any], by_pi: bool) -> None:
+    assert described(recorded)[0].by_pi is by_pi
+
+
 def test_an_assistant_counts_text_thinking_and_calls_and_no_image() -> None:
     assert tokens(assistant(text("12345678"))) == 2
     assert tokens(assistant(thinking("12345678"))) == 2

@@ -15,7 +15,7 @@ from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.migration import migrate
 from sessions_app.sessionlog.readers import READERS
-from sessions_app.sessionlog.session import DamageKind, SessionLog, SessionParser, read_session
+from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, SessionParser, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from tests.building import HEADER, assistant, bash, call, chain, corpus, raw, result, text, user
 
@@ -41,14 +41,18 @@ def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:
     return [(one.entry, one.texts, one.data) for one in found]
 
 
-def assert_reads_alike(old: bytes, new: bytes) -> None:
-    """Ids, parents, roles, blocks, estimates and texts are those of the old file, entry by entry."""
+def assert_reads_alike(old: bytes, new: bytes, added_above: int = 0) -> None:
+    """Ids, parents, roles, blocks, estimates and texts are those of the old file, entry by entry.
+
+    `added_above` counts the lines that the new file has before the old ones.
+    """
     before, after = recorded_in(old), recorded_in(new)
     assert len(before) == len(after)
     for (entry, texts, _), (copied, copied_texts, _) in zip(before, after, strict=True):
         for name in Entry.__struct_fields__:
-            if name not in ("offset", "length", "control"):
+            if name not in ("number", "offset", "length", "control"):
                 assert getattr(copied, name) == getattr(entry, name), name
+        assert copied.number == entry.number + added_above
         assert copied_texts == texts
     branches = [branch_of_last(found) for found in (before, after)]
     for reader in READERS.values():
@@ -171,7 +175,35 @@ def test_a_header_keeps_its_byte_order_mark_and_its_fields() -> None:
     assert log_of(new).cwd == "/home/dev/project"
 
 
-def test_a_session_without_header_is_migrated_without_one() -> None:
+GIVEN = Header("new", 3, cwd="", timestamp="2026-01-01T00:00:00.000Z", parent_session="")
+
+
+def with_header(data: bytes) -> bytes:
+    return b"".join(migrate(split_lines([data]), "the session", GIVEN))
+
+
+@pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
+@pytest.mark.parametrize("recorded", [v1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
+def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[Any], above: bytes) -> None:
+    old = above + raw(recorded)
+    new = with_header(old)
+    assert_reads_alike(old, new, added_above=1)
+    log = log_of(new)
+    assert log.header == GIVEN
+    assert new.startswith(b'{"type":"session","version":3,"id":"new"')
+    assert DamageKind.NO_HEADER not in [one.kind for one in log.damage]
+    if "id" in recorded[0]:
+        assert new.split(b"\n", 1)[1] == old.removeprefix(b"\xef\xbb\xbf")
+
+
+def test_a_session_with_a_header_is_given_no_other() -> None:
+    old = raw(v1(user("a"), user("b")))
+    assert with_header(old) == copy_of(old)
+    with pytest.raises(BadInput, match="version 3"):
+        with_header(raw(chain(user("a"))))
+
+
+def test_a_session_without_header_is_migrated_without_one_if_none_is_given() -> None:
     old = raw(v1(user("a"), user("b"))[1:])
     new = copy_of(old)
     assert_reads_alike(old, new)

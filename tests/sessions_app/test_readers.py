@@ -18,6 +18,7 @@ from tests.building import (
     compacted,
     edit,
     gone,
+    read,
     result,
     summarised,
     text,
@@ -203,6 +204,9 @@ def test_a_summary_can_be_edited_too() -> None:
 
 # ---- which one ----------------------------------------------------------------------------------------------
 
+USAGE = {"type": "usage", "kind": "summary", "provider": "p", "model": "m", "usage": {"input": 1}}
+THOUGHTFUL = {**assistant(text("so")), "thinkingLevel": "high"}
+"""What pi writes from 0.86 on, and no other agent."""
 VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verbatim-lines"}}
 
 
@@ -216,6 +220,12 @@ VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verba
         ([summarised("s", "e1")], "", "", "pi"),
         ([edit("e1", None)], "", "", "pi"),
         ([VERBATIM], "", "", "pi"),
+        ([SYSTEM, user("x")], "", "", "pi"),
+        ([user("x"), USAGE], "", "", "pi"),
+        ([user("x"), THOUGHTFUL], "", "", "pi"),
+        ([compacted(), SYSTEM, USAGE], "", "", "atomic-0.8"),
+        ([USAGE, compacted()], "", "", "pi"),
+        ([SYSTEM, THOUGHTFUL, USAGE], "", "atomic", "atomic-0.8"),
         ([compacted(), VERBATIM], "", "", "pi"),
         ([compacted(), VERBATIM], "", "atomic", "pi"),
         ([user("x")], "", "pi", "pi"),
@@ -248,8 +258,43 @@ def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
         reason(compacted()),
         reason(summarised("s", "e1")),
         reason(edit("e1", None)),
+        reason(SYSTEM),
+        reason(USAGE),
+        reason(THOUGHTFUL),
     ]
     assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("messages", "known", "is_guess"),
+    [
+        ([user("x"), assistant(text("y"))], {}, True),
+        ([], {}, True),
+        ([user("x"), compacted()], {"own": {"e2"}}, True),
+        ([user("x"), compacted()], {}, False),
+        ([user("x"), compacted(), compacted()], {"own": {"e2"}}, False),
+        ([user("x"), USAGE], {"own": {"e2"}}, False),
+        ([user("x")], {"agent": "pi"}, False),
+        ([user("x")], {"agent": "atomic"}, False),
+        ([user("x")], {"agent": "another"}, True),
+        ([user("x")], {"chosen": "atomic-0.8"}, False),
+        ([SYSTEM], {}, False),
+        ([VERBATIM], {}, False),
+    ],
+)
+def test_a_reader_is_a_guess_when_nothing_shows_the_agent(
+    messages: list[dict[str, Any]], known: dict[str, Any], is_guess: bool
+) -> None:
+    reading = choose_reader(read(chain(*messages)).entries, **known)
+    assert reading.is_guess is is_guess
+    assert ("guess" in reading.reason) is is_guess
+
+
+def test_what_redline_appended_does_not_change_how_a_session_is_read_later() -> None:
+    recorded = chain(user("x"), compacted(), USAGE, compacted())
+    entries = read(recorded).entries
+    assert choose_reader(entries).reader.name == "atomic-0.8"
+    assert choose_reader(entries, own={"e2"}).reader.name == "pi"
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ class Command(RedlineCommand):
                     printable(message.entry.tool_name or message.role),
                     str(message.tokens),
                     _kept_blocks(message),
-                    one_line(texts[message.entry.id].joined(message.blocks), BEGINNING)
-                    if message.entry.id in texts and not message.replaced
-                    else "",
+                    one_line(
+                        (message.replacement or texts[message.entry.id]).joined(message.blocks), BEGINNING
+                    ),
                 ]
                 for message in context.messages
             ]

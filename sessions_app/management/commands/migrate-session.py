@@ -11,11 +11,16 @@ from sessions_app.services.migrating import write_version_3
 
 
 class Command(RedlineCommand):
-    help = "Write a version 3 copy beside a version 1 or 2 session. The session itself stays as it is."
+    help = (
+        "Write a version 3 copy beside a session of version 1 or 2, or without a header. The session itself stays as "
+        "it is."
+    )
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a version 1 or 2 session file")
+        parser.add_argument(
+            "path", type=Path, metavar="PATH", help="a session file of version 1 or 2, or without a header"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         written = write_version_3(real_path(options["path"]))

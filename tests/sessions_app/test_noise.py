@@ -1,0 +1,57 @@
+"""Promises of what is passed over as noise: records of the agent's surroundings, and nothing that a user said."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions_app.sessionlog.noise import is_noise
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<local-command-stdout>Catch you later!</local-command-stdout>",
+        "<local-command-stdout></local-command-stdout>",
+        "<local-command-stdout>cut off in the mid",
+        "<local-command-stderr>no such file</local-command-stderr>\n",
+        "<command-name>/exit</command-name>\n   <command-message>exit</command-message>\n<command-args></command-args>",
+        "<command-message>review</command-message>\n<command-name>/review</command-name>",
+        "<bash-stdout>Already up to date.</bash-stdout><bash-stderr></bash-stderr>",
+        "[Request interrupted by user]",
+        "  [Request interrupted by user for tool use]\n",
+        "[Request interrupted by user]\n[Request interrupted by user]",
+        "/compact",
+        "/exit\n",
+        "/plugin:do-it keep the tests",
+    ],
+)
+def test_what_the_surroundings_recorded_is_noise(text: str) -> None:
+    assert is_noise(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "Mend the parser.",
+        "Why does it print <command-name> here?",
+        "<command-name>/ide</command-name>\nNow mend the parser.",
+        "[Request interrupted by user]\nNo, the other file.",
+        "[ ] mend the parser",
+        "/home/dev/project/a.py fails",
+        "/home/dev/a.py",
+        "/review this\nand mend what you find",
+        "/",
+        "// a comment that is wrong",
+        "<div>is not closed</div>",
+    ],
+)
+def test_what_a_user_said_is_none(text: str) -> None:
+    assert not is_noise(text)
+
+
+def test_a_long_text_of_unclosed_marks_is_judged_at_once() -> None:
+    assert is_noise("<command-name>" * 200_000)
+    assert not is_noise("[" * 1_000_000)
+    assert not is_noise("[Request interrupted by user" * 100_000)
