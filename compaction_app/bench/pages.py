@@ -264,8 +264,10 @@ def _review(server: Server, data: Path) -> Iterator[Figure]:
     steps = iter(range(10_000))
 
     def decide() -> None:
-        target = proposed[next(steps) % len(proposed)]
-        browser.post(page, f"{run}/decide", {"approve": target, "shown": shown}, **HTMX)
+        # Each decision makes the next version of the review.
+        seen = next(steps)
+        pressed = {"approve": proposed[seen % len(proposed)], "shown": shown, "seen": str(seen)}
+        browser.post(page, f"{run}/decide", pressed, **HTMX)
 
     yield Figure("review_decision", median_of(decide, ROUNDS), "ms", 60)
 
