@@ -38,16 +38,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def started(watched: Watched, name: str) -> tuple[Page, int]:
-    """The page of a run, marked so that a reload would be seen, and its worker, stopped after two rows.
+    """The page of a run, marked so that a reload would be seen, and its worker, stopped once something is proposed.
 
-    `SIGCONT` lets the worker continue. It is stopped once the database has the rows: a browser may show them late.
+    `SIGCONT` lets the worker continue. It is stopped by what the database has: a browser may show it late.
     """
     server = watched.server
     page = watched.open(server.session(title(name)) + "/compact")
     page.get_by_label("Keep", exact=True).fill("30")
     before = newest_run(server)
     page.get_by_role("button", name="Start planning").click()
-    server.wait_for(lambda: newest_run(server) > before and row_count(server, newest_run(server)) >= 2)
+    server.wait_for(lambda: newest_run(server) > before and has_proposal(server, newest_run(server)))
     pid = worker_of(server, f"/runs/{newest_run(server)}")
     assert pid is not None, "the run was over too soon"
     os.kill(pid, signal.SIGSTOP)
@@ -63,6 +63,10 @@ def started(watched: Watched, name: str) -> tuple[Page, int]:
 
 def newest_run(server: Server) -> int:
     return number_of(server, "SELECT max(id) FROM compaction_app_run")
+
+
+def has_proposal(server: Server, run: int) -> bool:
+    return number_of(server, "SELECT count(*) FROM compaction_app_proposal WHERE run_id = ?", run) > 0
 
 
 def row_count(server: Server, run: int) -> int:
