@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,9 @@ os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
 for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
     for _name in ("API_KEY", "BASE_URL"):
         os.environ.pop(f"{_provider}_{_name}", None)
+
+# A shell's background job ignores interrupts, and would pass that on to the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something of the machine, and nothing of Redline.
 settings.register_profile("redline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
