@@ -31,7 +31,7 @@ class Telling:
 
     def __init__(self, database: Path, run: int, planner: str = MODEL) -> None:
         self.database, self.run = database, run
-        self.seq = self.calls = self.deleted = 0
+        self.seq = self.calls = self.deleted = self.objects = 0
         self.usage: dict[str, Any] | None = None
         self._set(
             planner=planner,
@@ -53,7 +53,8 @@ class Telling:
             self._add(received=data["characters"], **{name: data[name] for name in tokens})
         elif kind == "called":
             self.calls += 1
-            self.deleted += data.get("gain", 0)
+            self.deleted += data["gain"]
+            self.objects += 18 if data["gain"] else 0
             now["calls"] = self.calls
         if self.usage is not None:
             now["usage"] = json.dumps(self.usage)
@@ -90,6 +91,7 @@ class Telling:
     @property
     def stats(self) -> dict[str, Any]:
         return {
+            "objectsDeleted": self.objects,
             "tokensBefore": TOKENS,
             "tokensAfter": TOKENS - self.deleted,
             "percentReduction": round(100 * self.deleted / TOKENS, 1),

@@ -390,7 +390,8 @@ def answers(server: Server) -> dict[str, bytes]:
         "a redirect": head("GET", "/runs", server, **known),
         "no page": head("GET", "/nowhere", server, **known),
         "no style": head("GET", "/static/nowhere.css", server),
-        "a wrong method": head("GET", "/runs/1/stop", server, **known),
+        "an address that only acts": head("GET", "/runs/1/stop", server, **known),
+        "a wrong method": head("OPTIONS", "/runs/1/stop", server, **known),
         "an unknown browser": head("GET", "/", server),
         "a script without token": head("GET", "/api/runs/1", server),
         "a foreign host": head("GET", "/static/redline/redline.css", server, Host="evil.example"),
@@ -417,7 +418,7 @@ def test_every_answer_keeps_to_itself_and_does_not_say_what_serves_it(server: Se
             assert answer.header("Cross-Origin-Opener-Policy") == "same-origin", name
             assert answer.header("X-Content-Type-Options") == "nosniff", name
             assert "default-src 'none'" in str(answer.header("Content-Security-Policy")), name
-    assert seen == {101, 200, 301, 400, 401, 403, 404, 405, 413, 431}
+    assert seen == {101, 200, 301, 303, 400, 401, 403, 404, 405, 413, 431}
 
 
 # ---- a peer that leaves ------------------------------------------------------------------------------------

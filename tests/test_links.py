@@ -260,7 +260,7 @@ def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_pat
         assert redline.call("context", named).code == 0
     assert index_paths([tmp_path / "linked"]).files == 1
     assert Session.objects.count() == 1
-    assert redline.call("compact", link, "--yes").code == 0
+    assert redline.call("compact", link, "--yes", "--not-honoured").code == 0
     (listed,) = redline.call("backups", link, "--json").json
     backup = tmp_path / "linked" / Path(listed["path"]).name
     assert redline.call("restore", backup, "--yes").code == 0

@@ -286,7 +286,10 @@ def seen(server: Server) -> dict[str, str]:
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
     waiting = deque(
-        ["/", "/models?dropped=own", "/providers/openai", "/admin/", f"{written}/entries/e3/text"]
+        [
+            *("/", "/models?dropped=own", "/providers/openai", "/admin/", f"{written}/entries/e3/text"),
+            *("/api/sessions", f"/api{written}"),
+        ]
     )
     for run in re.findall(r'href="(/runs/[0-9]+)"', server.get("/runs/")):
         waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]

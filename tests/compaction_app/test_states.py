@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from compaction_app.deletion.states import ACTIVE, REVIEWABLE, TRANSITIONS, State, may_become
+from compaction_app.deletion.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, State, may_become
 
 
 def test_every_state_has_a_row_and_words() -> None:
@@ -21,14 +21,19 @@ def test_every_state_can_be_reached_from_a_new_run() -> None:
     assert seen == set(State)
 
 
-def test_what_was_written_or_replaced_never_changes_again() -> None:
-    assert not any(may_become(State.COMMITTED, other) for other in State)
+def test_what_was_replaced_never_changes_again() -> None:
     assert not any(may_become(State.SUPERSEDED, other) for other in State)
 
 
+def test_what_was_written_is_only_taken_back_and_written_again() -> None:
+    assert TRANSITIONS[State.COMMITTED] == {State.RESTORED}
+    assert TRANSITIONS[State.RESTORED] == {State.COMMITTED}
+
+
 def test_only_what_was_reviewed_can_be_committed() -> None:
-    assert {state for state in State if may_become(state, State.COMMITTED)} == REVIEWABLE
-    assert not REVIEWABLE & ACTIVE
+    before = {state for state in State if may_become(state, State.COMMITTED)}
+    assert before == REVIEWABLE | {State.RESTORED}
+    assert not REVIEWABLE & (ACTIVE | WRITTEN)
 
 
 def test_only_a_run_that_broke_off_waits_again() -> None:
