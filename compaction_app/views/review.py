@@ -91,8 +91,10 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     try:
         _demand_same_plan(request, found)
-        seen = seen_of(request.POST)
-        asked = asked_of(request.POST, ReviewDesk(found))
+        latest, seen = ReviewDesk(found), seen_of(request.POST)
+        asked = asked_of(request.POST, latest)
+        # Worked out before the decision: most often the page shows the version that is still in memory.
+        before = latest if latest.version == seen else ReviewDesk(found, seen)
     except RedlineError as fault:
         return _not_decided(request, found, fault)
     try:
@@ -100,10 +102,10 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
-        return _changed(request, found, seen, fault=fault)
+        return _changed(request, before, fault=fault)
     look_at(found)
     if wants_fragment(request):
-        return _changed(request, found, seen, asked, step)
+        return _changed(request, before, asked, step)
     return see_other(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
 
 
@@ -115,16 +117,16 @@ def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpRes
 
 def _changed(
     request: HttpRequest,
-    run: Run,
-    seen: int,
+    before: ReviewDesk,
     asked: Asked | None = None,
     step: Step | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """What is other than on the page that was seen, drawn anew; where that is most of it, one window as a whole."""
-    desk, shown = ReviewDesk(run), shown_of(request.POST)
+    """What differs from the page that was seen, drawn anew; if that is most of it, one window as a whole."""
+    run, shown = before.run, shown_of(request.POST)
+    desk = ReviewDesk(run)
     try:
-        changes = desk.changes(ReviewDesk(run, seen), shown)
+        changes = desk.changes(before, shown)
         page = desk.page(_place(desk, step, shown)) if changes is None else None
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
