@@ -1,8 +1,8 @@
 """EDGE to the agents' own files: which agent a place belongs to, its settings, its models.
 
 A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
-written, and no link out of the project is followed; what is no readable JSON object is passed over and
-reported as a fault of that source.
+written, and no link out of the project is followed; what is not a readable JSON object is passed over
+and reported as a fault of that source.
 """
 
 from __future__ import annotations

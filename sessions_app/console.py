@@ -84,7 +84,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Whether a command line has the flag `--json`; what follows `--` is no flag."""
+    """Whether a command line has the flag `--json`; what follows `--` is not a flag."""
     return "--json" in argv[: argv.index("--") if "--" in argv else None]
 
 

@@ -72,7 +72,7 @@ def use_token(directory: Path, given: str) -> bool:
         known = path.read_text(encoding="ascii")
     except FileNotFoundError:
         return False
-    if not hmac.compare_digest(known.encode(), given.encode()):
+    if not known or not hmac.compare_digest(known.encode(), given.encode(errors="surrogateescape")):
         return False
     taken = directory / f".{TOKEN_FILE}.used.{secrets.token_hex(4)}"
     with contextlib.suppress(FileNotFoundError):

@@ -100,7 +100,7 @@ class TornLine(NamedTuple):
 
 
 def torn_line_of(path: Path) -> TornLine | None:
-    """The last line of a session, where it has no newline and is no whole object. Reads the end of the file only."""
+    """The last line of a session, if it has no newline and is not a whole object. Reads the end of the file only."""
     not_done = "Its last line was not looked at."
     with opened(path, os.O_RDONLY, not_done) as fd, reported(path, not_done):
         size = os.fstat(fd).st_size

@@ -181,10 +181,8 @@ def interrupted_sessions(data_dir: Path) -> list[Path]:
     for record in sorted((data_dir / "locks").glob("*.intent")):
         try:
             found.append(Path(_decode(record.read_bytes()).path))
-        except (
-            FileNotFoundError,
-            msgspec.DecodeError,
-        ):  # settled meanwhile, or damaged: its next lock sets it aside
+        except (FileNotFoundError, msgspec.DecodeError):
+            # Settled meanwhile, or damaged: the next lock on its session sets it aside.
             continue
     return found
 

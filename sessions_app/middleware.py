@@ -13,6 +13,7 @@ from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
+from django.utils.http import escape_leading_slashes
 from django.utils.log import log_response
 from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -123,7 +124,12 @@ def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
         return render(request, "launch.html", {"why": "plain"}, status=403)
     # A link from another site brings no strict cookie: then a click on this page does.
     known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
-    return render(request, "launch.html", {"again": request.get_full_path() if known else ""}, status=403)
+    return render(
+        request,
+        "launch.html",
+        {"again": escape_leading_slashes(request.get_full_path()) if known else ""},
+        status=403,
+    )
 
 
 class BodyMiddleware:

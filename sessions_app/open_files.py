@@ -1,6 +1,6 @@
 """EDGE: which processes have a file open for writing. Agents take no lock, so this is all that can be seen of them.
 
-Only Linux tells, and only of processes that this user may look at: an empty answer proves nothing. A process that
+Only Linux shows them, and only those that this user may look at: an empty answer proves nothing. A process that
 appends line by line, as the known agents do, has the file open for moments only.
 """
 
@@ -50,7 +50,7 @@ def _writers(device: int, inode: int) -> Iterator[Writer]:
 
 def _is_writing(process: Path, fd: Path, device: int, inode: int) -> bool:
     try:
-        # The link's own text first: a pipe or a socket is no file, and a device may block whoever looks at it.
+        # The link's own text first: a pipe or a socket is not one, and a device may block whoever looks at it.
         if not fd.readlink().is_absolute():
             return False
         found = fd.stat()

@@ -24,6 +24,7 @@ from compaction_app.management.commands.compact import CONFIRMATIONS
 from compaction_app.models import Compaction
 from compaction_app.services.judging import Yeses
 from sessions_app.loading import load_session
+from sessions_app.models import Session
 from tests.building import PROJECT, message, raw, some_sessions, user
 from tests.patience import WAIT_SECONDS
 from tests.running import Installation, kept_ids, place, quiet, snapshot, without, working_session
@@ -477,8 +478,9 @@ def test_two_processes_at_once_write_one_compaction(redline: Installation, path:
     started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
     ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
     written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
-    # One that began late enough plans on the other's result; else its plan does not hold any more.
-    assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0])
+    # One that began late enough plans on the other's result; else its plan does not hold any more (4), or the line
+    # is in the file and not yet recorded as Redline's own (5).
+    assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0], [0, 5])
     assert path.read_bytes().startswith(before)
     assert sorted(json.loads(line)["id"] for line in path.read_bytes()[len(before) :].splitlines()) == written
     assert load_session(path).log.damage == []
@@ -502,3 +504,24 @@ def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
         child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
         assert child.wait(timeout=WAIT_SECONDS) == 6
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
+
+
+def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_path: Path) -> None:
+    """By the user's choice, and whatever Redline itself appended."""
+    path = quiet(place(tmp_path / "guessed.jsonl", raw(working_session())))
+    assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
+    again = redline.call("compact", path, "--ratio", "0.5").out
+    assert "a guess" in again
+    assert "--not-honoured" in again
+    Session.objects.update(reader="pi")
+    chosen = redline.call("compact", path, "--ratio", "0.5").out
+    assert "Read as pi," in chosen
+    assert "That agent ignores a context_compaction." in chosen
+
+
+def test_a_plan_that_can_never_be_written_says_why_as_json_too(redline: Installation, tmp_path: Path) -> None:
+    path = quiet(place(tmp_path / "no-header.jsonl", raw(working_session()[1:])))
+    document = redline.call("compact", path, "--dry-run", "--json").json
+    assert (document["needs"], document["to_write"]) == ([], None)
+    assert document["obstacle"]["code"] == "no_header"
+    assert "migrate-session" in document["obstacle"]["message"]

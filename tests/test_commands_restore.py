@@ -38,6 +38,8 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
         file.write(raw([message("n1", "e27", user("New work."))]))
     quiet(path)
     before = snapshot(path.parent)
+    at_once = redline.call("restore", backup)
+    assert (at_once.code, "--yes --drop-newer`" in at_once.err) == (5, True)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5
     assert "Would be removed: line 30 n1 user" in refused.out

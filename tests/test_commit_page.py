@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -24,6 +26,7 @@ from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.services import committing
 from compaction_app.services.committing import look_at
 from compaction_app.services.judging import Yeses
+from compaction_app.services.records import record_commit
 from compaction_app.services.restoring import RestoreYeses, restore
 from compaction_app.services.reviewing import carried_from, decide
 from compaction_app.services.running import work
@@ -520,3 +523,57 @@ def test_whoever_looks_at_a_run_whose_commit_was_killed_sees_what_was_written(
     assert "Nothing was written" not in shown_page
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (State.COMMITTED, None)
+
+
+@pytest.fixture
+def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another connection to the database of a process that waits only a moment for it."""
+    connection.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)
+        with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
+            yield other
+        connection.close()
+
+
+def test_a_database_that_is_busy_after_the_append_does_not_hide_that_the_line_is_written(
+    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+) -> None:
+    before, plan = path.read_bytes(), shown(browser, run)
+
+    def record_too_late(*arguments: Any) -> None:
+        other_writer.execute("BEGIN IMMEDIATE")
+        record_commit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "record_commit", record_too_late)
+        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    page = answer.content.decode()
+    assert path.read_bytes() != before
+    assert (answer.status_code, "was appended to" in page) == (409, True)
+    assert "Nothing was written" not in page
+    other_writer.execute("ROLLBACK")
+    assert "one line appended" in browser.get(f"/runs/{run.pk}/result").content.decode()
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (State.COMMITTED, None)
+
+
+def test_an_interrupted_step_keeps_nobody_from_looking_while_the_database_is_busy(
+    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+) -> None:
+    def write_and_die(fd: int, payload: bytes) -> int:
+        os.write(fd, payload)
+        raise Killed
+
+    seen = look_at(run, timezone.now())[1].digest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "append_line", partial(append_line, write=write_and_die))
+        with pytest.raises(Killed):
+            committing.commit_run(run, Yeses(), seen, timezone.now())
+    other_writer.execute("BEGIN IMMEDIATE")
+    address = f"/sessions/{run.session.root_id}/{run.session.relative_path}"
+    assert browser.get(address).status_code == 200
+    assert not Compaction.objects.exists()
+    other_writer.execute("ROLLBACK")
+    assert browser.get(address).status_code == 200
+    assert Compaction.objects.get().run == run

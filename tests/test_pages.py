@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from redline.configuration import Configuration, RootSetting
 from sessions_app.credentials import COOKIE, SALT, new_launch_cookie
-from sessions_app.launching import new_token
+from sessions_app.launching import TOKEN_FILE, new_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from tests.browsing import at_our_host
@@ -113,6 +113,18 @@ def test_a_link_from_another_site_can_be_followed_by_a_click(redline: Installati
     answer = client.get("/sessions/1/a.jsonl", headers={"sec-fetch-site": "cross-site"})
     assert answer.status_code == 403
     assert b'href="/sessions/1/a.jsonl"' in answer.content
+
+
+def test_a_link_of_the_launch_page_never_leads_to_another_host(redline: Installation, client: Client) -> None:
+    # The path that a server gets of http://HOST//evil.example/x.
+    answer = client.get("/", headers={"sec-fetch-site": "cross-site"}, PATH_INFO="//evil.example/x")
+    assert answer.status_code == 403
+    assert b'href="/%2Fevil.example/x"' in answer.content
+
+
+def test_an_empty_file_of_the_token_lets_nobody_in(redline: Installation, client: Client) -> None:
+    (django_settings.REDLINE_DATA_DIR / TOKEN_FILE).write_text("")
+    assert client.get("/launch", {"token": ""}).status_code == 403
 
 
 def test_a_foreign_host_is_refused(browser: Client) -> None:

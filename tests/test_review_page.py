@@ -433,7 +433,7 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
         (State.QUEUED, "still at work"),
         (State.RUNNING, "still at work"),
         (State.COMMITTED, "is committed"),
-        (State.SUPERSEDED, "went on from here"),
+        (State.SUPERSEDED, "A later run continues this one"),
     ],
 )
 def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(

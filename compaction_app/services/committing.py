@@ -11,6 +11,7 @@ refusal leaves the session as it was.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from sessions_app.services.session_locks import lock_session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sqlite import failure_of
 
 from ..deletion.airlock import ValidatedDeletion
 from ..deletion.gates import Restraints
@@ -47,6 +49,8 @@ from .records import BackupNote, CommitNote, record_backup, record_commit, text_
 from .reviewing import approved_of
 from .runs import demand, wrong_state
 from .snapshots import session_as_prepared, session_path, snapshot_of
+
+logger = logging.getLogger("redline")
 
 PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
@@ -158,7 +162,17 @@ def _committing(run: Run, now: datetime) -> Iterator[None]:
         run.refresh_from_db()
         yield
     finally:
-        Run.objects.filter(pk=run.pk).update(committing_since=None)
+        with _left_to_the_next_lock(f"That run {run.pk} is no longer being written"):
+            Run.objects.filter(pk=run.pk).update(committing_since=None)
+
+
+@contextmanager
+def _left_to_the_next_lock(what: str) -> Iterator[None]:
+    """A row that the next lock on the session writes as well: if it fails, what became of the line is not masked."""
+    try:
+        yield
+    except DatabaseError as fault:
+        logger.warning("%s was not recorded: %s", what, failure_of(fault).code)
 
 
 def _tell(approved: Approved, written: Committed) -> Committed:
@@ -184,6 +198,7 @@ def _commit(
     locked: LockedSession, approved: Approved, finding: Finding, yeses: Yeses, now: datetime
 ) -> Committed:
     demand_given(finding, yeses)
+    session = session_row(locked.path)
     present, parent_id, validated = finding.present, finding.parent_id, finding.validated
     copy = back_up(locked, present.fingerprint, now)
     entry_id = _new_id(present)
@@ -206,7 +221,7 @@ def _commit(
         else:
             _drop_or_keep(copy, locked, failure)
             raise
-    return Committed(entry_id, parent_id, validated, copy, session_row(locked.path), line, untidy)
+    return Committed(entry_id, parent_id, validated, copy, session, line, untidy)
 
 
 def _record(path: Path, note: CommitNote, size: int) -> None:
@@ -223,7 +238,8 @@ def _record(path: Path, note: CommitNote, size: int) -> None:
 def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
     """A backup of a session that is as it was is of no use; after any other failure it is what there was before."""
     if failure.code == BYTES_ARE_LEFT:
-        record_backup(locked.path, BackupNote.of(copy))
+        with _left_to_the_next_lock(f"The backup {copy.path}"):
+            record_backup(locked.path, BackupNote.of(copy))
     elif not locked.is_announced:  # else the next lock decides, by what is in the file
         delete_backup(copy.path)
 

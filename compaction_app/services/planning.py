@@ -12,13 +12,11 @@ from django.conf import settings
 
 from sessions_app.agents import model_windows, settings_files
 from sessions_app.loading import LoadedSession
-from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.filters import effective_filters
 from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.readers import Reading
 from sessions_app.windows import window_of
 
 from ..deletion import parameters as normal
@@ -192,7 +190,6 @@ class Plan:
 
     loaded: LoadedSession
     leaf_id: str
-    reading: Reading
     transcript: Transcript
     sources: Mapping[str, str]
     planner: str
@@ -243,7 +240,6 @@ def prepare_plan(
     return Plan(
         loaded=loaded,
         leaf_id=leaf,
-        reading=reading_of(loaded.path, loaded.log.entries),
         transcript=transcript,
         sources=in_force.sources,
         planner=planner,

@@ -7,7 +7,7 @@ intent record by whoever locks the session next:
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
 
 What the file holds decides, not what was meant. A commit whose line is not in the file leaves no row, and its backup
-goes, as after any commit that failed. Hooks are told of a commit by the process that made it, or not at all.
+goes, as after any commit that failed. Only the process that made a commit calls the hooks for it.
 """
 
 from __future__ import annotations
@@ -187,9 +187,8 @@ def settle(locked: LockedSession) -> None:
         is_restored = locked.recovery.kind is RecoveryKind.MADE
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
     for run in _being_committed():
-        if (
-            place_of(run.session) == locked.path
-        ):  # the lock is held here, so whoever was writing its plan is gone
+        # The lock is held here, so whoever was writing its plan is gone.
+        if place_of(run.session) == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
         with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later

@@ -220,7 +220,7 @@ def restore_needs(
     if recorded is None:
         needs["unverified"] = ConfirmationNeeded(
             "unverified_backup",
-            f"Redline did not make {backup}, so nothing tells whether it is whole. Nothing was restored. "
+            f"Redline did not make {backup}, so nothing shows whether it is whole. Nothing was restored. "
             "If you trust it, say --unverified.",
             "--unverified",
         )
@@ -236,12 +236,17 @@ def restore_needs(
     return needs
 
 
-def demand_given(session: Path, backup: Path, yeses: RestoreYeses, now: datetime) -> None:
-    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` where that one is missing."""
+def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, ConfirmationNeeded]:
+    """What `restore_needs` gives as things stand."""
     state = file_state(session)
     change = difference(session, backup) if state is not None else Difference([], "", 0)
     activity = activity_of(session_row(session), state, now)
-    for name, missing in restore_needs(session, backup, recorded_hash(backup), change, activity).items():
+    return restore_needs(session, backup, recorded_hash(backup), change, activity)
+
+
+def demand_given(session: Path, backup: Path, yeses: RestoreYeses, now: datetime) -> None:
+    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if that one is missing."""
+    for name, missing in needs_of(session, backup, now).items():
         if not getattr(yeses, name):
             raise missing
 

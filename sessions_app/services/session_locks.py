@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 
 from ..locks import LockedSession, intent_path, interrupted_sessions, session_lock
 from ..sessionlog.errors import RedlineError
+from ..sqlite import left_out_if_busy
 
 logger = logging.getLogger("redline")
 
@@ -60,10 +61,11 @@ def settle_interrupted() -> None:
 def settle_session(path: Path) -> None:
     """Record what a killed process left of one session, unless somebody has it locked: then a step is under way.
 
-    What cannot be recorded now is logged, and stays for the next lock: it keeps nobody from looking at anything.
+    What cannot be recorded now is logged, and stays for the next lock: it keeps nobody from looking at anything, and
+    waits for nobody who writes to the database.
     """
     try:
-        with lock_session(path, 0):
+        with left_out_if_busy(f"What an interrupted step left of {path}"), lock_session(path, 0):
             pass
     except RedlineError as fault:
         if fault.code != "session_locked":

@@ -39,7 +39,7 @@ def test_the_launch_address_lets_one_browser_in_and_its_token_does_not_stay(
     assert page.evaluate("history.length") == 2
     other = browse(server, known=False)
     other.expect("status of 403")
-    expect(other.open(address).get_by_text("This address was used already")).to_be_visible()
+    expect(other.open(address).get_by_text("This address does not work any more")).to_be_visible()
 
 
 def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(

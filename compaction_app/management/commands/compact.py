@@ -31,7 +31,10 @@ from compaction_app.services.planning import (
 )
 from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.loading import TornLine, load_session, torn_line_of
+from sessions_app.services.reading import reading_of_session
+from sessions_app.services.rows import session_row
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.sessionlog.readers import Reading
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -120,7 +123,7 @@ class Command(RedlineCommand):
         torn = torn_line_of(loaded.path)
         if not self.as_json:
             self._show_deletions(plan, validated, options)
-            self._show(plan, validated, torn)
+            self._show(plan, validated, preflight.reading, torn)
         committed = None
         if self._is_confirmed(preflight, options):
             committed = commit(approved, _confirmations(options), datetime.now(UTC))
@@ -183,7 +186,9 @@ class Command(RedlineCommand):
         # With --yes nobody waits for the end of a pager.
         self.say_all(lines, paged=not options["yes"])
 
-    def _show(self, plan: Plan, validated: ValidatedDeletion, torn: TornLine | None) -> None:
+    def _show(
+        self, plan: Plan, validated: ValidatedDeletion, reading: Reading, torn: TornLine | None
+    ) -> None:
         stats, found = validated.stats, validated.parameters
         self.say()
         self.say(
@@ -196,12 +201,12 @@ class Command(RedlineCommand):
             f"{found.preserve_recent} ({printable(plan.sources['preserve_recent'])}), "
             f"query: {one_line(found.query, 100)}"
         )
-        self.say(f"Read as {plan.reading.reader.name}, because {printable(plan.reading.reason)}.")
+        self.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
         if torn is not None:
             self.say(f"The session ends in {torn}.")
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
-        if not plan.reading.reader.honours_context_compaction:
+        if not reading.reader.honours_context_compaction:
             self.say("That agent ignores a context_compaction.")
         back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
         if back:
@@ -336,6 +341,7 @@ class Preflight:
     """By field of `Yeses`, what is raised if it is not given."""
     command: str
     by_model: bool
+    reading: Reading
     obstacle: BadInput | None = None
     """Why it cannot be written at all."""
 
@@ -348,25 +354,28 @@ class Preflight:
 
     def to_json(self) -> dict[str, Any]:
         if self.obstacle is not None:
-            return NOTHING_NEEDED
-        return {"needs": ["--yes", *_flags(self.needs)], "to_write": self.command}
+            obstacle = {"code": self.obstacle.code, "message": self.obstacle.message}
+            return {**NOTHING_NEEDED, "obstacle": obstacle}
+        return {**NOTHING_NEEDED, "needs": ["--yes", *_flags(self.needs)], "to_write": self.command}
 
 
-NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None}
+NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
 
 
 def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
     """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
-    by_model = is_of_model(options["planner"])
-    try:
-        with transaction.atomic():
-            needs = find(approved, approved.loaded, datetime.now(UTC)).needs
+    by_model, loaded = is_of_model(options["planner"]), approved.loaded
+    with transaction.atomic():
+        reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
+        try:
+            needs = find(approved, loaded, datetime.now(UTC)).needs
+        except BadInput as obstacle:
+            return Preflight({}, "", by_model, reading, obstacle)
+        finally:
             transaction.set_rollback(True)
-    except BadInput as obstacle:
-        return Preflight({}, "", by_model, obstacle)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
     words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
-    return Preflight(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model)
+    return Preflight(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model, reading)
 
 
 def _flags(needs: Iterable[str]) -> list[str]:

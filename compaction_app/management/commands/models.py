@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from getpass import getpass
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
@@ -182,10 +183,7 @@ class Command(RedlineCommand):
             return os.environ[variable]
         if not options["key_stdin"]:
             return ""
-        if self.can_ask:
-            sys.stderr.write("Key: ")
-            sys.stderr.flush()
-        key = sys.stdin.readline(KEY_LENGTH).strip()
+        key = (getpass("Key: ") if self.can_ask else sys.stdin.readline(KEY_LENGTH)).strip()
         if not key:
             raise BadInput("no_key", "Standard input holds no key. Nothing was added.")
         return key
@@ -219,7 +217,7 @@ class Command(RedlineCommand):
 
     def _remove_provider(self, provider: ProviderInForce, *, is_confirmed: bool) -> list[str]:
         own = [model.planner for model in models() if model.provider.name == provider.name]
-        what = f"{provider.name} with its key and {len(own)} model{'s' * (len(own) != 1)}"
+        what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key that is kept for it"
         if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
             raise ConfirmationNeeded(
                 "remove_provider",

@@ -7,9 +7,16 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import Newer, RestoreYeses, demand_given, newer_lines, restore
+from compaction_app.services.restoring import (
+    Newer,
+    RestoreYeses,
+    demand_given,
+    needs_of,
+    newer_lines,
+    restore,
+)
 from sessions_app.backups import session_of
-from sessions_app.console import RedlineCommand, printable
+from sessions_app.console import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.files import file_state, real_path
 from sessions_app.open_files import describe
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
@@ -42,18 +49,14 @@ class Command(RedlineCommand):
         if not options["yes"]:
             self._list("Would be removed", newer)
         yeses = RestoreYeses(options["drop_newer"], options["unverified"], options["live"])
-        if not options["yes"] and self.can_ask:
-            # Nobody is asked for a confirmation that would not be enough.
-            demand_given(session, backup, yeses, datetime.now(UTC))
-        if not options["yes"] and not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
-            raise ConfirmationNeeded(
-                "not_confirmed", f"{session} was not restored. To restore it, say --yes.", "--yes"
-            )
         try:
+            if not options["yes"]:
+                self._confirm(session, backup, yeses)
             restored = restore(backup, yeses, datetime.now(UTC))
-        except ConfirmationNeeded:
+        except ConfirmationNeeded as missing:
             if options["yes"]:
                 self._list("Would be removed", newer)
+            missing.message += f" {_how_to_restore(session, backup)}"
             raise
         previous = str(restored.previous_backup.path) if restored.previous_backup is not None else None
         self.say(f"Restored {printable(restored.path)}.", "green")
@@ -80,6 +83,20 @@ class Command(RedlineCommand):
         )
         return None
 
+    def _confirm(self, session: Path, backup: Path, yeses: RestoreYeses) -> None:
+        """Ask whether to restore. Raises ConfirmationNeeded; nobody is asked if that would not be enough."""
+        if self.can_ask:
+            demand_given(session, backup, yeses, datetime.now(UTC))
+        if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
+            raise ConfirmationNeeded("not_confirmed", f"{session} was not restored.", "--yes")
+
     def _list(self, what: str, newer: Iterable[Newer]) -> None:
         for line in newer:
             self.say(f"{what}: line {line.number} {printable(line.entry_id)} {printable(line.kind)}")
+
+
+def _how_to_restore(session: Path, backup: Path) -> str:
+    """The command line with all confirmations that a restore needs now."""
+    flags = [need.flag for need in needs_of(session, backup, datetime.now(UTC)).values()]
+    words = map(shell_quoted, [shell_path(backup), "--yes", *flags])
+    return f"To restore it: `{' '.join(['redline restore', *words])}`"
