@@ -61,7 +61,7 @@ KEYS = {
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {
         *("leafId", "parameters", "deletedTargets", "protectedEntryIds", "stats", "targetMet", "entryId"),
-        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "tornLine"),
+        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "obstacle", "tornLine"),
     },
     "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},
     "migrate-session": {"written", "bytes"},
