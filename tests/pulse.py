@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -16,17 +15,20 @@ BEAT_SECONDS: Final = 1
 BEAT: Final = "UPDATE compaction_app_run SET beats = beats + 1 WHERE id = ? AND state = 'running'"
 
 
-def keep_alive(database: Path, run: int) -> None:
-    """Beat for a run until it is not running any more, or its database is gone."""
-    threading.Thread(target=_beat, args=(database, run), name=f"pulse of run {run}", daemon=True).start()
+def keep_alive(database: Path, run: int, over: threading.Event) -> threading.Thread:
+    """Beat for a run until it is not running any more, its database is gone, or `over` is set."""
+    thread = threading.Thread(
+        target=_beat, args=(database, run, over), name=f"pulse of run {run}", daemon=True
+    )
+    thread.start()
+    return thread
 
 
-def _beat(database: Path, run: int) -> None:
-    while True:
+def _beat(database: Path, run: int, over: threading.Event) -> None:
+    while not over.wait(BEAT_SECONDS):
         try:
             with closing(sqlite3.connect(f"file:{database}?mode=rw", timeout=60, uri=True)) as opened, opened:
                 if not opened.execute(BEAT, (run,)).rowcount:
                     return
         except sqlite3.OperationalError:
             return
-        time.sleep(BEAT_SECONDS)

@@ -11,11 +11,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ from websockets.typing import Origin
 
 from tests.building import PROJECT
 from tests.patience import WAIT_SECONDS, wait_until
+from tests.pulse import keep_alive
 
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -61,6 +63,8 @@ class Server:
     root: Path
     data: Path
     environment: dict[str, str]
+    ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What ends with it. No thread may outlive it: later tests fork, and SQLite's locks do not survive that."""
 
     def __post_init__(self) -> None:
         self.base = self.address.split("/launch")[0]
@@ -72,6 +76,12 @@ class Server:
 
     def let_in(self) -> None:
         self._opener.open(self.address).close()
+
+    def keep_alive(self, run: int) -> None:
+        """Beat for a run that no worker has, as long as the server runs."""
+        over = threading.Event()
+        self.ends.callback(keep_alive(self.data / "redline.sqlite3", run, over).join)
+        self.ends.callback(over.set)
 
     def get(self, path: str) -> str:
         with self._opener.open(self.base + path) as answer:
@@ -162,7 +172,8 @@ def served(
         assert child.stdout is not None
         server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)
         server.let_in()
-        yield server
+        with server.ends:
+            yield server
     finally:
         child.terminate()
         try:

@@ -98,7 +98,8 @@ def killed_before(step: int, act: Callable[[], object]) -> bool:
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
     _, status = os.waitpid(pid, 0)
-    if os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
+    ended = os.waitstatus_to_exitcode(status)
+    if ended == -signal.SIGKILL:
         return True
-    assert answer == b"done", answer
+    assert answer == b"done", (answer, ended)
     return False

@@ -27,7 +27,7 @@ Told = tuple[str, dict[str, Any]]
 
 
 class Telling:
-    """Who tells: the run of that number, in that database. Beside a running server it also needs `pulse.keep_alive`."""
+    """Who tells: the run of that number, in that database. Beside a server it also needs `Server.keep_alive`."""
 
     def __init__(self, database: Path, run: int, planner: str = MODEL) -> None:
         self.database, self.run = database, run

@@ -18,7 +18,6 @@ from compaction_app.scripted.serving import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title
 from tests.patience import WAIT_SECONDS
-from tests.pulse import keep_alive
 from tests.serving import Server, served
 from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_pieces, streamed
 
@@ -64,7 +63,7 @@ def telling_of(server: Server, page: str) -> Telling:
     """Who tells the run of that page, and keeps it alive."""
     database, run = server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
     telling = Telling(database, run)
-    keep_alive(database, run)
+    server.keep_alive(run)
     return telling
 
 

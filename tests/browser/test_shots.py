@@ -31,7 +31,6 @@ from tests.browser.staging import (
     worker,
 )
 from tests.building import chain, raw, user
-from tests.pulse import keep_alive
 from tests.running import place
 from tests.serving import Server, served
 from tests.telling import HOST, Telling, a_plan, a_turn, answered, asked, streamed
@@ -100,7 +99,7 @@ class Stage:
         self.pages |= {"run-ended": ended, "run-below": below, "run-failed": failed}
         self.pages["run-interrupted"] = self._frozen("interrupted")
         self.pages["run-running"] = running = self._frozen("running")
-        keep_alive(self.server.data / "redline.sqlite3", int(running.rsplit("/", 1)[1]))
+        self.server.keep_alive(int(running.rsplit("/", 1)[1]))
         self.server.wait_for(lambda: "interrupted" in self.server.get(self.pages["run-interrupted"]))
         self.pages["run-queued"] = start(self.server, self.at("queued"))
         self.pages["compact-in-flight"] = f"{self.at('queued')}/compact"
@@ -121,7 +120,7 @@ class Stage:
             self.pages[f"run-{name}"] = page = start(self.server, self.at(name))
             database, run = self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
             telling = Telling(database, run)
-            keep_alive(database, run)
+            self.server.keep_alive(run)
             a_plan(telling, turns=3)
             if name == "model-streams":
                 a_turn(telling, 4, answer=False)
