@@ -1,0 +1,120 @@
+"""Pages as their readers meet them: words, links and form fields, whatever the layout of the markup.
+
+Every function takes a response, its HTML (a whole page or a part of one), or an element of a parsed page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.http import HttpResponse
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+Element = LexborNode
+Source = HttpResponse | str | LexborHTMLParser | LexborNode
+
+
+def parse(source: Source) -> LexborHTMLParser | LexborNode:
+    """The parsed page; a part of one, such as a single table row, keeps its outermost elements."""
+    if isinstance(source, LexborHTMLParser | LexborNode):
+        return source
+    content = source if isinstance(source, str) else source.content.decode()
+    if content.lstrip()[:9].lower() == "<!doctype":
+        return LexborHTMLParser(content)
+    return LexborHTMLParser(content, is_fragment=True, fragment_tag="template")
+
+
+def elements(source: Source, css: str) -> list[Element]:
+    return parse(source).css(css)
+
+
+def element(source: Source, css: str) -> Element:
+    """The only element that matches."""
+    found = elements(source, css)
+    assert len(found) == 1, f"{len(found)} elements match {css}"
+    return found[0]
+
+
+def text_of(source: Source) -> str:
+    """The words on one line, with one blank wherever a tag or a line ends. The title of the page is not among them."""
+    parsed = parse(source)
+    whole = parsed.body if isinstance(parsed, LexborHTMLParser) and parsed.body else parsed
+    return " ".join(whole.text(separator=" ").split())
+
+
+def texts(source: Source, css: str) -> list[str]:
+    return [text_of(found) for found in elements(source, css)]
+
+
+def ids(source: Source) -> list[str]:
+    return [str(found.id) for found in elements(source, "[id]")]
+
+
+def links(source: Source) -> list[tuple[str, str]]:
+    """The words and the address of each link."""
+    return [(text_of(found), str(found.attributes["href"])) for found in elements(source, "a[href]")]
+
+
+def link(source: Source, words: str) -> str:
+    """The address of the only link with these words."""
+    found = [address for shown, address in links(source) if shown == words]
+    assert len(found) == 1, f"{len(found)} links say {words!r}"
+    return found[0]
+
+
+def form(source: Source, action: str) -> Element:
+    """The only form that is sent to this address."""
+    found = [one for one in elements(source, "form") if one.attributes.get("action") == action]
+    assert len(found) == 1, f"{len(found)} forms are sent to {action}"
+    return found[0]
+
+
+def values(source: Source, name: str) -> list[str]:
+    """The values of all fields, choices and buttons with this name, chosen or not."""
+    return [str(found.attributes.get("value") or "") for found in elements(source, f'[name="{name}"]')]
+
+
+def fields(source: Source) -> dict[str, list[str]]:
+    """What a browser sends of the forms when nothing is changed in them, without the buttons."""
+    sent: dict[str, list[str]] = {}
+    for found in elements(source, "input[name], select[name], textarea[name]"):
+        sent.setdefault(str(found.attributes["name"]), []).extend(_sent_values(found))
+    return {name: given for name, given in sent.items() if given}
+
+
+def field(source: Source, name: str) -> str:
+    """The only value that a browser sends for a field when nothing is changed."""
+    found = fields(source).get(name, [])
+    assert len(found) == 1, f"{name} is sent with {found}"
+    return found[0]
+
+
+def _sent_values(control: Element) -> Iterator[str]:
+    given = control.attributes
+    if control.tag == "textarea":
+        yield control.text()
+    elif control.tag == "select":
+        options = [one for one in control.css("option") if "disabled" not in one.attributes]
+        chosen = [one for one in options if "selected" in one.attributes] or options[:1]
+        yield from (str(one.attributes.get("value", text_of(one)) or "") for one in chosen)
+    elif given.get("type") not in ("checkbox", "radio") or "checked" in given:
+        yield str(given.get("value") or "")
+
+
+def active_markup(source: Source) -> list[str]:
+    """What the page could run or restyle inline: scripts, handlers, `javascript:` addresses, style attributes."""
+    return [
+        f"{found.tag} {name}={value}"
+        for found in elements(source, "*")
+        for name, value in [*found.attributes.items(), *_inline_script(found)]
+        if _acts(name, (value or "").strip().lower())
+    ]
+
+
+def _inline_script(found: Element) -> list[tuple[str, str]]:
+    inline = found.tag == "script" and "src" not in found.attributes
+    return [("script", found.text())] if inline else []
+
+
+def _acts(name: str, value: str) -> bool:
+    return name in ("script", "style") or name.startswith(("on", "hx-on")) or value.startswith("javascript:")
