@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sessions_app.console import RedlineCommand
 
-APPS: Final = ("sessions_app", "compaction_app")
+APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages too."""
 WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "context", "token", "tree"})

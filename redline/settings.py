@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "template_partials",
     "sessions_app",
     "compaction_app",
+    "devtools",
 ]
 # The admin shows rows and changes none. Nobody logs in to it, so what it depends on has no tables.
 TABLELESS = ("admin", "auth", "contenttypes")

@@ -166,7 +166,7 @@ def some_sessions(directory: Path) -> list[Path]:
     found = corpus()
     if found is not None:
         return sorted(found.glob("pi*/*.jsonl"))
-    from compaction_app.bench.sessions import generate, write_session
+    from devtools.bench.sessions import generate, write_session
 
     path = directory / "generated.jsonl"
     write_session(path, generate(entries=400, entry_bytes=900, seed=7))

@@ -13,7 +13,7 @@ import pytest
 
 from compaction_app.keys import read_keys
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.server import ScriptedProvider
 from tests.running import Installation, finish
 
 pytest_plugins = ["tests.running"]

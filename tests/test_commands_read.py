@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compaction_app.bench.figures import Figure
-from compaction_app.management.commands import bench
+from devtools.bench.figures import Figure
+from devtools.management.commands import bench
 from sessions_app.models import Session
 from tests.building import PROJECT, assistant, bash, chain, message, raw, some_sessions, text, user
 from tests.running import Installation, Result, configured, finish, place, quiet, working_session

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.bench.sessions import generate
 from compaction_app.models import PlannerModel, Provider, Run, RunEvent
 from compaction_app.pages.branches import forget_branches
-from compaction_app.scripted.serving import ScriptedProvider
 from compaction_app.services.catalogue import model_named
 from compaction_app.services.disclosing import measure_first_request
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
+from devtools.bench.sessions import generate
+from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from tests.building import raw

@@ -52,7 +52,7 @@ def test_every_dependency_has_its_reason() -> None:
         assert name.lower() in reasons, name
 
 
-@pytest.mark.parametrize("package", ["sessions_app", "compaction_app", "redline"])
+@pytest.mark.parametrize("package", ["sessions_app", "compaction_app", "redline", "devtools"])
 def test_every_module_has_its_place_in_the_house(package: str) -> None:
     house = ARCHITECTURE.split("\n## The house\n", 1)[1].split("\n## ", 1)[0]
     passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import compaction_app.bench.scale
-from compaction_app.scripted.serving import ScriptedProvider
+import devtools.bench.scale
+from devtools.scripted.server import ScriptedProvider
 from sessions_app import children
 from tests.building import raw
 from tests.running import Installation, place, working_session
@@ -24,6 +24,7 @@ PLANTED = (
     "redline",
     "sessions_app",
     "compaction_app",
+    "devtools",
     "django",
     "channels",
     "uvicorn",
@@ -91,7 +92,7 @@ def test_commands_that_the_bench_runs_import_nothing_from_there(
 ) -> None:
     monkeypatch.chdir(hostile)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    compaction_app.bench.scale.run_command(tmp_path / "data", "sessions")
+    devtools.bench.scale.run_command(tmp_path / "data", "sessions")
     assert executed(hostile) == []
 
 

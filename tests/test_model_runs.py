@@ -14,11 +14,11 @@ from compaction_app.deletion.states import State
 from compaction_app.deletion.tools import ToolCall, ToolResult, Workbench
 from compaction_app.models import PlannerModel, Proposal, Provider, Run
 from compaction_app.providers.asking import Patience
-from compaction_app.scripted.serving import ScriptedProvider
 from compaction_app.services import thinking
 from compaction_app.services.running import work
 from compaction_app.services.runs import worker_name
 from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import BadInput, Conflict

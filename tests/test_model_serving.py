@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.server import ScriptedProvider
 from tests.building import raw
 from tests.running import working_session
 from tests.serving import Server, put, served

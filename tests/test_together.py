@@ -11,10 +11,10 @@ from django.db import OperationalError
 
 from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
-from compaction_app.scripted.serving import ScriptedProvider
 from compaction_app.services import together
 from compaction_app.services.starting import start_run, stop_run
 from compaction_app.services.together import Together
+from devtools.scripted.server import ScriptedProvider
 from sessions_app.services.indexing import index_file
 from tests.building import raw
 from tests.patience import WAIT_SECONDS, wait_until

@@ -22,12 +22,12 @@ from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.pages.waiting import told_anew
 from compaction_app.providers.addresses import origin_of
-from compaction_app.scripted.serving import ScriptedProvider
 from compaction_app.services.running import work
 from compaction_app.services.runs import change, worker_name
 from compaction_app.services.starting import start_run, stop_run
 from compaction_app.services.triggers import AT_ONCE, FRESH, REST, left_because, plan_due, planner_by_itself
 from compaction_app.services.waiting import look_at, waiting
+from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.browsing import Choice, browse
 from sessions_app.services.indexing import index_file

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title
 from tests.patience import WAIT_SECONDS

@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from compaction_app.bench.core import oldest_first
 from compaction_app.deletion.embedded import SEARCHES, EmbeddedPlanner, telling_words
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.loop import Called, Ended, Event, Loop, Outcome, drive
 from compaction_app.deletion.objects import Object
 from compaction_app.deletion.parameters import AUTO_DETECTED
-from compaction_app.deletion.replay import PlanTargets, replay
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
 from compaction_app.deletion.unanswered import unanswered
+from devtools.bench.core import oldest_first
+from devtools.replay import PlanTargets, replay
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser

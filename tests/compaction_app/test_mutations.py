@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compaction_app.conformance import case_lines, differences
 from compaction_app.deletion import (
     airlock,
     budget,
@@ -42,6 +41,7 @@ from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript
+from devtools.conformance import case_lines, differences
 from sessions_app.sessionlog.filters import Filters, recorded_filters
 from sessions_app.sessionlog.jsjson import parse
 from tests.building import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.conformance import case_lines, differences
+from devtools.conformance import case_lines, differences
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
 from tests.building import PROJECT

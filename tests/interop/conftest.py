@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.scripted.playing import Dialect
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.response import Dialect
+from devtools.scripted.server import ScriptedProvider
 from tests.building import PROJECT
 from tests.patience import WAIT_SECONDS
 

@@ -20,8 +20,8 @@ from compaction_app.models import PlannerModel, Provider
 from compaction_app.providers.asking import Patience, ask, close
 from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.wire import Endpoint, Piece, Request, ThoughtPiece
-from compaction_app.scripted.playing import Dialect
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.response import Dialect
+from devtools.scripted.server import ScriptedProvider
 from tests.building import raw
 from tests.interop.conftest import Proxy
 from tests.running import Installation, Result, place, working_session

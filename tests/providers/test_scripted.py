@@ -24,7 +24,7 @@ from compaction_app.providers.errors import (
     Unreachable,
 )
 from compaction_app.providers.wire import Answered, CallBegun, Dialect, Endpoint, Piece, Request, Retrying
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.server import ScriptedProvider
 from tests.providers.speaking import DIALECTS, shown
 
 MANIFEST = {"entries": [{"entryId": f"e{number}", "tokens": 1_000 - number} for number in range(12)]}

@@ -11,7 +11,7 @@ from compaction_app.providers import asking
 from compaction_app.providers.asking import Patience
 from compaction_app.providers.trying import LONGEST, TOOL, Verdict, try_model
 from compaction_app.providers.wire import Dialect, Endpoint
-from compaction_app.scripted.serving import ScriptedProvider
+from devtools.scripted.server import ScriptedProvider
 from tests.providers.raw import QUICK, Play, RawServer, answer, on_a_loop
 from tests.providers.speaking import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
 

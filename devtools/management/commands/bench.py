@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from devtools.bench import core, models, pages, scale, start
+from devtools.bench.figures import Figure
+from sessions_app.console import CHECK_FAILED, RedlineCommand
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.terminal import Column
+
+BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
+    "start": start.start,
+    "validation": core.validation,
+    "grep": core.grep,
+    "extremes": core.extremes,
+    "preparation": core.preparation,
+    "planner": core.planner,
+    "replay": core.replay_loss,
+    "many": scale.many,
+    "large": scale.large,
+    "huge": scale.huge,
+    "pages": pages.pages,
+    "models": models.models,
+}
+
+COLUMNS: Final = (
+    Column("FIGURE", cut="end"),
+    Column("VALUE", right=True),
+    Column("UNIT"),
+    Column("BAR", right=True),
+    Column("HOLDS", styles={"yes": "green", "NO": "bold red"}),
+)
+
+
+class Command(RedlineCommand):
+    help = "Measure the figures that Redline promises, each against its bar."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}; else all")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        unknown = [name for name in options["names"] if name not in BENCHMARKS]
+        if unknown:
+            raise BadInput(
+                "unknown_benchmark", f"There is no benchmark {unknown[0]}. Known are {', '.join(BENCHMARKS)}."
+            )
+        figures = []
+        for name in options["names"] or BENCHMARKS:
+            self.progress.show(name)
+            figures += list(BENCHMARKS[name]())
+        self.progress.clear()
+        self.say_all(self.screen.table(COLUMNS, list(map(_row, figures))), paged=False)
+        self.show_json({"figures": [figure.to_json() for figure in figures]})
+        return CHECK_FAILED if any(figure.holds is False for figure in figures) else None
+
+
+def _row(figure: Figure) -> list[str]:
+    holds = {True: "yes", False: "NO", None: ""}[figure.holds]
+    value = "not measured" if figure.value is None else f"{figure.value:g}"
+    return [figure.name, value, figure.unit, "" if figure.bar is None else f"{figure.bar:g}", holds]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from devtools.scripted.app import ScriptedApp
+from devtools.scripted.scripts import SCRIPTS, script_named
+from devtools.scripted.server import base_url, server_of
+from sessions_app.console import RedlineCommand, printable
+from sessions_app.listeners import listening, port_of
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.terminal import Column
+
+PORT: Final = 8099
+LONGEST_PACE: Final = 60.0
+COLUMNS: Final = (Column("NAME"), Column("PLAYS", cut="end"))
+
+
+class Command(RedlineCommand):
+    help = "Serve a provider that plays scripts, to try Redline without a key or a model."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--port", type="port", default=PORT, help="where to listen; 0: any free port")
+        parser.add_argument(
+            "--script", default="", metavar="NAME", help="play this script, whatever the model is called"
+        )
+        parser.add_argument(
+            "--pace",
+            type=_pace,
+            default=0.0,
+            metavar="SECONDS",
+            help="wait so long after each piece of an answer",
+        )
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        script = options["script"]
+        if script and script_named(script) is None:
+            raise BadInput(
+                "unknown_script",
+                f"There is no script {script}. Nothing was served. Known are {', '.join(SCRIPTS)}, and calls-N.",
+            )
+        app = ScriptedApp(script=script, pace=options["pace"], keeps=0)
+        with listening(options["port"]) as listeners:
+            port = port_of(listeners)
+            anthropic, openai = base_url(port, "anthropic"), base_url(port, "openai")
+            self.show_json({"anthropic": anthropic, "openai": openai})
+            self._tell(anthropic, openai, script)
+            self.stdout.flush()
+            with contextlib.suppress(KeyboardInterrupt):
+                # An interrupt is how it is meant to end.
+                server_of(app).run(sockets=listeners)
+        return None
+
+    def _tell(self, anthropic: str, openai: str, script: str) -> None:
+        self.say("The scripted provider answers on this machine, without a model and without a key:")
+        self.say()
+        self.say(f"  Anthropic's dialect  {anthropic}")
+        self.say(f"  OpenAI's dialect     {openai}")
+        self.say()
+        self.say(
+            "Add it on the Models page: a provider with one of these base URLs and no key, and for it a model"
+        )
+        self.say(
+            "with a context window of 200000 tokens and an output limit of 8192, named after what it shall do."
+        )
+        if script:
+            self.say(f"Whatever its name is, it plays {printable(script)}. Ctrl-C stops the provider.")
+            return
+        self.say("Ctrl-C stops the provider.")
+        self.say()
+        rows = [[one.name, one.plays] for one in SCRIPTS.values()]
+        rows.append(["calls-N", "N looks at the budget, one a turn, then a good plan"])
+        self.say_all(self.screen.table(COLUMNS, rows), paged=False)
+
+
+def _pace(text: str) -> float:
+    pace = float(text)
+    if not 0 <= pace <= LONGEST_PACE:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {LONGEST_PACE:g}")
+    return pace

@@ -1,0 +1,324 @@
+"""The scripted provider as an ASGI app.
+
+    POST /v1/messages            Anthropic's Messages API
+    POST /v1/chat/completions    OpenAI's Chat Completions
+    GET  /v1/models              the scripts, as either dialect lists models
+
+A request is checked as strictly as the service checks it before a script is played, so that each test of a client is
+also a test of what it sends. What came is kept in `requests`, with the times that tests measure. Nothing of a
+conversation is kept but how often the very same request was turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from . import anthropic, anthropic_checks, openai, openai_checks
+from .checks import RequestFault
+from .request import ScriptedRequest
+from .response import Cut, Dialect, Foreign, Frame, Move, Play, Refuse, Silence
+from .scripts import SCRIPTS, Script, script_named
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+PATHS: Final[Mapping[str, Dialect]] = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}
+CUT: Final = "scripted.cut"
+"""The extension of the ASGI scope through which a connection is closed."""
+
+
+@dataclass
+class Received:
+    """One request as it came, and what became of it. Times are those of `time.time()`."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+    at: float
+    body: Any = None
+    """The JSON that came; None where there is none."""
+    status: int = 0
+    """What it was answered with; 0 until then."""
+    fault: str = ""
+    """What the request was refused for as not valid."""
+    calls_at: list[float] = field(default_factory=list)
+    """When the last byte of each call was written."""
+    answered_at: float | None = None
+    """When the whole answer was written."""
+    closed_at: float | None = None
+    """When the client closed the connection before the answer was whole."""
+    was_cut: bool = False
+    """Whether the connection was closed from this side."""
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return str(self.body.get("model", "")) if isinstance(self.body, dict) else ""
+
+
+class ScriptedApp:
+    """The app. `script` is played whatever the model's name, `key` is the only one that is taken.
+
+    Where `keeps` is given, only so many of the latest requests are kept.
+    """
+
+    def __init__(
+        self, *, script: str = "", key: str = "", pace: float = 0.0, keeps: int | None = None
+    ) -> None:
+        self.requests: list[Received] = []
+        self.pace = pace
+        """Seconds after each delta, for people who watch."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called whenever something was received, answered or closed."""
+        self._script = script
+        self._key = key
+        self._keeps = keeps
+        self._count = 0
+        self._tries: Counter[str] = Counter()
+        self._live: set[_Exchange] = set()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        raw = b""
+        while True:
+            message = await receive()
+            raw += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        received = Received(scope["method"], scope["path"], headers, raw, time.time())
+        self._count += 1
+        self.requests.append(received)
+        if self._keeps is not None:
+            del self.requests[: max(0, len(self.requests) - self._keeps)]
+        self.changed()
+        exchange = _Exchange(self, self._count, received, send, scope.get("extensions", {})[CUT]["close"])
+        self._live.add(exchange)
+        answering = asyncio.create_task(exchange.answer())
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and not received.was_cut:
+                received.closed_at = time.time()
+        finally:
+            self._live.discard(exchange)
+            answering.cancel()
+            leaving.cancel()
+            await asyncio.gather(answering, leaving, return_exceptions=True)
+            self.changed()
+        if not answering.cancelled():
+            answering.result()
+
+    def close_all(self) -> None:
+        """Close the connections of all answers that are under way."""
+        for exchange in list(self._live):
+            exchange.close()
+
+    def script_of(self, model: str) -> Script | None:
+        """The script that is played for a model."""
+        return script_named(self._script or model)
+
+    def is_right_key(self, key: str) -> bool:
+        """Whether the key is taken."""
+        return not self._key or key == self._key
+
+    def tries(self, raw: bytes) -> int:
+        """How often this very request was turned away before."""
+        return self._tries[_digest(raw)]
+
+    def settle(self, raw: bytes, move: Move) -> None:
+        """Count a request that is turned away; forget one that is answered."""
+        if isinstance(move, Play) and move.breaks is None:
+            self._tries.pop(_digest(raw), None)
+        else:
+            self._tries[_digest(raw)] += 1
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, app: ScriptedApp, number: int, received: Received, send: Send, cut: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._received = received
+        self._send = send
+        self._cut = cut
+        by_header: Dialect = "anthropic" if "anthropic-version" in received.headers else "openai"
+        self._dialect: Dialect = PATHS.get(received.path, by_header)
+        self._request_id = f"req_scripted{number:012}"
+        self._message_id = (
+            f"msg_01scripted{number:012}" if self._dialect == "anthropic" else f"chatcmpl-{number:012}"
+        )
+        bearer = received.headers.get("authorization", "").removeprefix("Bearer ")
+        self._key = received.headers.get("x-api-key") or bearer
+
+    async def answer(self) -> None:
+        received = self._received
+        if not self._app.is_right_key(self._key):
+            await self._refuse(Refuse("key"))
+        elif (received.method, received.path) == ("GET", "/v1/models"):
+            await self._document(200, _models(self._dialect))
+        elif received.method != "POST" or received.path not in PATHS:
+            await self._refuse(Refuse("path"))
+        else:
+            try:
+                request = self._request()
+            except RequestFault as fault:
+                received.fault = fault.message
+                await self._refuse(Refuse("invalid", fault.message), param=fault.param)
+            else:
+                await self._play(request)
+        received.answered_at = time.time()
+
+    def _request(self) -> ScriptedRequest:
+        """The request, checked. Raises RequestFault."""
+        received = self._received
+        try:
+            body = json.loads(received.raw)
+        except ValueError as fault:
+            raise RequestFault("The request body is not valid JSON") from fault
+        if not isinstance(body, dict):
+            raise RequestFault("Input should be a valid dictionary")
+        received.body = body
+        characters = len(received.raw.decode())
+        if self._dialect == "anthropic":
+            anthropic_checks.check(body, received.headers)
+            request = anthropic.read_request(body, characters, self._key)
+        else:
+            openai_checks.check(body)
+            request = openai.read_request(body, characters, self._key)
+        script = self._app.script_of(request.model)
+        if script is not None and script.thinks:
+            self._check_thoughts(body, script)
+        return replace(request, tries=self._app.tries(received.raw))
+
+    def _check_thoughts(self, body: Mapping[str, Any], script: Script) -> None:
+        is_sealed = script.name == "thinking-signed"
+        if self._dialect == "anthropic":
+            anthropic_checks.check_thoughts(body, with_sealed=is_sealed)
+        else:
+            openai_checks.check_thoughts(body, with_details=is_sealed)
+
+    async def _play(self, request: ScriptedRequest) -> None:
+        script = self._app.script_of(request.model)
+        move = Refuse("model") if script is None else script.move(request)
+        self._app.settle(self._received.raw, move)
+        if isinstance(move, Play):
+            is_stream = bool(self._received.body.get("stream")) and move.streams
+            await (self._stream(request, move) if is_stream else self._whole(request, move))
+        elif isinstance(move, Refuse):
+            await self._refuse(move)
+        elif isinstance(move, Foreign):
+            await self._write(
+                move.status, {"content-type": move.content_type, **move.headers}, move.body.encode()
+            )
+        elif isinstance(move, Cut):
+            await self._close()
+        elif isinstance(move, Silence):
+            await asyncio.Event().wait()
+
+    async def _stream(self, request: ScriptedRequest, play: Play) -> None:
+        await self._begin(
+            200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        )
+        for frame in self._frames(request, play):
+            await self._event(frame, play)
+        if play.breaks is not None:
+            await self._break(play)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    def _frames(self, request: ScriptedRequest, play: Play) -> Any:
+        if self._dialect == "anthropic":
+            return anthropic.frames(request, play, self._message_id)
+        options = self._received.body.get("stream_options") or {}
+        return openai.frames(request, play, self._message_id, with_usage=bool(options.get("include_usage")))
+
+    async def _event(self, frame: Frame, play: Play) -> None:
+        length = play.pieces or len(frame.data)
+        for start in range(0, len(frame.data), length):
+            piece = frame.data[start : start + length]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        if frame.ends_call:
+            self._received.calls_at.append(time.time())
+            self._app.changed()
+        pause = self._app.pace + play.step + (play.gap if frame.ends_call else 0)
+        # Also without a pause the client is given its turn, and can leave.
+        await asyncio.sleep(pause)
+
+    async def _break(self, play: Play) -> None:
+        assert play.breaks is not None  # noqa: S101  # the caller looked
+        if play.breaks.how == "cut":
+            await self._close()
+        elif play.breaks.how == "stall":
+            await asyncio.Event().wait()
+        elif self._dialect == "anthropic":
+            await self._event(anthropic.error_frame(self._request_id), play)
+        else:
+            await self._event(openai.error_frame(), play)
+
+    async def _whole(self, request: ScriptedRequest, play: Play) -> None:
+        if play.breaks is not None and play.breaks.how == "cut":
+            await self._close()
+        elif play.breaks is not None and play.breaks.how == "stall":
+            await asyncio.Event().wait()
+        elif play.breaks is not None:
+            await self._refuse(Refuse("overloaded"))
+        elif self._dialect == "anthropic":
+            await self._document(200, anthropic.whole(request, play, self._message_id))
+        else:
+            await self._document(200, openai.whole(request, play, self._message_id))
+
+    async def _refuse(self, refusal: Refuse, param: str | None = None) -> None:
+        if self._dialect == "anthropic":
+            status, document = anthropic.error(refusal, self._received.model, self._request_id)
+        else:
+            status, document = openai.error(refusal, self._received.model, self._key)
+            document["error"]["param"] = document["error"]["param"] or param
+        await self._document(status, document, refusal.headers)
+
+    async def _document(self, status: int, document: Any, headers: Mapping[str, str] | None = None) -> None:
+        body = json.dumps(document, ensure_ascii=False).encode()
+        await self._write(status, {"content-type": "application/json", **(headers or {})}, body)
+
+    async def _write(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        await self._begin(status, {**headers, "content-length": str(len(body))})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self._received.status = status
+        own = (anthropic if self._dialect == "anthropic" else openai).headers(self._request_id)
+        pairs = [(name.encode(), value.encode()) for name, value in {**own, **headers}.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    def close(self) -> None:
+        """Close the connection: what was written before still arrives."""
+        self._received.was_cut = True
+        self._cut()
+
+    async def _close(self) -> None:
+        self.close()
+        await asyncio.Event().wait()
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _models(dialect: Dialect) -> dict[str, Any]:
+    names = list(SCRIPTS)
+    return anthropic.models(names) if dialect == "anthropic" else openai.models(names)
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()

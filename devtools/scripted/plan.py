@@ -1,0 +1,122 @@
+"""The good plan: look at the budget, then delete the heaviest entries of the manifest until nothing is left to go.
+
+What is left is known from the results: `tokensToDeleteForTarget` and `targetTokensAfter` of the budget, and
+`stats.tokensAfter` of each deletion. A refusal names the entry at fault; it is left out from then on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .request import EarlierCall, ScriptedRequest
+from .response import CallTool, Play, Say
+
+BATCH: Final = 12
+"""Entries that one call deletes at most."""
+BUDGET: Final = "context_compaction_budget"
+DELETE: Final = "context_delete"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProgress:
+    """How far the plan is: tokens still to go where they are known, and which entries are dealt with."""
+
+    left: int | None
+    dealt_with: frozenset[str]
+
+
+def progress_of(request: ScriptedRequest) -> PlanProgress:
+    """Work out from the results how far the plan is."""
+    left: int | None = None
+    target: int | None = None
+    dealt_with: set[str] = set()
+    for call in request.calls:
+        result = call.result_json or {}
+        if isinstance(result.get("tokensToDeleteForTarget"), int):
+            left, target = result["tokensToDeleteForTarget"], result.get("targetTokensAfter")
+        stats = result.get("stats")
+        if isinstance(stats, dict) and isinstance(target, int):
+            left = max(0, int(stats["tokensAfter"]) - target)
+        if call.name == DELETE:
+            dealt_with |= _dealt_with(call)
+    return PlanProgress(left, frozenset(dealt_with))
+
+
+def good_plan(request: ScriptedRequest, *, parallel: int = 1, batch: int = BATCH) -> Play:
+    """The next answer of the plan: up to `parallel` deletions of up to `batch` entries each."""
+    manifest = request.manifest
+    if manifest is None:
+        return without_manifest(request)
+    progress = progress_of(request)
+    if progress.left is None:
+        if [call.name for call in request.calls[-2:]] == [BUDGET, BUDGET]:
+            return Play((Say("The budget cannot be read."),), "end")
+        return Play((Say("First, how much has to go."), CallTool(BUDGET)), "calls")
+    if progress.left == 0:
+        return Play((Say("The target is reached."),), "end")
+    chosen = heaviest(manifest, progress, parallel * batch)
+    if not chosen:
+        return Play((Say("Nothing else can go."),), "end")
+    share = -(-len(chosen) // parallel)
+    calls = [delete(chosen[start : start + share]) for start in range(0, len(chosen), share)]
+    words = f"{progress.left:,} tokens are still to go: the next {len(chosen)} entries, the heaviest first."
+    return Play((Say(words), *calls), "calls")
+
+
+def heaviest(manifest: Mapping[str, Any], progress: PlanProgress, most: int) -> list[str]:
+    """Ids of the heaviest entries that are not dealt with: as many as it takes, at most `most`."""
+    open_entries = [entry for entry in manifest["entries"] if entry["entryId"] not in progress.dealt_with]
+    open_entries.sort(key=lambda entry: -entry["tokens"])
+    chosen: list[str] = []
+    tokens = 0
+    for entry in open_entries[:most]:
+        chosen.append(entry["entryId"])
+        tokens += entry["tokens"]
+        if progress.left is not None and tokens >= progress.left:
+            break
+    return chosen
+
+
+def delete(entry_ids: Sequence[str]) -> CallTool:
+    """The call that deletes these entries."""
+    deletions = [{"kind": "entry", "entryId": entry_id} for entry_id in entry_ids]
+    return CallTool(DELETE, json.dumps({"deletions": deletions}, ensure_ascii=False))
+
+
+def without_manifest(request: ScriptedRequest) -> Play:
+    """What is said where there is nothing to plan: the first tool is called once, as a trial of a model asks for."""
+    if request.calls or not request.tools:
+        return Play((Say("There is nothing to plan."),), "end")
+    names = [tool.name for tool in request.tools]
+    tool = request.tools[names.index(BUDGET) if BUDGET in names else 0]
+    return Play((CallTool(tool.name, json.dumps(_example(tool.schema))),), "calls")
+
+
+def _dealt_with(call: EarlierCall) -> set[str]:
+    """Entries that this deletion leaves nothing to do for: what it deleted, or what it must not name again."""
+    deletions = call.arguments.get("deletions") if isinstance(call.arguments, dict) else None
+    if not isinstance(deletions, list):
+        return set()
+    named = [one["entryId"] for one in deletions if isinstance(one, dict) and "entryId" in one]
+    result = call.result_json
+    if result is None or "error" not in result:
+        return set(named)
+    message = str(result.get("message", ""))
+    at_fault = {one for one in named if re.search(rf"(?<![\w-]){re.escape(str(one))}(?![\w-])", message)}
+    return at_fault or set(named[:1])
+
+
+def _example(schema: Mapping[str, Any]) -> Any:
+    """A value that satisfies a simple JSON schema."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: _example(properties[name]) for name in schema.get("required", ())}
+    examples: dict[str, Any] = {"string": "ready", "boolean": True, "array": []}
+    return examples[kind] if kind in examples else schema.get("minimum", 0)

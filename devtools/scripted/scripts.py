@@ -1,0 +1,356 @@
+"""The scripts, by name. A client chooses one by the model that it asks for.
+
+A script works out its next move from the request alone, so a conversation can be stopped, resumed, retried and played
+through a proxy. What breaks a connection or an answer does so after one valid deletion, where the prompt holds a
+manifest to plan for, and at once where it holds none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .plan import BUDGET, DELETE, delete, good_plan, heaviest, progress_of, without_manifest
+from .request import ScriptedRequest
+from .response import (
+    Break,
+    CallTool,
+    Cut,
+    Foreign,
+    Move,
+    Part,
+    Play,
+    Refuse,
+    Say,
+    Sealed,
+    Silence,
+    Stop,
+    Think,
+    checked,
+)
+
+SEARCH: Final = "context_search_transcript"
+READ: Final = "context_read_entry"
+SLOWLY: Final = 0.05
+"""Seconds between the calls of `slow-calls`."""
+MUSING: Final = "What was acted on already can go; what is still open has to stay. "
+_COUNTED: Final = re.compile(r"calls-([1-9]\d{0,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script: what it plays, in words, and how it moves."""
+
+    name: str
+    plays: str
+    move: Callable[[ScriptedRequest], Move]
+    thinks: bool = False
+    """Whether its thoughts must come back with every answer that called tools."""
+
+
+def script_named(name: str) -> Script | None:
+    """The script of a model's name, also `calls-N`; None where there is none."""
+    counted = _COUNTED.fullmatch(name)
+    if counted:
+        turns = int(counted[1])
+        return Script(name, f"{turns} looks at the budget, one a turn, then a good plan", _counted(turns))
+    return SCRIPTS.get(name)
+
+
+# ---- openings: something first, then the good plan ---------------------------------------------------------
+
+
+def _opening(*turns: tuple[Part, ...], stop: Stop = "calls") -> Callable[[ScriptedRequest], Move]:
+    def move(request: ScriptedRequest) -> Move:
+        return Play(turns[request.turn], stop) if request.turn < len(turns) else good_plan(request)
+
+    return move
+
+
+def _counted(turns: int) -> Callable[[ScriptedRequest], Move]:
+    return lambda request: Play((CallTool(BUDGET),), "calls") if request.turn < turns else good_plan(request)
+
+
+def _search(pattern: str, **more: object) -> CallTool:
+    return CallTool(SEARCH, json.dumps({"pattern": pattern, **more}, ensure_ascii=False))
+
+
+def _parallel_calls(request: ScriptedRequest) -> Move:
+    if request.is_first:
+        entries = (request.manifest or {}).get("entries", ())
+        reads = [
+            CallTool(READ, json.dumps({"entryId": entry["entryId"], "maxChars": 500}))
+            for entry in entries[:2]
+        ]
+        return Play((Say("I look around."), CallTool(BUDGET), _search("error"), *reads), "calls")
+    return good_plan(request, parallel=3)
+
+
+def _slow_calls(request: ScriptedRequest) -> Move:
+    if request.is_first:
+        return Play((CallTool(BUDGET),) * 100, "calls", gap=SLOWLY)
+    return good_plan(request)
+
+
+def _never_reaches(request: ScriptedRequest) -> Move:
+    if request.turn < 2:
+        return good_plan(request, batch=1)
+    return Play((Say("That is enough, I would say."),), "end")
+
+
+# ---- how it goes over the wire -----------------------------------------------------------------------------
+
+
+def _played(**how: object) -> Callable[[ScriptedRequest], Move]:
+    """The good plan, sent in another way."""
+    return lambda request: replace(good_plan(request), **how)  # type: ignore[arg-type]
+
+
+def _split_bytes(request: ScriptedRequest) -> Move:
+    if request.is_first:
+        calls = (_search("größer als 大きさ 🔎"), CallTool(BUDGET))
+        return Play((Say("Größe, 大きさ, 🔎."), *calls), "calls", fragment=1, pieces=1)
+    return replace(good_plan(request), fragment=1, pieces=5)
+
+
+def _thinking(request: ScriptedRequest, *, is_sealed: bool) -> Play:
+    play = good_plan(request)
+    thought = Think(checked(f"{MUSING}This is turn {request.turn}: größer → kleiner."))
+    unseen = (Sealed(f"unseen thought of turn {request.turn}"),) if is_sealed else ()
+    return replace(play, parts=(thought, *unseen, *play.parts), details=is_sealed, priced=is_sealed)
+
+
+def _long_thinking(request: ScriptedRequest) -> Move:
+    play = good_plan(request)
+    return replace(play, parts=(Think(checked(MUSING * 11_000)), *play.parts), step=0.02)
+
+
+def _hostile(request: ScriptedRequest) -> Move:
+    if not request.is_first:
+        return good_plan(request)
+    text = (
+        "<script>document.title='owned'</script><img src=x onerror=alert(1)>\n"
+        "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe\u202c \u2066x\u2069 </pre>&lt;b&gt;\x00 [link](javascript:alert(1))"
+    )
+    call = _search(text, target="</script><script>alert(1)</script>")
+    return Play((Think(checked(text)), Say(text), call, CallTool(BUDGET)), "calls")
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------------------
+
+
+def _always(move: Move) -> Callable[[ScriptedRequest], Move]:
+    def always(request: ScriptedRequest) -> Move:
+        del request
+        return move
+
+    return always
+
+
+def _refused(times: int, refusal: Refuse) -> Callable[[ScriptedRequest], Move]:
+    """Refused so many times in the first turn, then the good plan."""
+
+    def move(request: ScriptedRequest) -> Move:
+        if request.is_first and request.tries < times:
+            return refusal
+        return good_plan(request)
+
+    return move
+
+
+def _after_a_deletion(wrong: Callable[[ScriptedRequest], Move]) -> Callable[[ScriptedRequest], Move]:
+    """The good plan until something is deleted, then what goes wrong."""
+
+    def move(request: ScriptedRequest) -> Move:
+        has_deleted = any(
+            call.name == DELETE and "error" not in (call.result_json or {}) for call in request.calls
+        )
+        if request.manifest is None or has_deleted:
+            return wrong(request)
+        return good_plan(request, batch=1)
+
+    return move
+
+
+def _broken(how: Break) -> Callable[[ScriptedRequest], Move]:
+    """An answer with two calls that breaks."""
+
+    def wrong(request: ScriptedRequest) -> Move:
+        if request.manifest is None:
+            last = without_manifest(request).parts
+        else:
+            last = (delete(heaviest(request.manifest, progress_of(request), 3) or ["none"]),)
+        return Play((Say("I go on."), _search("done"), *last), "calls", breaks=how, fragment=8)
+
+    return wrong
+
+
+def _cut_before(request: ScriptedRequest) -> Move:
+    return Cut() if request.is_first and request.tries < 1 else good_plan(request)
+
+
+def _error_inside(times: int | None) -> Callable[[ScriptedRequest], Move]:
+    def move(request: ScriptedRequest) -> Move:
+        play = good_plan(request)
+        if times is None or (request.is_first and request.tries < times):
+            return replace(play, breaks=Break("error", "start"))
+        return play
+
+    return move
+
+
+def _echoes_key(request: ScriptedRequest) -> Move:
+    return Refuse("key", f"The key {request.key} is not valid (you sent {request.key!r}).")
+
+
+def _not_streamed(request: ScriptedRequest) -> Move:
+    return replace(good_plan(request), streams=False)
+
+
+def _cut_by_limit(request: ScriptedRequest) -> Move:
+    if request.is_first:
+        return Play(
+            (Say("I delete all of"), CallTool(DELETE, '{"deletions": [{"kind": "entry", "entr')), "length"
+        )
+    return good_plan(request)
+
+
+_NONSENSE: Final = (
+    (CallTool(DELETE, '{"deletions": [{"kind": "entry", '), CallTool(BUDGET, "no object at all")),
+    (
+        CallTool(DELETE, '{"deletions": "everything"}'),
+        CallTool(READ, '{"entryId": 7, "maxChars": "many"}'),
+        CallTool(BUDGET, '["a", "list"]'),
+    ),
+)
+_LONG_WAIT: Final = "3600"
+
+
+def _by_name(scripts: Iterable[Script]) -> dict[str, Script]:
+    return {script.name: script for script in scripts}
+
+
+SCRIPTS: Final = _by_name(
+    (
+        Script("good-plan", "a good plan: budget, then deletions, the heaviest first", good_plan),
+        Script("parallel-calls", "several calls in each answer", _parallel_calls),
+        Script("split-bytes", "arguments split at every character, the wire at every byte", _split_bytes),
+        Script("pings", "keep-alives between all events", _played(pings=True)),
+        Script(
+            "whole-calls", "calls in one piece, without ids in OpenAI's dialect", _played(whole_calls=True)
+        ),
+        Script("no-usage", "no tokens are reported", _played(reports_usage=False)),
+        Script("no-done", "OpenAI's stream ends without [DONE]", _played(marks_end=False)),
+        Script("not-streamed", "one JSON document where a stream was asked for", _not_streamed),
+        Script("slow-calls", "100 calls in one answer, one each 50 ms", _slow_calls),
+        Script(
+            "fifty-searches",
+            "50 searches in one answer",
+            _opening(tuple(_search(f"line_{number}") for number in range(50))),
+        ),
+        Script(
+            "thinking-signed",
+            "signed and sealed thoughts that must come back unchanged",
+            lambda request: _thinking(request, is_sealed=True),
+            thinks=True,
+        ),
+        Script(
+            "thinking-plain",
+            "thoughts that must come back unchanged: signed, or `reasoning_content`",
+            lambda request: _thinking(request, is_sealed=False),
+            thinks=True,
+        ),
+        Script("long-thinking", "ten minutes of reasoning before the first call", _long_thinking),
+        Script("hostile", "markup, terminal sequences and turned text in all that is said", _hostile),
+        Script(
+            "stops-early",
+            "prose first, and a plan after the nudge",
+            lambda request: (
+                Play((Say("I would delete the long listings."),), "end")
+                if request.is_first
+                else good_plan(request)
+            ),
+        ),
+        Script("never-reaches", "one small deletion, then only prose", _never_reaches),
+        Script("nonsense-arguments", "broken JSON, then wrong types, then a plan", _opening(*_NONSENSE)),
+        Script(
+            "unknown-tool",
+            "a call of a tool that is not there",
+            _opening((CallTool("context_summarize", '{"entryId": "all"}'), CallTool(BUDGET))),
+        ),
+        Script(
+            "missing-argument",
+            "a call without its required argument",
+            _opening((CallTool(READ), CallTool(BUDGET))),
+        ),
+        Script("cut-by-limit", "the output limit cuts the first answer inside a call", _cut_by_limit),
+        Script(
+            "refuses",
+            "the model declines to go on",
+            _after_a_deletion(_always(Play((Say("I cannot help with that."),), "refusal"))),
+        ),
+        Script("overloaded-twice", "overloaded twice, then a good plan", _refused(2, Refuse("overloaded"))),
+        Script("overloaded", "overloaded, always", _always(Refuse("overloaded"))),
+        Script(
+            "rate-limited",
+            "a rate limit with Retry-After: 1 once, then a good plan",
+            _refused(1, Refuse("limited", headers={"retry-after": "1"})),
+        ),
+        Script(
+            "rate-limited-long",
+            "a rate limit with Retry-After: an hour",
+            _always(Refuse("limited", headers={"retry-after": _LONG_WAIT})),
+        ),
+        Script("server-error", "an internal error, always", _always(Refuse("broken"))),
+        Script("quota-used", "the account has nothing left", _always(Refuse("quota"))),
+        Script("wrong-key", "the key is refused", _always(Refuse("key"))),
+        Script("echoes-key", "the key is refused, and the error quotes it whole", _echoes_key),
+        Script(
+            "unknown-model",
+            "the model is not known, as under any name that is no script",
+            _always(Refuse("model")),
+        ),
+        Script("overflow", "the conversation is too long, at once", _always(Refuse("overflow"))),
+        Script(
+            "overflow-later",
+            "the conversation is too long after a valid deletion",
+            _after_a_deletion(_always(Refuse("overflow"))),
+        ),
+        Script("too-large", "the request has too many bytes (413)", _always(Refuse("too-large"))),
+        Script("error-inside", "an error event inside a 200, before any content", _error_inside(None)),
+        Script("error-inside-once", "the same once, then a good plan", _error_inside(1)),
+        Script(
+            "error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))
+        ),
+        Script(
+            "cut-before", "the connection is cut before the first byte once, then a good plan", _cut_before
+        ),
+        Script("cut-always", "the connection is cut before the first byte, always", _always(Cut())),
+        Script(
+            "cut-inside",
+            "the connection is cut inside a call",
+            _after_a_deletion(_broken(Break("cut", "inside"))),
+        ),
+        Script(
+            "cut-after",
+            "the connection is cut after a call",
+            _after_a_deletion(_broken(Break("cut", "after"))),
+        ),
+        Script("stalls", "the stream stalls in a call", _after_a_deletion(_broken(Break("stall", "inside")))),
+        Script("stalls-before", "no byte comes", _always(Silence())),
+        Script(
+            "web-page",
+            "a page with status 200, as from an address that is no provider",
+            _always(Foreign(200, "text/html; charset=utf-8", "<!doctype html><title>Welcome</title>\n")),
+        ),
+        Script(
+            "redirects",
+            "a redirect to another address",
+            _always(Foreign(307, "text/plain", "", {"location": "/elsewhere"})),
+        ),
+    )
+)
+"""All scripts with a name of their own; `calls-N` is beside them."""

@@ -1,0 +1,458 @@
+"""Clients that nobody here wrote read of every script what it means: answers, usage, ends and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from devtools.scripted.openai import COST
+from devtools.scripted.request import OfferedTool, ScriptedRequest
+from devtools.scripted.response import CallTool, Dialect, Play, Say, Sealed, Think, sealed, signature_of
+from devtools.scripted.scripts import SCRIPTS, script_named
+from devtools.scripted.server import ScriptedProvider
+from tests.devtools.scripted.official import (
+    DIALECTS,
+    KEY,
+    TOOLS,
+    anthropic_client,
+    ask,
+    openai_client,
+    parsed,
+    read_chunks,
+)
+
+BEGIN = [{"role": "user", "content": "Begin."}]
+STOPS = {
+    "anthropic": {"calls": "tool_use", "end": "end_turn", "length": "max_tokens", "refusal": "refusal"},
+    "openai": {"calls": "tool_calls", "end": "stop", "length": "length", "refusal": "content_filter"},
+}
+ERRORS: dict[str, tuple[str, int, str, int]] = {
+    "overloaded": ("OverloadedError", 529, "InternalServerError", 503),
+    "overloaded-twice": ("OverloadedError", 529, "InternalServerError", 503),
+    "rate-limited": ("RateLimitError", 429, "RateLimitError", 429),
+    "rate-limited-long": ("RateLimitError", 429, "RateLimitError", 429),
+    "server-error": ("InternalServerError", 500, "InternalServerError", 500),
+    "quota-used": ("BadRequestError", 400, "RateLimitError", 429),
+    "wrong-key": ("AuthenticationError", 401, "AuthenticationError", 401),
+    "echoes-key": ("AuthenticationError", 401, "AuthenticationError", 401),
+    "unknown-model": ("NotFoundError", 404, "NotFoundError", 404),
+    "no-script-at-all": ("NotFoundError", 404, "NotFoundError", 404),
+    "overflow": ("BadRequestError", 400, "BadRequestError", 400),
+    "overflow-later": ("BadRequestError", 400, "BadRequestError", 400),
+    "too-large": ("ContentTooLargeError", 413, "APIStatusError", 413),
+}
+"""Exception class and status in Anthropic's client, then in OpenAI's."""
+WITHIN_STREAM = {
+    "error-inside": 0,
+    "error-inside-once": 0,
+    "error-midway": 2,
+    "cut-inside": 1,
+    "cut-after": 2,
+}
+"""How many calls are complete before the stream breaks."""
+SILENT = {"stalls": 1, "stalls-before": 0}
+ELSEWHERE = {"not-streamed", "web-page", "redirects", "cut-before", "cut-always"}
+"""Scripts whose tests stand by themselves below."""
+LASTING = {"long-thinking", "slow-calls"}
+ANSWERS = [
+    *(name for name in SCRIPTS if name not in {*ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}),
+    "calls-3",
+]
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as serving:
+        yield serving
+        assert serving.faults == []
+
+
+def meant(name: str) -> Play:
+    """What the script plays to a first request without a manifest."""
+    script = script_named(name)
+    assert script is not None
+    tools = [OfferedTool(tool["name"], tool["input_schema"]) for tool in TOOLS["anthropic"]]
+    move = script.move(ScriptedRequest(name, "Begin.", (), tools, 400))
+    assert isinstance(move, Play)
+    return move
+
+
+def texts(play: Play, kind: type[Say] | type[Think]) -> str:
+    return "".join(part.text for part in play.parts if isinstance(part, kind))
+
+
+# ---- answers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "name", [name for name in ANSWERS if name not in ("nonsense-arguments", "cut-by-limit")]
+)
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_answer_is_read_as_it_is_meant(
+    provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
+) -> None:
+    play = meant(name)
+    read = ask(provider, dialect, name, streams=streams)
+    assert read.text == texts(play, Say)
+    calls = [(part.name, json.loads(part.arguments)) for part in play.parts if isinstance(part, CallTool)]
+    assert read.calls == calls
+    assert read.thoughts == texts(play, Think)
+    assert read.seals == [sealed(part.text) for part in play.parts if isinstance(part, Sealed)]
+    assert len(set(read.ids)) == len(read.ids) == len(calls)
+    whole_calls = name == "whole-calls" and dialect == "openai" and streams
+    assert read.stop == ("stop" if whole_calls else STOPS[dialect][play.stop])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", ["nonsense-arguments", "cut-by-limit"])
+def test_broken_arguments_arrive_as_they_are(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+    expected = [part.arguments for part in meant(name).parts if isinstance(part, CallTool)]
+    assert raw_arguments(provider, dialect, name) == expected
+
+
+def raw_arguments(provider: ScriptedProvider, dialect: Dialect, name: str) -> list[str]:
+    """The arguments of an answer's calls as the official client's events hold them, unparsed."""
+    if dialect == "openai":
+        chunks = openai_client(provider).chat.completions.create(
+            model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
+        )
+        fragments: dict[int, str] = {}
+        for chunk in chunks:
+            for fragment in chunk.choices[0].delta.tool_calls or ():
+                assert fragment.function is not None
+                fragments[fragment.index] = fragments.get(fragment.index, "") + (
+                    fragment.function.arguments or ""
+                )
+        return list(fragments.values())
+    events = anthropic_client(provider).messages.create(
+        model=name, max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
+    )
+    found: dict[int, str] = {}
+    for event in events:
+        if event.type == "content_block_start" and event.content_block.type == "tool_use":
+            found[event.index] = ""
+        elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            found[event.index] += event.delta.partial_json
+    return list(found.values())
+
+
+def test_a_thought_is_signed(provider: ScriptedProvider) -> None:
+    read = ask(provider, "anthropic", "thinking-signed")
+    thought = read.message["content"][0]
+    assert thought["signature"] == signature_of(thought["thinking"])
+    details = ask(provider, "openai", "thinking-signed").message["reasoning_details"]
+    text = "".join(detail.get("text", "") for detail in details)
+    assert [detail["signature"] for detail in details if "signature" in detail] == [signature_of(text)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_arguments_are_split_at_every_character(provider: ScriptedProvider, dialect: Dialect) -> None:
+    play = meant("split-bytes")
+    characters = sum(len(part.arguments) for part in play.parts if isinstance(part, CallTool))
+    assert raw_arguments(provider, dialect, "split-bytes")[0] == play.parts[1].arguments  # type: ignore[union-attr]
+    with ask_raw(provider, dialect, "split-bytes") as stream:
+        count = sum(1 for line in stream.iter_lines() if "partial_json" in line or '"arguments"' in line)
+    assert count >= characters - len("{}")
+
+
+def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
+    """The response of the official client as it streams."""
+    if dialect == "openai":
+        return openai_client(provider).chat.completions.with_streaming_response.create(
+            model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
+        )
+    return anthropic_client(provider).messages.with_streaming_response.create(
+        model=name, max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
+    )
+
+
+def test_the_events_come_in_anthropics_order(provider: ScriptedProvider) -> None:
+    events = anthropic_client(provider).messages.create(
+        model="good-plan", max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
+    )
+    found = list(events)
+    assert [event.type for event in found] == [
+        *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+        *("message_delta", "message_stop"),
+    ]
+    assert found[2].delta.partial_json == ""  # type: ignore[union-attr]
+    with ask_raw(provider, "anthropic", "good-plan") as stream:
+        assert "event: ping" in list(stream.iter_lines())
+
+
+def test_the_chunks_come_in_openais_order(provider: ScriptedProvider) -> None:
+    chunks = list(
+        openai_client(provider).chat.completions.create(
+            model="good-plan",
+            messages=BEGIN,
+            tools=TOOLS["openai"],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    first, *more, last, usage = chunks
+    assert first.choices[0].delta.role == "assistant"
+    assert first.choices[0].delta.tool_calls is not None
+    begun = first.choices[0].delta.tool_calls[0]
+    assert begun.function is not None
+    assert (begun.function.arguments, begun.type, begun.index) == ("", "function", 0)
+    for chunk in more:
+        (fragment,) = chunk.choices[0].delta.tool_calls or ()
+        assert (fragment.id, fragment.type, fragment.index) == (None, None, 0)
+    assert last.choices[0].finish_reason == "tool_calls"
+    assert (usage.choices, [chunk.usage for chunk in chunks[:-1]]) == ([], [None] * (len(chunks) - 1))
+    assert len({(chunk.id, chunk.created, chunk.model, chunk.object) for chunk in chunks}) == 1
+    with ask_raw(provider, "openai", "good-plan") as stream:
+        assert [line for line in stream.iter_lines() if line][-1] == "data: [DONE]"
+    with ask_raw(provider, "openai", "no-done") as stream:
+        assert "[DONE]" not in "".join(stream.iter_lines())
+
+
+def test_openais_own_accumulation_reads_parallel_calls(provider: ScriptedProvider) -> None:
+    with openai_client(provider).chat.completions.stream(
+        model="fifty-searches", messages=BEGIN, tools=TOOLS["openai"]
+    ) as stream:
+        message = stream.get_final_completion().choices[0].message
+    patterns = [parsed(call.function.arguments)["pattern"] for call in message.tool_calls or ()]
+    assert patterns == [f"line_{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_calls_come_one_by_one(dialect: Dialect) -> None:
+    with ScriptedProvider() as provider, ask_raw(provider, dialect, "slow-calls") as stream:
+        provider.wait_for(lambda: len(provider.requests[0].calls_at) >= 10)
+        times = provider.requests[0].calls_at[:10]
+        stream.close()
+    assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.04
+    calls = [part for part in meant("slow-calls").parts if isinstance(part, CallTool)]
+    assert len(calls) == 100
+
+
+# ---- usage -------------------------------------------------------------------------------------------------
+
+
+def test_usage_is_what_was_sent_and_said(provider: ScriptedProvider) -> None:
+    read = ask(provider, "anthropic", "good-plan")
+    sent = len(provider.requests[-1].raw.decode()) // 4
+    assert read.usage is not None
+    assert read.usage["input_tokens"] + read.usage["cache_creation_input_tokens"] == sent
+    assert read.usage["cache_read_input_tokens"] == 0
+    assert read.usage["output_tokens"] > 1
+    read = ask(provider, "openai", "good-plan")
+    sent = len(provider.requests[-1].raw.decode()) // 4
+    assert read.usage is not None
+    assert read.usage["prompt_tokens"] == sent
+    assert read.usage["total_tokens"] == sent + read.usage["completion_tokens"]
+    assert "cost" not in read.usage
+
+
+def test_usage_can_be_missing_or_name_a_cost(provider: ScriptedProvider) -> None:
+    assert ask(provider, "openai", "no-usage").usage is None
+    nothing = ask(provider, "anthropic", "no-usage").usage
+    assert nothing is not None
+    assert (nothing["input_tokens"], nothing["output_tokens"]) == (0, 0)
+    priced = ask(provider, "openai", "thinking-signed").usage
+    assert priced is not None
+    assert priced["cost"] == COST
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("streams", [True, False])
+def test_an_error_is_the_one_that_is_meant(
+    provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
+) -> None:
+    package = anthropic if dialect == "anthropic" else openai
+    kind, status = ERRORS[name][:2] if dialect == "anthropic" else ERRORS[name][2:]
+    with pytest.raises(package.APIStatusError) as caught:
+        ask(provider, dialect, name, streams=streams)
+    assert (type(caught.value).__name__, caught.value.status_code) == (kind, status)
+    assert caught.value.request_id
+    if name == "echoes-key":
+        assert KEY in str(caught.value)
+    else:
+        assert KEY not in str(caught.value)
+
+
+def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
+    codes = {}
+    for name in ("quota-used", "overflow", "wrong-key", "unknown-model", "rate-limited-long"):
+        with pytest.raises(openai.APIStatusError) as caught:
+            ask(provider, "openai", name)
+        codes[name] = caught.value.code
+    assert codes == {
+        "quota-used": "insufficient_quota",
+        "overflow": "context_length_exceeded",
+        "wrong-key": "invalid_api_key",
+        "unknown-model": "model_not_found",
+        "rate-limited-long": "rate_limit_exceeded",
+    }
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", WITHIN_STREAM)
+def test_a_stream_breaks_where_it_is_meant_to(
+    provider: ScriptedProvider, dialect: Dialect, name: str
+) -> None:
+    with ask_raw(provider, dialect, name) as stream:
+        lines = []
+        breaks: Any = (
+            pytest.raises(httpx2.RemoteProtocolError) if name.startswith("cut-") else contextlib.nullcontext()
+        )
+        with breaks:
+            lines.extend(stream.iter_lines())
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    complete = len(provider.requests[-1].calls_at)
+    assert complete == WITHIN_STREAM[name]
+    assert ("error" in events[-1]) == name.startswith("error-")
+    ends = [event for event in events if event.get("type") in ("message_delta", "message_stop")]
+    ends += [event for event in events if any(one["finish_reason"] for one in event.get("choices", ()))]
+    assert ends == []
+    kind: Any = anthropic.APIStatusError if dialect == "anthropic" else openai.APIError
+    if name.startswith("error-"):
+        with pytest.raises(kind, match=r"[Oo]verloaded"):
+            ask(provider, dialect, name)
+
+
+# ---- asking again ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("name", "requests", "seconds"),
+    [
+        ("overloaded-twice", 3, 0.0),
+        ("rate-limited", 2, 1.0),
+        ("cut-before", 2, 0.0),
+        ("server-error", 3, 0.0),
+    ],
+)
+def test_the_official_client_asks_again(dialect: Dialect, name: str, requests: int, seconds: float) -> None:
+    with ScriptedProvider() as provider:
+        if name == "server-error":
+            kind: Any = (
+                anthropic.InternalServerError if dialect == "anthropic" else openai.InternalServerError
+            )
+            with pytest.raises(kind):
+                ask(provider, dialect, name, max_retries=2)
+        else:
+            assert ask(provider, dialect, name, max_retries=3).calls == [("context_compaction_budget", {})]
+            # The next conversation meets the same again.
+            with pytest.raises((anthropic.APIError, openai.APIError)):
+                ask(provider, dialect, name)
+            requests += 1
+        assert len(provider.requests) == requests
+        times = [request.at for request in provider.requests]
+        assert times[1] - times[0] >= seconds
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_connection_can_always_be_cut(provider: ScriptedProvider, dialect: Dialect) -> None:
+    kind: Any = anthropic.APIConnectionError if dialect == "anthropic" else openai.APIConnectionError
+    with pytest.raises(kind):
+        ask(provider, dialect, "cut-always", max_retries=1)
+
+
+# ---- silence, and clients that leave ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", SILENT)
+def test_a_stall_lasts_until_the_client_leaves(dialect: Dialect, name: str) -> None:
+    with ScriptedProvider() as provider:
+        kind: Any = (anthropic.APITimeoutError, openai.APITimeoutError, httpx2.ReadTimeout)
+        with pytest.raises(kind):
+            ask(provider, dialect, name, timeout=0.5)
+        left = provider.wait_until_closed(5)
+        assert len(left.calls_at) == SILENT[name]
+        assert left.closed_at is not None
+        assert 0.4 < left.closed_at - left.at < 3
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_client_that_leaves_is_seen_at_once(dialect: Dialect) -> None:
+    with ScriptedProvider() as provider, ask_raw(provider, dialect, "long-thinking") as stream:
+        for line in stream.iter_lines():
+            if "MUSING" in line or "acted on" in line:
+                break
+        then = time.time()
+        stream.close()
+        left = provider.wait_until_closed(5)
+    assert left.closed_at is not None
+    assert left.closed_at - then < 0.5
+
+
+# ---- what is no stream, and what is no provider ------------------------------------------------------------
+
+
+def test_a_document_can_come_where_a_stream_was_asked_for(provider: ScriptedProvider) -> None:
+    with ask_raw(provider, "openai", "not-streamed") as response:
+        assert response.headers["content-type"] == "application/json"
+        assert json.loads(response.read())["choices"][0]["finish_reason"] == "tool_calls"
+    with ask_raw(provider, "anthropic", "not-streamed") as response:
+        assert json.loads(response.read())["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_page_is_no_answer(provider: ScriptedProvider, dialect: Dialect) -> None:
+    with ask_raw(provider, dialect, "web-page") as response:
+        assert response.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_redirect_leads_elsewhere(dialect: Dialect) -> None:
+    kind: Any = anthropic.NotFoundError if dialect == "anthropic" else openai.NotFoundError
+    with ScriptedProvider() as provider:
+        with pytest.raises(kind):
+            ask(provider, dialect, "redirects")
+        assert provider.requests[-1].path == "/elsewhere"
+
+
+# ---- around it ---------------------------------------------------------------------------------------------
+
+
+def test_the_models_are_the_scripts(provider: ScriptedProvider) -> None:
+    assert [model.id for model in anthropic_client(provider).models.list()] == list(SCRIPTS)
+    assert [model.id for model in openai_client(provider).models.list()] == list(SCRIPTS)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_with_a_key_of_its_own_no_other_is_taken(dialect: Dialect) -> None:
+    kind: Any = anthropic.AuthenticationError if dialect == "anthropic" else openai.AuthenticationError
+    with ScriptedProvider(key="another") as provider, pytest.raises(kind):
+        ask(provider, dialect, "good-plan")
+    with ScriptedProvider(key=KEY) as provider:
+        assert ask(provider, dialect, "good-plan").calls
+
+
+def test_every_script_is_tried_here() -> None:
+    tried = {*ANSWERS, *ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}
+    assert SCRIPTS.keys() <= tried
+
+
+def test_one_script_can_be_played_for_all_names() -> None:
+    with ScriptedProvider(script="overflow") as provider, pytest.raises(anthropic.BadRequestError):
+        ask(provider, "anthropic", "whatever")
+
+
+def test_chunks_without_index_are_calls_of_their_own(provider: ScriptedProvider) -> None:
+    chunks = openai_client(provider).chat.completions.create(
+        model="whole-calls", messages=BEGIN, tools=TOOLS["openai"], stream=True
+    )
+    found = list(chunks)
+    fragments = [one for chunk in found for choice in chunk.choices for one in choice.delta.tool_calls or ()]
+    assert [(one.id, getattr(one, "index", None)) for one in fragments] == [(None, None)]
+    assert read_chunks(found).calls == [("context_compaction_budget", {})]

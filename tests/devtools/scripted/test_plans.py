@@ -1,0 +1,196 @@
+"""Whole plans, by the official clients over the real tools: each script gets where it is meant to, in both dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from compaction_app.deletion.conversation import result_text
+from compaction_app.deletion.manifest import manifest_of
+from compaction_app.deletion.parameters import Parameters
+from compaction_app.deletion.prompt import user_prompt
+from compaction_app.deletion.store import DeletionStore
+from compaction_app.deletion.tools import ToolCall, Workbench
+from devtools.scripted.response import Dialect
+from devtools.scripted.server import ScriptedProvider
+from tests.building import assistant, call, result, text, transcript_of, user
+from tests.devtools.scripted.official import DIALECTS, Read, ask, results
+
+GOOD = (
+    *(
+        "good-plan",
+        "parallel-calls",
+        "split-bytes",
+        "pings",
+        "whole-calls",
+        "no-usage",
+        "fifty-searches",
+        "hostile",
+    ),
+    *(
+        "thinking-signed",
+        "thinking-plain",
+        "stops-early",
+        "nonsense-arguments",
+        "unknown-tool",
+        "missing-argument",
+    ),
+    *("overloaded-twice", "cut-before", "calls-7"),
+)
+BROKEN = ("overflow-later", "error-midway", "cut-inside", "cut-after")
+FAULTS = (anthropic.APIError, openai.APIError, httpx2.RemoteProtocolError)
+
+
+@dataclass
+class Run:
+    """What became of a conversation: the tools over the session, and what was called and answered."""
+
+    workbench: Workbench
+    called: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    answers: list[Read] = field(default_factory=list)
+
+
+def workbench(*, steps: int = 40) -> Workbench:
+    """A session of many steps, where several batches are needed."""
+    worked = [
+        one
+        for step in range(steps)
+        for one in (
+            assistant(text(f"Step {step}."), call(f"c{step}", path=f"src/part_{step}.py")),
+            result(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(300))),
+        )
+    ]
+    messages = [user("Mend the parser. größer"), *worked, assistant(text("Done.")), user("Now the tests.")]
+    return Workbench(DeletionStore(transcript_of(*messages, compression_ratio=0.4)))
+
+
+def converse(
+    provider: ScriptedProvider, dialect: Dialect, model: str, *, turns: int = 30, retries: int = 3
+) -> Run:
+    """Drive a model through the tools until the target is met or it says nothing but prose twice."""
+    run = Run(workbench())
+    store = run.workbench.store
+    parameters: Parameters = store.transcript.parameters
+    prompt = user_prompt(manifest_of(store.transcript), parameters, run.workbench.budget)
+    messages: list[Any] = [{"role": "user", "content": prompt}]
+    for _ in range(turns):
+        read = ask_tolerantly(provider, dialect, model, messages, retries)
+        run.answers.append(read)
+        messages.append(read.message)
+        if not read.calls:
+            if len(run.answers) > 1 and not run.answers[-2].calls:
+                return run
+            messages.append({"role": "user", "content": "The target is not reached. Delete more."})
+            continue
+        messages += results(dialect, read, answered(run, read.calls))
+        if store.target_met:
+            return run
+    raise AssertionError("the script goes on for ever")
+
+
+def answered(run: Run, calls: Sequence[tuple[str, Any]]) -> list[str]:
+    told = []
+    for name, arguments in calls:
+        gave = run.workbench.call(ToolCall(name, arguments))
+        run.called.append(name)
+        if gave.refusal is not None:
+            run.refused.append(gave.refusal.code.value)
+        told.append(result_text(gave))
+    return told
+
+
+def ask_tolerantly(
+    provider: ScriptedProvider, dialect: Dialect, model: str, messages: Sequence[Any], retries: int
+) -> Read:
+    """Anthropic's accumulation refuses arguments that are no JSON, so there they are read without a stream."""
+    streams = dialect == "openai" or model != "nonsense-arguments"
+    return ask(provider, dialect, model, messages, streams=streams, max_retries=retries)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", GOOD)
+def test_a_plan_reaches_its_target(dialect: Dialect, name: str) -> None:
+    with ScriptedProvider() as provider:
+        run = converse(provider, dialect, name)
+        assert provider.faults == []
+    assert run.workbench.store.target_met
+    assert "context_delete" in run.called
+    if name == "fifty-searches":
+        assert run.called[:50] == ["context_search_transcript"] * 50
+    if name == "calls-7":
+        assert run.called[:7] == ["context_compaction_budget"] * 7
+    if name == "unknown-tool":
+        assert run.refused == ["unknown_tool"]
+    if name == "stops-early":
+        assert run.answers[0].calls == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_plan_takes_several_deletions(dialect: Dialect) -> None:
+    with ScriptedProvider() as provider:
+        run = converse(provider, dialect, "good-plan")
+        parallel = converse(provider, dialect, "parallel-calls")
+    assert run.called.count("context_delete") > 1
+    assert run.refused == []
+    assert any(len(read.calls) > 1 and read.calls[-1][0] == "context_delete" for read in parallel.answers)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_plan_that_never_gets_there_ends_with_prose(dialect: Dialect) -> None:
+    with ScriptedProvider() as provider:
+        run = converse(provider, dialect, "never-reaches")
+    assert not run.workbench.store.target_met
+    assert len(run.workbench.store.targets) > 0
+    assert [bool(read.calls) for read in run.answers] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_breaks_breaks_after_a_valid_deletion(dialect: Dialect, name: str) -> None:
+    with ScriptedProvider() as provider:
+        deleted: list[str] = []
+        for attempt in range(2):
+            with pytest.raises(FAULTS):
+                converse(provider, dialect, name, retries=0)
+            deleted.append(provider.requests[-1].raw.decode())
+            # Budget, one deletion, then the break; the next conversation meets the same.
+            assert len(provider.requests) == 3 * (attempt + 1)
+        assert provider.faults == []
+    assert all("percentReduction" in body for body in deleted)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_thoughts_that_come_back_changed_are_refused(dialect: Dialect) -> None:
+    for name in ("thinking-signed", "thinking-plain"):
+        with ScriptedProvider() as provider:
+            messages: list[Any] = [{"role": "user", "content": "Begin."}]
+            read = ask(provider, dialect, name, messages)
+            told = results(dialect, read, ["{}"] * len(read.calls))
+            assert ask(provider, dialect, name, [*messages, read.message, *told]).stop
+            for changed in spoiled(dialect, name, read.message):
+                with pytest.raises((anthropic.BadRequestError, openai.BadRequestError)):
+                    ask(provider, dialect, name, [*messages, changed, *told])
+            assert len(provider.faults) == len(spoiled(dialect, name, read.message)) > 1
+
+
+def spoiled(dialect: Dialect, name: str, message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The answer as careless clients give it back: without its thoughts, in another order, or with other words."""
+    if dialect == "openai":
+        field_name = "reasoning_details" if name == "thinking-signed" else "reasoning_content"
+        without = {key: value for key, value in message.items() if key != field_name}
+        kept = message[field_name]
+        return [without, {**message, field_name: kept[:-1]}, {**message, field_name: kept[::-1]}]
+    first, *others = message["content"]
+    return [
+        {**message, "content": others},
+        {**message, "content": [*others, first]},
+        {**message, "content": [{**first, "thinking": first["thinking"].strip() + " "}, *others]},
+        {**message, "content": [{**first, "signature": ""}, *others]},
+    ]
