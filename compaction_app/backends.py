@@ -16,7 +16,7 @@ from django_tasks.utils import get_random_id
 
 from sessions_app.announcing import serving_loop
 
-from .working import start_model_worker, start_worker
+from .runs.worker_processes import start_model_worker, start_worker
 
 
 class RowBackend(BaseTaskBackend):

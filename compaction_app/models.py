@@ -66,7 +66,7 @@ class Run(models.Model):
     worker = models.TextField(blank=True, default="")
     """Who has the lease."""
     beats = models.PositiveBigIntegerField(default=0)
-    """Heartbeats of its workers: a counter that stands still shows that the worker is gone (`services.runs.Watch`)."""
+    """Heartbeats of its workers. If it stands still, the worker is gone: see `runs.lease.LeaseWatch`."""
     heartbeat = models.DateTimeField(null=True)
     """When the last one came, by the worker's clock. For people: nothing is decided by it."""
     created_at = models.DateTimeField()
@@ -80,7 +80,7 @@ class Run(models.Model):
     stats: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What is planned so far, as `stats.Stats.to_json`."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What went to a model and came back, as `services.spending.Spent.to_json`; null where nothing left the machine."""
+    """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
 
     class Meta:
         indexes = [
@@ -99,7 +99,7 @@ class Snapshot(models.Model):
     mark = models.CharField(max_length=16)
     """Another one for each preparation: by it a review knows what it was made on."""
     packed = models.BinaryField()
-    """A `services.snapshots.Prepared`, compressed."""
+    """A `planning.snapshots.Prepared`, compressed."""
 
     def __str__(self) -> str:
         return f"snapshot of run {self.pk}"
@@ -112,7 +112,7 @@ class RunEvent(models.Model):
     seq = models.PositiveIntegerField()
     """From 1, without gaps."""
     kind = models.CharField(max_length=10)
-    """`prepared`, `called`, `ended` and others: see `services.running`."""
+    """`prepared`, `called`, `ended` and others: see `runs.worker`."""
     at = models.DateTimeField()
     data: models.JSONField[Any, Any] = models.JSONField()
 
@@ -151,7 +151,7 @@ class Decision(models.Model):
     """One step of a human's review. The review is what the steps that were not undone make of the proposals.
 
     Rows are only added: `undo` undoes the last row that is not undone. Number 0 is no step: it is what hooks pinned,
-    each target with `by`, who pinned it and why (`services.hooking`).
+    each target with `by`, who pinned it and why (`planning.hook_runner`).
     """
 
     APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW, UNDO = (
@@ -231,7 +231,7 @@ class PlannerModel(models.Model):
     window = models.PositiveIntegerField()
     output_limit = models.PositiveIntegerField()
     thinking_levels: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Which of `services.catalogue.LEVELS` it takes; none: it is never asked to think."""
+    """Which of `planning.model_registry.LEVELS` it takes; none: it is never asked to think."""
     thinking_style = models.CharField(max_length=10, choices=THINKING, default=BUDGET)
     """How an Anthropic model is told a level."""
     price_in = models.FloatField(null=True)

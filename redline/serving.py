@@ -17,10 +17,10 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from compaction_app import working
 from compaction_app.pages.waiting import told_anew
-from compaction_app.services.runs import Watch, fail_unstarted, waiting_model_runs, waiting_runs
-from compaction_app.services.triggers import plan_due
+from compaction_app.runs import worker_processes
+from compaction_app.runs.automatic import plan_due
+from compaction_app.runs.lease import LeaseWatch, fail_unstarted, queued_llm_runs, queued_runs
 from sessions_app import announcing
 from sessions_app.children import Children
 from sessions_app.services import progress
@@ -41,9 +41,9 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await receive()
     news = asyncio.Event()
     children = Children(partial(_relay, news))
-    workers = working.Workers(children, _fail_unstarted)
+    workers = worker_processes.WorkerProcesses(children, _fail_unstarted)
     announcing.serve_on(asyncio.get_running_loop())
-    working.serve_with(workers)
+    worker_processes.serve_with(workers)
     tasks = [
         asyncio.create_task(one)
         for one in (_follow(children), _sweep(), _look_at_due(news), _tell_of_proposals())
@@ -55,7 +55,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await children.stop()
     await workers.stop()
     await asyncio.gather(*tasks, return_exceptions=True)
-    working.serve_with(None)
+    worker_processes.serve_with(None)
     announcing.serve_on(None)
     await send({"type": "lifespan.shutdown.complete"})
 
@@ -87,15 +87,15 @@ async def _follow(children: Children) -> None:
 
 async def _sweep() -> None:
     """Runs that wait are worked on, whoever forgot them; runs whose worker is gone are said to be."""
-    watch = Watch()
+    watch = LeaseWatch()
     while True:
         try:
             await sync_to_async(watch.give_up_dead_runs)()
             if settings.REDLINE.work_in == "server":
-                for run_id in await sync_to_async(waiting_runs)():
-                    working.start_worker(run_id)
-                if await sync_to_async(waiting_model_runs)():
-                    working.start_model_worker()
+                for run_id in await sync_to_async(queued_runs)():
+                    worker_processes.start_worker(run_id)
+                if await sync_to_async(queued_llm_runs)():
+                    worker_processes.start_model_worker()
         except DatabaseError as fault:
             # Another writer held the database for too long: the next look comes soon.
             _log.error("Runs could not be looked after: %s", type(fault).__name__)
@@ -147,7 +147,7 @@ async def _tell_of_proposals() -> None:
 async def _fail_unstarted(run_id: int | None, why: str) -> None:
     """A run for which no worker can be started does not wait for ever; without a number, all that wait for a model."""
     try:
-        waiting = [run_id] if run_id is not None else await sync_to_async(waiting_model_runs)()
+        waiting = [run_id] if run_id is not None else await sync_to_async(queued_llm_runs)()
         for one in waiting:
             if await sync_to_async(fail_unstarted)(one, why):
                 _log.error("Run %d was given up: its worker could not be started (%s)", one, why)

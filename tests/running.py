@@ -29,8 +29,8 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection
 
+from compaction_app.planning.plan import prepare_plan, run_planner
 from compaction_app.services.committing import Approved
-from compaction_app.services.planning import prepare_plan, run_planner
 from redline.main import run
 from sessions_app.database import open_database
 from sessions_app.loading import load_session

@@ -18,8 +18,8 @@ from django.test import Client
 from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.pages.addresses import session_address
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from sessions_app.launching import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file, index_paths, index_roots

@@ -23,15 +23,15 @@ from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
+from compaction_app.runs.commands import resume_run, start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from compaction_app.services import committing
 from compaction_app.services.committing import look_at
 from compaction_app.services.judging import Yeses
 from compaction_app.services.records import record_commit
 from compaction_app.services.restoring import RestoreYeses, restore
 from compaction_app.services.reviewing import carried_from, decide
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import resume_run, start_run
 from redline.configuration import RootSetting
 from sessions_app.appending import append_line
 from sessions_app.locks import session_lock

@@ -13,10 +13,10 @@ from django.test import Client
 
 from compaction_app.models import PlannerModel, Provider, Run, RunEvent
 from compaction_app.pages.branches import forget_branches
-from compaction_app.services.catalogue import model_named
+from compaction_app.planning.model_registry import model_named
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from compaction_app.services.disclosing import measure_first_request
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
 from devtools.bench.sessions import generate
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session

@@ -31,14 +31,14 @@ from compaction_app.hooks import (
     session_compact,
 )
 from compaction_app.models import Compaction, Decision, Proposal, Run
+from compaction_app.planning.hook_runner import PINNED_SEQ
+from compaction_app.runs.commands import plan_again, resume_run, start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.recorder import Terminated
+from compaction_app.runs.worker import work
 from compaction_app.services.committing import commit
-from compaction_app.services.hooking import PINNED_SEQ
 from compaction_app.services.judging import Yeses
-from compaction_app.services.recording import Terminated
 from compaction_app.services.reviewing import decide, review_of, undo
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import plan_again, resume_run, start_run
 from redline.configuration import FILE_NAME, load, sources
 from sessions_app.logs import kept_log
 from sessions_app.models import Session

@@ -22,13 +22,13 @@ from compaction_app.deletion.deciding import Kind
 from compaction_app.deletion.states import State
 from compaction_app.deletion.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from compaction_app.services.committing import commit_run, look_at
 from compaction_app.services.judging import Yeses
 from compaction_app.services.restoring import RestoreYeses, list_backups, restore
 from compaction_app.services.reviewing import decide
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import start_run
 from sessions_app.services.indexing import index_file
 from sessions_app.services.session_locks import lock_session, settle_interrupted
 from tests.building import raw

@@ -13,11 +13,11 @@ from django.db import connection
 from compaction_app.deletion.states import State
 from compaction_app.deletion.tools import ToolCall, ToolResult, Workbench
 from compaction_app.models import PlannerModel, Proposal, Provider, Run
+from compaction_app.planning import llm_planner
 from compaction_app.providers.asking import Patience
-from compaction_app.services import thinking
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
@@ -44,7 +44,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def set_to(number: int) -> None:
         short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
-        monkeypatch.setattr(thinking, "patience_for", lambda _: short)
+        monkeypatch.setattr(llm_planner, "patience_for", lambda _: short)
 
     set_to(3)
     return set_to
@@ -321,7 +321,7 @@ def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(
 
 
 def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thinking, "TURNS", 7)
+    monkeypatch.setattr(llm_planner, "TURNS", 7)
     run = plan("calls-50")
     assert run.state == State.FAILED
     assert len(data_of(run, "asked")) == 7
@@ -331,7 +331,7 @@ def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch
 def test_a_model_whose_calls_are_all_refused_is_asked_no_more(
     plan: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thinking, "FRUITLESS_TURNS", 2)
+    monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     run = plan("nonsense-arguments")
     assert run.state == State.FAILED
     assert "refused" in run.failure
@@ -347,7 +347,7 @@ def test_one_call_that_is_taken_ends_the_count_of_refused_answers(
         is_refused = bench.call_count in (0, 2)
         return call(bench, ToolCall("no_such_tool", {}) if is_refused else asked)
 
-    monkeypatch.setattr(thinking, "FRUITLESS_TURNS", 2)
+    monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     monkeypatch.setattr(Workbench, "call", refuse_every_other)
     run = plan("calls-5")
     assert [one.get("code") for one in data_of(run, "called")][:3] == ["unknown_tool", None, "unknown_tool"]

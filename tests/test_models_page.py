@@ -15,7 +15,12 @@ from django.test import Client
 
 from compaction_app.keys import read_keys
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.services.catalogue import COMFORTABLE_WINDOW, endpoint_of, model_named, provider_named
+from compaction_app.planning.model_registry import (
+    COMFORTABLE_WINDOW,
+    endpoint_of,
+    model_named,
+    provider_named,
+)
 from compaction_app.services.configuring import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.views.models import TOLD_SECONDS
 from devtools.scripted.server import ScriptedProvider

@@ -23,9 +23,9 @@ from compaction_app.pages import review_outline
 from compaction_app.pages.calls import call_words
 from compaction_app.pages.review_keys import key, target_of
 from compaction_app.pages.review_words import fold_words
+from compaction_app.runs.commands import plan_again, start_run
+from compaction_app.runs.worker import work
 from compaction_app.services.reviewing import approved_of, carried_from, decide, review_of, reviewed, undo
-from compaction_app.services.running import work
-from compaction_app.services.starting import plan_again, start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from tests.browser.chromium import MISSING, find_chromium

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from compaction_app.models import Run
 from compaction_app.pages.run import PAGE_ROWS, follow_run
 from compaction_app.pages.streamed import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN, dollars
-from compaction_app.services.starting import start_run
+from compaction_app.runs.commands import start_run
 from sessions_app.services.indexing import index_file
 from tests.building import raw
 from tests.running import Installation, place, working_session

@@ -25,8 +25,8 @@ from websockets.sync.client import ClientConnection
 import compaction_app.consumers
 import sessions_app.consumers
 from compaction_app.routing import websocket_urlpatterns as of_runs
-from compaction_app.services.running import work
-from compaction_app.services.starting import start_run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.worker import work
 from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.services.indexing import index_file
 from tests.browser.staging import worker_of

@@ -26,22 +26,23 @@ from compaction_app.deletion.loop import Report, Turn
 from compaction_app.deletion.states import REVIEWABLE, State, may_become
 from compaction_app.deletion.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.services import planning, recording, running, runs, starting
-from compaction_app.services.recording import Terminated
-from compaction_app.services.running import STOPPED, work
-from compaction_app.services.runs import (
+from compaction_app.planning import plan
+from compaction_app.planning.snapshots import read_snapshot_texts, session_path, snapshot_of
+from compaction_app.runs import commands, lease, recorder, worker
+from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.lease import (
     BEAT_SECONDS,
     LEASE_SECONDS,
-    Watch,
-    beat,
-    change,
+    LeaseWatch,
+    change_state,
     claim,
     fail_unstarted,
-    waiting_runs,
+    queued_runs,
+    renew_lease,
     worker_name,
 )
-from compaction_app.services.snapshots import read_snapshot_texts, session_path, snapshot_of
-from compaction_app.services.starting import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.recorder import Terminated
+from compaction_app.runs.worker import STOPPED, work
 from redline.serving import SWEEP_SECONDS
 from sessions_app import announcing
 from sessions_app.logs import kept_log
@@ -82,7 +83,7 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    def watch(self, watch: Watch, seconds: float) -> list[int]:
+    def watch(self, watch: LeaseWatch, seconds: float) -> list[int]:
         """Look once a second for so long; gives the runs that were given up."""
         given_up = []
         for _ in range(int(seconds)):
@@ -94,7 +95,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(runs, "time", clock)
+    monkeypatch.setattr(lease, "time", clock)
     return clock
 
 
@@ -102,8 +103,8 @@ def swept() -> list[int]:
     """The runs that are given up when nobody beats for the length of a lease."""
     with pytest.MonkeyPatch.context() as patched:
         clock = Clock()
-        patched.setattr(runs, "time", clock)
-        watch = Watch()
+        patched.setattr(lease, "time", clock)
+        watch = LeaseWatch()
         assert watch.give_up_dead_runs() == []
         return clock.watch(watch, LEASE_SECONDS)
 
@@ -128,7 +129,7 @@ def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
         def make(transcript: Transcript) -> Stubborn:
             return Stubborn(act)
 
-        monkeypatch.setitem(planning.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
+        monkeypatch.setitem(plan.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
 
     return put
 
@@ -140,7 +141,7 @@ def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
 def test_a_row_changes_its_state_only_by_the_table(session: Session, state: State, other: State) -> None:
     run = started(session)
     Run.objects.filter(pk=run.pk).update(state=state)
-    assert change(run.pk, other) == may_become(state, other)
+    assert change_state(run.pk, other) == may_become(state, other)
     run.refresh_from_db()
     assert run.state == (other if may_become(state, other) else state)
 
@@ -249,7 +250,7 @@ def test_only_one_worker_can_claim_a_run(session: Session) -> None:
     run = started(session)
     assert claim(run.pk, "one", timezone.now()) is not None
     assert claim(run.pk, "two", timezone.now()) is None
-    assert waiting_runs() == []
+    assert queued_runs() == []
 
 
 def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
@@ -286,8 +287,8 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Sessio
 def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    assert beat(run.pk, "one", timezone.now()) is False
-    assert beat(run.pk, "two", timezone.now()) is None
+    assert renew_lease(run.pk, "one", timezone.now()) is False
+    assert renew_lease(run.pk, "two", timezone.now()) is None
     run.refresh_from_db()
     assert run.beats == 1
 
@@ -548,7 +549,7 @@ def test_an_interrupt_from_the_terminal_ends_a_worker_like_a_signal(session: Ses
 def test_a_run_whose_database_failed_is_resumed_to_its_end(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = recording.Recorder.step
+    step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.run.proposals.exists():
@@ -557,7 +558,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(
 
     run = started(session, asked={"compression_ratio": 0.1})
     with monkeypatch.context() as patched:
-        patched.setattr(recording.Recorder, "step", fail)
+        patched.setattr(recorder.Recorder, "step", fail)
         with pytest.raises(SystemFailure, match="database is locked"):
             work(run.pk, worker_name())
     run.refresh_from_db()
@@ -577,7 +578,7 @@ def test_a_run_that_was_not_even_prepared_fails(session: Session, monkeypatch: p
     def fail(*given: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(running, "prepare_snapshot", fail)
+    monkeypatch.setattr(worker, "prepare_snapshot", fail)
     run = started(session)
     with pytest.raises(ZeroDivisionError):
         work(run.pk, worker_name())
@@ -648,7 +649,7 @@ def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
     claimed = claim(run.pk, "one", timezone.now())
     assert claimed is not None
     with held_database(0.4):
-        recording.Recorder(claimed, "one").end(State.INTERRUPTED, STOPPED)
+        recorder.Recorder(claimed, "one").end(State.INTERRUPTED, STOPPED)
     run.refresh_from_db()
     assert run.state == State.INTERRUPTED
 
@@ -663,8 +664,8 @@ def test_a_heart_beats_on_after_a_busy_database(
         known = Run.objects.get().beats
         wait_until(lambda: Run.objects.get().beats != known, "no beat came")
 
-    monkeypatch.setattr(recording, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(recording, "BEAT_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "BEAT_AGAIN_SECONDS", 0.05)
     stubborn(think)
     run = started(session, planner="stubborn")
     work(run.pk, worker_name())
@@ -676,7 +677,7 @@ def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_wat
 ) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = Watch()
+    watch = LeaseWatch()
     assert watch.give_up_dead_runs() == []
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
     assert clock.watch(watch, 1) == [run.pk]
@@ -688,13 +689,13 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
 ) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = Watch()
+    watch = LeaseWatch()
     jumped = timezone.now() + jump
     monkeypatch.setattr(timezone, "now", lambda: jumped)
     for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
         assert clock.watch(watch, BEAT_SECONDS) == []
         # The time of day stands still: the counter alone shows that the worker lives.
-        beat(run.pk, "one", jumped)
+        renew_lease(run.pk, "one", jumped)
     assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
 
 
@@ -704,19 +705,19 @@ def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
     """As when all processes of a machine are frozen, and its monotonic clock is not."""
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = Watch()
+    watch = LeaseWatch()
     assert watch.give_up_dead_runs() == []
     for _ in range(3):
         clock.now += 3_600
         assert watch.give_up_dead_runs() == []
-        beat(run.pk, "one", timezone.now())
+        renew_lease(run.pk, "one", timezone.now())
     assert clock.watch(watch, 2) == []
 
 
 def test_a_watcher_that_begins_anew_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now() - timedelta(days=1))
-    watch = Watch()
+    watch = LeaseWatch()
     assert clock.watch(watch, LEASE_SECONDS) == []
     assert clock.watch(watch, 1) == [run.pk]
 
@@ -724,19 +725,19 @@ def test_a_watcher_that_begins_anew_waits_for_the_whole_lease(session: Session, 
 def test_another_worker_of_the_same_run_begins_another_lease(session: Session, clock: Clock) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = Watch()
+    watch = LeaseWatch()
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
-    change(run.pk, State.INTERRUPTED)
+    change_state(run.pk, State.INTERRUPTED)
     resume_run(run)
     claim(run.pk, "two", timezone.now())
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
 
 
 def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time() -> None:
-    assert runs.LEASE_SECONDS >= 5 * runs.BEAT_SECONDS
+    assert lease.LEASE_SECONDS >= 5 * lease.BEAT_SECONDS
     # A server needs some seconds to start, and the run is given up at the look after the end of its lease.
-    assert runs.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
-    assert SWEEP_SECONDS <= runs.LOOK_SECONDS
+    assert lease.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
+    assert SWEEP_SECONDS <= lease.LOOK_SECONDS
 
 
 def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
@@ -746,13 +747,13 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
 
     @contextmanager
     def after_a_while(usual: Callable[[], Any] = transaction.atomic) -> Iterator[None]:
-        clock.now += runs.AT_ONCE_SECONDS + 1
+        clock.now += lease.AT_ONCE_SECONDS + 1
         with usual():
             yield
 
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = Watch()
+    watch = LeaseWatch()
     assert clock.watch(watch, LEASE_SECONDS) == []
     with monkeypatch.context() as patched:
         patched.setattr(transaction, "atomic", after_a_while)
@@ -797,7 +798,7 @@ def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
     def hear(group: str, **fact: object) -> None:
         told.append(connection.in_atomic_block)
 
-    monkeypatch.setattr(starting, "announce", hear)
+    monkeypatch.setattr(commands, "announce", hear)
     run = started(session)
     claim(run.pk, "one", timezone.now())
     stop_run(run)

@@ -20,7 +20,7 @@ from django.urls import reverse
 from compaction_app.models import Backup, Compaction
 from compaction_app.pages.addresses import entry_address, text_address
 from compaction_app.pages.branches import branch_state, forget_branches
-from compaction_app.services.starting import start_run
+from compaction_app.runs.commands import start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput

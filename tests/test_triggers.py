@@ -22,11 +22,11 @@ from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.pages.waiting import told_anew
 from compaction_app.providers.addresses import origin_of
-from compaction_app.services.running import work
-from compaction_app.services.runs import change, worker_name
-from compaction_app.services.starting import start_run, stop_run
-from compaction_app.services.triggers import AT_ONCE, FRESH, REST, left_because, plan_due, planner_by_itself
-from compaction_app.services.waiting import look_at, waiting
+from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, left_because, plan_due, planner_by_itself
+from compaction_app.runs.commands import start_run, stop_run
+from compaction_app.runs.lease import change_state, worker_name
+from compaction_app.runs.unseen_proposals import mark_seen, unseen_proposals
+from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.browsing import Choice, browse
@@ -174,7 +174,7 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     assert run.state == State.TARGET_MET
     assert (known_root / "work.jsonl").read_bytes() == before
     assert [path.name for path in known_root.iterdir()] == ["work.jsonl"]
-    assert list(waiting()) == [run]
+    assert list(unseen_proposals()) == [run]
 
 
 def test_a_run_that_somebody_asks_for_is_manual(known_root: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Pat
     work(number, worker_name())
     session = write_on(session, 1, full())
     assert look(after=2 * REST) == [], "its proposal waits"
-    look_at(Run.objects.get(pk=number))
+    mark_seen(Run.objects.get(pk=number))
     assert look() == [], "somebody is looking at it"
     assert len(look(after=2 * REST)) == 1
 
@@ -281,7 +281,7 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Pat
 def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> None:
     put(known_root, full())
     run = planned()
-    look_at(run)
+    mark_seen(run)
     assert look(after=2 * REST) == []
 
 
@@ -296,9 +296,9 @@ def test_what_a_human_plans_is_not_planned_beside_it(known_root: Path) -> None:
 def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
     session = put(known_root, full())
     [number] = look()
-    assert change(number, State.FAILED, failure="for no reason", ended_at=timezone.now())
+    assert change_state(number, State.FAILED, failure="for no reason", ended_at=timezone.now())
     assert look(after=2 * REST) == [], "the session is as it was then"
-    assert not waiting().exists()
+    assert not unseen_proposals().exists()
     session = write_on(session, 1, full())
     path = known_root / session.relative_path
     os.utime(path)
@@ -325,7 +325,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
         session = go_on(session, number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         [run] = plan_due(now, Path.home()).started
-        assert change(run, State.FAILED, failure="for no reason", ended_at=now)
+        assert change_state(run, State.FAILED, failure="for no reason", ended_at=now)
         session = go_on(session, 100 + number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         rest = timedelta(minutes=10 * tens)
@@ -340,7 +340,7 @@ def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -
     session = put(known_root, full())
     for number in range(3):
         [run] = look(after=number * 10 * REST)
-        assert change(run, State.FAILED, failure="for no reason", ended_at=timezone.now())
+        assert change_state(run, State.FAILED, failure="for no reason", ended_at=timezone.now())
         session = go_on(session, number)
     assert look(after=2 * REST) == []
     work(start_run(session, planner="embedded", asked={}).pk, worker_name())
@@ -356,7 +356,7 @@ def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_r
     assert look() == []
     assert look(after=100 * REST) == []
     assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
-    assert not waiting().exists()
+    assert not unseen_proposals().exists()
     work(start_run(session, planner="embedded", asked={}).pk, worker_name())
     go_on(session, 2)
     assert len(look()) == 1
@@ -482,7 +482,7 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
         run = planned()
         assert (run.planner, run.state, provider.requests) == ("embedded", State.TARGET_MET, [])
         assert "You have not agreed" in run.note
-        look_at(run)
+        mark_seen(run)
         Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
         write_on(session, 1, assistant(text("More."), **own, usage=FULL))
         [number] = look(after=2 * REST)
@@ -491,7 +491,7 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
         assert (run.planner, run.thinking, run.note) == ("scripted/good-plan", "medium", "")
         assert (run.state, run.by_itself) == (State.TARGET_MET, True)
         assert provider.requests
-    assert list(waiting()) == [run]
+    assert list(unseen_proposals()) == [run]
 
 
 def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:

@@ -24,12 +24,12 @@ from django.utils import timezone
 
 from compaction_app.deletion.states import State
 from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent
-from compaction_app.services import recording
+from compaction_app.runs import recorder
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 from compaction_app.services.committing import commit
 from compaction_app.services.judging import Yeses
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.starting import start_run
 from redline.configuration import RootSetting
 from sessions_app.launching import api_token
 from sessions_app.models import Root, Session
@@ -374,7 +374,7 @@ def test_a_limit_on_file_sizes_is_a_failure_of_the_disk(redline: Installation, k
 def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
     session: Session, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    step = recording.Recorder.step
+    step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.run.proposals.exists():
@@ -383,7 +383,7 @@ def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
         step(self, *arguments, **named)
 
     run = start_run(session, planner="embedded", asked={"compression_ratio": 0.1})
-    monkeypatch.setattr(recording.Recorder, "step", fail)
+    monkeypatch.setattr(recorder.Recorder, "step", fail)
     with pytest.raises(Exception, match=r"Redline's own database .* (is busy|cannot grow)"):
         work(run.pk, worker_name())
     run.refresh_from_db()

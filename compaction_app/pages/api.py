@@ -26,7 +26,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import well_formed
 
 from ..models import Run
-from ..services.planning import EMBEDDED, own_parameters
+from ..planning.plan import EMBEDDED, own_parameters
 from .run import standing_of
 
 TEXT_CHARACTERS: Final = 4_000

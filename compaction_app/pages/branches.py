@@ -31,7 +31,7 @@ from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from ..deletion.objects import Protection
 from ..deletion.transcript import prepare
-from ..services.snapshots import session_path
+from ..planning.snapshots import session_path
 from ..tokenmap import TokenMap, draw
 
 VIEWS: Final = ("sees", "all", "removed")

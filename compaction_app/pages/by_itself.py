@@ -12,9 +12,9 @@ from django.conf import settings
 from sessions_app.models import Session
 from sessions_app.services.due import DUE
 
-from ..services.planning import EMBEDDED
-from ..services.triggers import due_sessions, left_because, note_on_planner
-from ..services.waiting import outgrown, waiting
+from ..planning.plan import EMBEDDED
+from ..runs.automatic import due_sessions, left_because, note_on_planner
+from ..runs.unseen_proposals import outgrown, unseen_proposals
 
 LOOKED_AT: Final = 20
 SHOWN: Final = 5
@@ -48,7 +48,7 @@ def by_itself(now: datetime, home: Path) -> ByItself:
     due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]
     older = (
-        waiting()
+        unseen_proposals()
         .filter(session__in=Session.objects.filter(DUE))
         .annotate(outgrown=outgrown())
         .filter(outgrown=True)

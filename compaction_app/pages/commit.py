@@ -19,11 +19,11 @@ from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Compaction, Run
+from ..planning.plan import brought_back
+from ..planning.snapshots import session_path, snapshot_of
 from ..services.activity import Activity
 from ..services.committing import compaction_line, look_at
 from ..services.judging import Approved, Finding, Yeses
-from ..services.planning import brought_back
-from ..services.snapshots import session_path, snapshot_of
 
 ENTRY_ID_SHOWN: Final = "00000000"
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"

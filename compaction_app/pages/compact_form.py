@@ -23,11 +23,11 @@ from ..deletion import parameters as normal
 from ..deletion.manifest import PREVIEW_LENGTH
 from ..deletion.states import ACTIVE, REVIEWABLE, State
 from ..models import Proposal, Run
+from ..planning.model_registry import ResolvedModel, level_taken, model_named, model_of_session, models
+from ..planning.plan import EMBEDDED, effective_parameters
+from ..planning.snapshots import known_torn_line
 from ..providers.addresses import is_loopback
-from ..services.catalogue import ModelInForce, level_taken, model_named, model_of_session, models
 from ..services.disclosing import FirstRequest, measure_first_request
-from ..services.planning import EMBEDDED, settings_in_force
-from ..services.snapshots import known_torn_line
 from .branches import branch_state
 from .streamed import dollars
 
@@ -133,7 +133,7 @@ class CompactForm:
 
 def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
     """The form for a session: what is in force, overlaid by what was typed."""
-    in_force = settings_in_force(session.cwd, {}, home)
+    in_force = effective_parameters(session.cwd, {}, home)
     values, sources = in_force.values, in_force.sources
     query = values.get("query")
     known = models()
@@ -192,7 +192,7 @@ def first_request(session: Session, given: Given, home: Path) -> FirstRequest | 
         return fault
 
 
-def _model(planner: str) -> ModelInForce | None:
+def _model(planner: str) -> ResolvedModel | None:
     """The model that a run of this planner would ask; None for the embedded one, and for one that is not there."""
     if planner == EMBEDDED:
         return None
@@ -202,11 +202,11 @@ def _model(planner: str) -> ModelInForce | None:
         return None
 
 
-def _choice(model: ModelInForce) -> Choice:
+def _choice(model: ResolvedModel) -> Choice:
     return Choice(model.planner, f"{model.planner}, at {model.host}", model.fault)
 
 
-def _thinking(session: Session, given: Given, model: ModelInForce | None) -> tuple[str, str]:
+def _thinking(session: Session, given: Given, model: ResolvedModel | None) -> tuple[str, str]:
     """The thinking level and where it comes from."""
     if model is None or not model.thinking_levels:
         return "", ""
@@ -226,7 +226,7 @@ def _thinking(session: Session, given: Given, model: ModelInForce | None) -> tup
     ) else f"{source} The nearest that the model takes is {taken}."
 
 
-def _disclosure(model: ModelInForce) -> Disclosure:
+def _disclosure(model: ResolvedModel) -> Disclosure:
     prices = model.prices
     said = "No price of it is known."
     if prices.input is not None and prices.output is not None:

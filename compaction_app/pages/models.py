@@ -14,11 +14,11 @@ from sessions_app.services.surroundings import Surroundings
 from sessions_app.windows import Window
 
 from ..models import PlannerModel, Provider
-from ..services.catalogue import (
+from ..planning.model_registry import (
     ADDED,
     LEVELS,
-    ModelInForce,
-    ProviderInForce,
+    ResolvedModel,
+    ResolvedProvider,
     models,
     providers,
 )
@@ -52,8 +52,8 @@ PRESETS: Final = (
 class Block:
     """One provider that can be used, or that says why it cannot, and its models."""
 
-    provider: ProviderInForce
-    models: list[ModelInForce]
+    provider: ResolvedProvider
+    models: list[ResolvedModel]
 
     @property
     def dialect(self) -> str:
@@ -68,7 +68,7 @@ class Block:
 class Suggestion:
     """A model that sessions were written with, at a provider that is configured."""
 
-    provider: ProviderInForce
+    provider: ResolvedProvider
     name: str
     sessions: int
     window: Window | None
@@ -79,7 +79,7 @@ class ModelsPage:
     """Everything that the page shows."""
 
     blocks: list[Block]
-    unset: list[ProviderInForce]
+    unset: list[ResolvedProvider]
     """Those of the environment that nobody has set up, and that have no models."""
     suggestions: list[Suggestion]
     presets: tuple[Preset, ...] = PRESETS
@@ -103,7 +103,7 @@ def models_page() -> ModelsPage:
     )
 
 
-def _suggestions(known: list[ProviderInForce], configured: set[str]) -> list[Suggestion]:
+def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:
     usable = {provider.name: provider for provider in known if not provider.unset}
     named = Session.objects.filter(root__configured=True, missing=False, provider__in=usable).exclude(
         model=""
@@ -127,7 +127,7 @@ class ProviderForm:
     """The form as it is shown. A key is never put into it again."""
 
     typed: TypedProvider
-    known: ProviderInForce | None = None
+    known: ResolvedProvider | None = None
     """The provider that is changed; none where one is added."""
     faults: Mapping[str, str] = field(default_factory=dict)
     dialects: tuple[tuple[str, str], ...] = Provider.DIALECTS
@@ -153,7 +153,7 @@ def preset_named(name: str) -> TypedProvider:
     return TypedProvider()
 
 
-def provider_as_typed(provider: ProviderInForce) -> TypedProvider:
+def provider_as_typed(provider: ResolvedProvider) -> TypedProvider:
     return TypedProvider(name=provider.name, dialect=provider.dialect, base_url=provider.base_url)
 
 
@@ -172,7 +172,7 @@ class ModelForm:
     """Who says what the window is, where it was filled in."""
     levels: tuple[str, ...] = LEVELS
     styles: tuple[tuple[str, str], ...] = PlannerModel.THINKING
-    providers: list[ProviderInForce] = field(default_factory=providers)
+    providers: list[ResolvedProvider] = field(default_factory=providers)
 
     @property
     def prices(self) -> list[tuple[str, str, str, str]]:

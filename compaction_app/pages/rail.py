@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.outline import COMPACTIONS
 
-from ..services.snapshots import session_path
+from ..planning.snapshots import session_path
 from .branches import BranchState, Fork
 from .notes import WORDS, is_ignored
 

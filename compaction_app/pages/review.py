@@ -21,8 +21,8 @@ from ..deletion.stats import target_reduction
 from ..deletion.targets import Target
 from ..deletion.transcript import Transcript
 from ..models import Run
+from ..planning.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 from ..services.reviewing import reviewed
-from ..services.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 from .review_articles import Article, ArticleMaker, title_of
 from .review_outline import Hunk, Outline, Stay, Turn
 from .review_words import fold_words, said

@@ -15,7 +15,7 @@ from ..deletion.objects import Protection, TranscriptEntry
 from ..deletion.review import Item, Review, Reviewer, Standing
 from ..deletion.targets import Target
 from ..models import Proposal, Run
-from ..services.hooking import pinned_by_hooks
+from ..planning.hook_runner import pinned_by_hooks
 from .addresses import entry_address, session_address, text_address
 from .calls import call_words
 from .items import BLOCKS, clamp

@@ -14,8 +14,8 @@ from ..deletion.parameters import Parameters
 from ..deletion.states import ACTIVE, REVIEWABLE, WRITTEN, State
 from ..deletion.stats import Stats, target_reduction, tokens_to_go
 from ..models import Run, RunEvent
-from ..services.planning import EMBEDDED
-from ..services.waiting import FINISHED
+from ..planning.plan import EMBEDDED
+from ..runs.unseen_proposals import FINISHED
 from .run_rows import Row
 from .streamed import OF_A_TURN, Change, Event, Log, Turn, dollars
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sessions_app.sessionlog.entries import Texts
 
 from ..deletion.objects import TranscriptEntry
-from ..services.snapshots import Prepared, read_snapshot_texts
+from ..planning.snapshots import Prepared, read_snapshot_texts
 
 BATCH: Final = 200
 

@@ -23,8 +23,8 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 
 from ..models import Compaction
+from ..planning.snapshots import session_path
 from ..services.activity import is_recent
-from ..services.snapshots import session_path
 from .branches import VIEWS, BranchState, branch_state
 from .items import Item, clamp, items_of, kind_of, tied
 from .notes import Mark

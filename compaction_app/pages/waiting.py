@@ -12,7 +12,7 @@ from sessions_app.console import one_line
 from sessions_app.services.marks import Mark
 
 from ..models import Run
-from ..services.waiting import outgrown, waiting
+from ..runs.unseen_proposals import outgrown, unseen_proposals
 
 TITLE_CHARACTERS: Final = 120
 
@@ -20,12 +20,12 @@ TITLE_CHARACTERS: Final = 120
 def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
     """How many wait, for the top of every page; counted where a page shows it."""
     del request
-    return {"proposals_waiting": lambda: waiting().count()}
+    return {"proposals_waiting": lambda: unseen_proposals().count()}
 
 
 def marks(sessions: Sequence[int]) -> Mapping[int, Mark]:
     """For the list: the sessions of which a proposal waits, each with the way to its review."""
-    found = waiting().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
+    found = unseen_proposals().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {
         session: Mark(
             "older proposal waits" if old else "proposal waits", reverse("compaction:review", args=(run,))
@@ -39,9 +39,9 @@ def told_anew(known: Collection[int] | None) -> tuple[set[int], list[dict[str, A
 
     At a first look, without any known, nothing is new.
     """
-    found = set(waiting().values_list("pk", flat=True))
+    found = set(unseen_proposals().values_list("pk", flat=True))
     fresh = found - set(found if known is None else known)
-    runs = waiting().filter(pk__in=fresh).order_by("pk") if fresh else []
+    runs = unseen_proposals().filter(pk__in=fresh).order_by("pk") if fresh else []
     return found, [_fact(run, len(found)) for run in runs]
 
 

@@ -6,7 +6,7 @@ from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.readers import reader_named
 
-from .snapshots import session_path
+from ..planning.snapshots import session_path
 
 
 def choose_reader(session: Session, name: str) -> None:

@@ -43,12 +43,12 @@ from ..deletion.loop import Origin
 from ..deletion.states import REVIEWABLE
 from ..deletion.targets import Target
 from ..models import Run
-from .hooking import after_compact
+from ..planning.hook_runner import after_compact
+from ..planning.snapshots import session_as_prepared, session_path, snapshot_of
+from ..runs.lease import require_state, wrong_state
 from .judging import Approved, Finding, Yeses, demand_given, demand_writable, find
 from .records import BackupNote, CommitNote, record_backup, record_commit, text_of
 from .reviewing import approved_of
-from .runs import demand, wrong_state
-from .snapshots import session_as_prepared, session_path, snapshot_of
 
 logger = logging.getLogger("redline")
 
@@ -81,7 +81,7 @@ def approval(run: Run) -> Approved:
 
     Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
     """
-    demand(run, REVIEWABLE, "Nothing was written.")
+    require_state(run, REVIEWABLE, "Nothing was written.")
     validated, pins, origins = approved_of(run)
     if validated is None or not validated.targets:
         raise BadInput(

@@ -20,8 +20,16 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 
 from ..keys import KeptKey, checked_key, drop_key, keep_key
 from ..models import Agreement, PlannerModel, Provider
+from ..planning.model_registry import (
+    ADDED,
+    LABELS,
+    LEVELS,
+    OVER_PLAIN_HTTP,
+    ResolvedProvider,
+    provider_named,
+    takes_a_key,
+)
 from ..providers.addresses import checked_base_url, origin_of
-from .catalogue import ADDED, LABELS, LEVELS, OVER_PLAIN_HTTP, ProviderInForce, provider_named, takes_a_key
 
 RESERVED: Final = frozenset({*LABELS, "embedded", "add"})
 """Names that mean something else already."""
@@ -191,7 +199,7 @@ def _added(name: str) -> Provider:
     return Provider.objects.get(name=name)
 
 
-def _demand_same(provider: ProviderInForce, origin: str) -> None:
+def _demand_same(provider: ResolvedProvider, origin: str) -> None:
     if not origin or provider.origin != origin:
         raise Conflict(
             "other_address",

@@ -21,12 +21,12 @@ from ..deletion.budget import Budget
 from ..deletion.conversation import Told
 from ..deletion.stats import Stats
 from ..deletion.transcript import Transcript
+from ..planning.llm_planner import prompt_for, request_for
+from ..planning.model_registry import ResolvedModel
+from ..planning.plan import effective_parameters
+from ..planning.snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
+from ..planning.usage import CHARACTERS_PER_TOKEN
 from ..providers.asking import size_of
-from .catalogue import ModelInForce
-from .planning import settings_in_force
-from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
-from .spending import CHARACTERS_PER_TOKEN
-from .thinking import prompt_for, request_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FirstRequest:
 
 
 def measure_first_request(
-    session: Session, leaf_id: str, own: Mapping[str, object], model: ModelInForce, thinking: str
+    session: Session, leaf_id: str, own: Mapping[str, object], model: ResolvedModel, thinking: str
 ) -> FirstRequest:
     """The first request of a run that was started now; `own` are the parameters given for it.
 
@@ -52,7 +52,7 @@ def measure_first_request(
     home = Path.home()
     windows = model_windows(home)
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
-    in_force = settings_in_force(session.cwd, own, home)
+    in_force = effective_parameters(session.cwd, own, home)
     prepared = prepare_snapshot(
         session, leaf_id, in_force.values, window.tokens if window is not None else None
     )

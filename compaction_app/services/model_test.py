@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+from ..planning.model_registry import ResolvedModel
 from ..providers import asking
 from ..providers.trying import Verdict, try_model
 from ..providers.wire import Endpoint
-from .catalogue import ModelInForce
 
 
-def test_model(endpoint: Endpoint, model: ModelInForce) -> Verdict:
+def test_model(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
     """What came of asking a model for one tool call, at its lowest thinking level. For code without an event loop."""
     return asyncio.run(_test(endpoint, model))
 
 
-async def _test(endpoint: Endpoint, model: ModelInForce) -> Verdict:
+async def _test(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
     least = model.thinking_levels[0] if model.thinking_levels else ""
     try:
         return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)

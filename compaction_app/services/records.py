@@ -36,7 +36,7 @@ from sessions_app.sessionlog.lines import split_lines
 
 from ..deletion.states import State
 from ..models import Backup, Compaction, Run
-from .runs import change
+from ..runs.lease import change_state
 
 logger = logging.getLogger("redline")
 
@@ -110,7 +110,7 @@ def record_commit(path: Path, note: CommitNote, size: int) -> None:
             },
         )
         if run is not None:
-            change(run.pk, State.COMMITTED, committing_since=None)
+            change_state(run.pk, State.COMMITTED, committing_since=None)
     remember_own_write(path, size)
 
 
@@ -150,7 +150,7 @@ def _record_compactions_left(session: Session, path: Path) -> None:
     left = compactions_in(path)
     written = Compaction.objects.filter(session=session, run__isnull=False)
     for entry_id, run_id in written.values_list("entry_id", "run_id"):
-        change(run_id, State.COMMITTED if entry_id in left else State.RESTORED)
+        change_state(run_id, State.COMMITTED if entry_id in left else State.RESTORED)
 
 
 def compactions_in(path: Path) -> frozenset[str]:

@@ -27,10 +27,10 @@ from ..deletion.review import BY_PAIR, Proposed, Review, Reviewer, Standing
 from ..deletion.states import REVIEWABLE, State
 from ..deletion.targets import Target
 from ..models import Decision, Proposal, Run
-from .hooking import PINNED_SEQ, pinned_by_hooks
+from ..planning.hook_runner import PINNED_SEQ, pinned_by_hooks
+from ..planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
+from ..runs.lease import require_state
 from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
-from .runs import demand
-from .snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 
 CACHED: Final = 4
 """Runs whose review is kept in memory."""
@@ -196,7 +196,7 @@ def _demand_reviewable(run: Run) -> None:
     """Look at the row itself: the run may have been committed or planned again meanwhile."""
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
     run.state, since = row if row is not None else (State.FAILED, None)
-    demand(run, REVIEWABLE, NOT_DECIDED)
+    require_state(run, REVIEWABLE, NOT_DECIDED)
     if since is not None:
         raise Conflict(
             "being_committed", f"What is approved of run {run.pk} is being written right now. {NOT_DECIDED}"

@@ -7,9 +7,9 @@ from typing import Final
 from django_tasks import task
 
 from ..models import Run
-from .planning import is_of_model
-from .running import work
-from .runs import worker_name
+from ..planning.plan import is_llm
+from ..runs.lease import worker_name
+from ..runs.worker import work
 
 MODELS: Final = "models"
 """The queue of runs that mostly wait for a model: many of them share a process."""
@@ -29,4 +29,4 @@ def plan_with_model(run_id: int) -> None:
 
 def enqueue(run: Run) -> None:
     """Hand a run to whoever works on its kind."""
-    (plan_with_model if is_of_model(run.planner) else plan).enqueue(run.pk)
+    (plan_with_model if is_llm(run.planner) else plan).enqueue(run.pk)

@@ -20,7 +20,7 @@ from sessions_app.services.listing import list_page, summary_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
 from ..pages.api import Addresses, Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
-from ..services.starting import start_run, stop_run
+from ..runs.commands import start_run, stop_run
 from .finding import known_run, known_session
 
 SESSIONS, MOST_SESSIONS = 100, 1_000

@@ -26,9 +26,9 @@ from ..pages.models import (
     typed_model,
     typed_provider,
 )
+from ..planning.model_registry import ADDED, ResolvedModel, ResolvedProvider, endpoint_of, provider_named
+from ..planning.model_registry import models as known_models
 from ..providers.trying import Verdict
-from ..services.catalogue import ADDED, ModelInForce, ProviderInForce, endpoint_of, provider_named
-from ..services.catalogue import models as known_models
 from ..services.configuring import (
     Misfilled,
     add_model,
@@ -133,14 +133,14 @@ def test(request: HttpRequest, model: int) -> HttpResponse:
     return _page(request, **tested)
 
 
-def _try(model: ModelInForce) -> Verdict:
+def _try(model: ResolvedModel) -> Verdict:
     try:
         return test_model(endpoint_of(model), model)
     except RedlineError as fault:
         return Verdict(ok=False, said=fault.message, seconds=0)
 
 
-def _known(key: int) -> ModelInForce:
+def _known(key: int) -> ResolvedModel:
     found = next((model for model in known_models() if model.pk == key), None)
     if found is None:
         raise Http404("That model is not there.")
@@ -228,7 +228,7 @@ def agreement(request: HttpRequest, provider: str) -> HttpResponse:
     return _back(f"#provider-{known.name}")
 
 
-def _provider(name: str) -> ProviderInForce:
+def _provider(name: str) -> ResolvedProvider:
     try:
         return provider_named(name)
     except BadInput as missing:

@@ -23,11 +23,11 @@ from ..pages.review_map import struck_map
 from ..pages.review_request import Asked, asked_of, seen_of, shown_of
 from ..pages.review_words import said
 from ..pages.run import host_asked, standing_of
+from ..planning.snapshots import known_torn_line, mark_of
+from ..runs.unseen_proposals import mark_seen
 from ..services.review_conflicts import DECIDED_ELSEWHERE
 from ..services.reviewing import decide as keep
 from ..services.reviewing import undo
-from ..services.snapshots import known_torn_line, mark_of
-from ..services.waiting import look_at
 from .finding import known_run
 
 PARTS: Final = ("window", "anew")
@@ -59,7 +59,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
         page = desk.page(_position(request, desk))
     except RedlineError as fault:
         return _closed(request, found, fault)
-    look_at(found)
+    mark_seen(found)
     context = _context(found, page)
     if part in PARTS:
         return render(request, f"runs/review.html#{part}", context)
@@ -103,7 +103,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
         return _changed(request, before, fault=fault)
-    look_at(found)
+    mark_seen(found)
     if wants_fragment(request):
         return _changed(request, before, asked, step)
     return see_other(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))

@@ -24,10 +24,10 @@ from ..pages.by_itself import by_itself
 from ..pages.compact_form import Given, compact_form, demand_disclosed, first_request
 from ..pages.run import standing_of, view_run, words_of
 from ..pages.transcripts import transcript_lines
-from ..services.planning import EMBEDDED
-from ..services.snapshots import session_path, snapshot_of
-from ..services.starting import plan_again, resume_run, start_run, stop_run
-from ..services.waiting import waiting
+from ..planning.plan import EMBEDDED
+from ..planning.snapshots import session_path, snapshot_of
+from ..runs.commands import plan_again, resume_run, start_run, stop_run
+from ..runs.unseen_proposals import unseen_proposals
 from .finding import known_run, known_session
 from .streaming import stream
 
@@ -45,7 +45,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": rows,
         "page": page,
-        "waiting": set(waiting().values_list("pk", flat=True)),
+        "waiting": set(unseen_proposals().values_list("pk", flat=True)),
         "by_itself": by_itself(timezone.now(), Path.home()),
         "here": "runs",
     }

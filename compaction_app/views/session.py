@@ -22,8 +22,8 @@ from sessions_app.views.answering import acts_on_post, see_other, wants_fragment
 from ..pages.addresses import session_address
 from ..pages.branches import VIEWS, leaf_below
 from ..pages.viewing import is_live, view_session, whole_text
+from ..planning.snapshots import session_path
 from ..services.choosing import choose_reader, read_anew
-from ..services.snapshots import session_path
 from .finding import known_session
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from compaction_app.planning.llm_planner import patience_for
 from compaction_app.providers.asking import Patience
 from compaction_app.providers.wire import Endpoint
-from compaction_app.services.thinking import patience_for
 from tests.running import configured
 
 ADDRESSES = ("https://api.example.com/v1", "http://localhost:11434/v1")

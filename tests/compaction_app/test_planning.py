@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compaction_app.deletion.targets import Target
-from compaction_app.services.planning import brought_back, own_parameters, settings_in_force
+from compaction_app.planning.plan import brought_back, effective_parameters, own_parameters
 from sessions_app.sessionlog.errors import BadInput
 from tests.building import assistant, branch_of, call, chain, result, text, thinking, user
 
@@ -37,7 +37,7 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) 
     (tmp_path / ".atomic" / "agent" / "settings.json").write_text(
         '{"compaction": {"compression_ratio": 0.9, "preserve_recent": 7}}'
     )
-    found = settings_in_force(str(tmp_path / "p"), {"query": "parser"}, tmp_path)
+    found = effective_parameters(str(tmp_path / "p"), {"query": "parser"}, tmp_path)
     assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
     assert found.sources["query"] == "this run"
     assert found.sources["compression_ratio"].endswith("p/.atomic/settings.json")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_app.planning.stream_buffer import SecretRedactor, StreamBuffer
 from compaction_app.providers.faults import without_key
 from compaction_app.providers.redaction import GAP, KeyForms
 from compaction_app.providers.wire import ArgumentsPiece, CallBegun, TextPiece, ThoughtPiece
-from compaction_app.services.pieces import Hiding, Pieces
 
 KEY: Final = "sk-ant-api03-Vq7TzLw2NfX/k9Rb+YpHsJd8"
 HINT: Final = "…sJd8"
@@ -73,7 +73,7 @@ def leaks(shown: str, written: str) -> bool:
 @by_form
 def test_each_form_is_hidden_in_a_text(form: Callable[[str], str]) -> None:
     written = form(KEY)
-    shown = Hiding(KEY).text(f"It was {written} all the time.")
+    shown = SecretRedactor(KEY).text(f"It was {written} all the time.")
     assert HINT in shown
     assert not leaks(shown, written)
     assert shown.startswith("It was ")
@@ -95,17 +95,17 @@ def test_each_form_is_hidden_however_it_is_cut_into_pieces(
 ) -> None:
     whole = f"It was {form(KEY)} all the time."
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)) | {0, len(whole)})
-    pieces, rows = Pieces(Hiding(KEY)), []
+    pieces, rows = StreamBuffer(SecretRedactor(KEY)), []
     for start, end in pairwise(cuts):
         pieces.add(ArgumentsPiece(0, whole[start:end]))
         rows += pieces.take()
     rows += pieces.take(last=True)
-    assert "".join(str(row[-1]) for row in rows) == Hiding(KEY).text(whole)
+    assert "".join(str(row[-1]) for row in rows) == SecretRedactor(KEY).text(whole)
 
 
 @given(st.text(alphabet="skantpi03Vq7 -_./+=%\\nux0&#;:,", max_size=80), st.integers(1, 9))
 def test_what_is_no_form_of_the_key_is_shown_word_for_word(text: str, length: int) -> None:
-    pieces = Pieces(Hiding(KEY))
+    pieces = StreamBuffer(SecretRedactor(KEY))
     rows = []
     for start in range(0, len(text), length):
         pieces.add(TextPiece(text[start : start + length]))
@@ -115,7 +115,7 @@ def test_what_is_no_form_of_the_key_is_shown_word_for_word(text: str, length: in
 
 
 def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
-    pieces = Pieces(Hiding(KEY))
+    pieces = StreamBuffer(SecretRedactor(KEY))
     pieces.add(TextPiece("He asks"))
     assert pieces.take() == [["text", "He ask"]]
     pieces.add(TextPiece(" " * (2 * GAP + 1)))
@@ -123,7 +123,7 @@ def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
 
 
 def test_what_is_held_of_words_stays_before_what_follows_them() -> None:
-    pieces = Pieces(Hiding(KEY))
+    pieces = StreamBuffer(SecretRedactor(KEY))
     for piece in (ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")):
         pieces.add(piece)
     assert pieces.take(last=True) == [
@@ -135,7 +135,7 @@ def test_what_is_held_of_words_stays_before_what_follows_them() -> None:
 
 
 def test_the_name_of_a_call_is_shown_at_once_and_whole() -> None:
-    pieces = Pieces(Hiding("t" + KEY))
+    pieces = StreamBuffer(SecretRedactor("t" + KEY))
     pieces.add(CallBegun(0, "context_search_transcript"))
     assert pieces.take() == [["call", 0, "context_search_transcript"]]
 
@@ -149,6 +149,6 @@ def test_a_key_of_few_letters_hides_no_text_that_is_like_it(key: str) -> None:
 def test_the_longest_key_is_hidden_in_a_long_text() -> None:
     key = "".join(base64.b64encode(bytes([number % 251, number % 241])).decode() for number in range(2_048))
     text = " x" * 50_000 + each("{:02x}")(key) + "y " * 50_000
-    hiding = Hiding(key)
+    hiding = SecretRedactor(key)
     assert len(hiding.text(text)) < 200_100
     assert hiding.split(text + " " * 100)[1] == ""

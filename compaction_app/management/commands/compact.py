@@ -18,17 +18,17 @@ from compaction_app.deletion.loop import Called, Outcome
 from compaction_app.deletion.stats import target_reduction
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.unanswered import unanswered
-from compaction_app.services.committing import Committed, commit
-from compaction_app.services.judging import Approved, Yeses, find
-from compaction_app.services.planning import (
+from compaction_app.planning.plan import (
     EMBEDDED,
     Plan,
     brought_back,
-    is_of_model,
+    is_llm,
     own_parameters,
     prepare_plan,
     run_planner,
 )
+from compaction_app.services.committing import Committed, commit
+from compaction_app.services.judging import Approved, Yeses, find
 from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.loading import TornLine, load_session, torn_line_of
 from sessions_app.services.reading import reading_of_session
@@ -94,7 +94,7 @@ class Command(RedlineCommand):
             parser.add_argument(flag, dest=name, action="store_true", help=meaning)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        if is_of_model(options["planner"]):
+        if is_llm(options["planner"]):
             # Which models there are stands in the database.
             self.open_database()
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
@@ -364,7 +364,7 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacl
 
 def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
     """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
-    by_model, loaded = is_of_model(options["planner"]), approved.loaded
+    by_model, loaded = is_llm(options["planner"]), approved.loaded
     with transaction.atomic():
         reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
         try:

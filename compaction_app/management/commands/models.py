@@ -11,11 +11,11 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.services.catalogue import (
+from compaction_app.planning.model_registry import (
     ADDED,
     LEVELS,
-    ModelInForce,
-    ProviderInForce,
+    ResolvedModel,
+    ResolvedProvider,
     endpoint_of,
     model_named,
     models,
@@ -132,7 +132,7 @@ class Command(RedlineCommand):
         if added.fault:
             self.say(printable(added.fault))
 
-    def _add_to(self, known: ProviderInForce, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
+    def _add_to(self, known: ResolvedProvider, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
         """Add a model to a provider that is there; a key that is given becomes the provider's key."""
         if options["base_url"] or options["dialect"]:
             raise BadInput(
@@ -215,7 +215,7 @@ class Command(RedlineCommand):
         self.show_json({"removed": removed})
         self.say(f"Removed {', '.join(map(printable, removed))}. What was planned with it stays.")
 
-    def _remove_provider(self, provider: ProviderInForce, *, is_confirmed: bool) -> list[str]:
+    def _remove_provider(self, provider: ResolvedProvider, *, is_confirmed: bool) -> list[str]:
         own = [model.planner for model in models() if model.provider.name == provider.name]
         what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key that is kept for it"
         if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
@@ -269,7 +269,7 @@ def _names(planner: str) -> tuple[str, str]:
     return provider, name
 
 
-def _provider_json(provider: ProviderInForce, found: list[ModelInForce]) -> dict[str, Any]:
+def _provider_json(provider: ResolvedProvider, found: list[ResolvedModel]) -> dict[str, Any]:
     return {
         "name": provider.name,
         "dialect": provider.dialect,
@@ -283,7 +283,7 @@ def _provider_json(provider: ProviderInForce, found: list[ModelInForce]) -> dict
     }
 
 
-def _model_json(model: ModelInForce) -> dict[str, Any]:
+def _model_json(model: ResolvedModel) -> dict[str, Any]:
     return {
         "model": model.planner,
         "baseUrl": model.base_url,
@@ -300,7 +300,7 @@ def _model_json(model: ModelInForce) -> dict[str, Any]:
     }
 
 
-def _row(model: ModelInForce) -> list[str]:
+def _row(model: ResolvedModel) -> list[str]:
     return [
         printable(model.planner),
         printable(model.host),

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from compaction_app.models import Run
-from compaction_app.services.recording import Terminated
-from compaction_app.services.running import work
-from compaction_app.services.runs import worker_name
-from compaction_app.services.together import work_until_idle, work_until_stopped
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.recorder import Terminated
+from compaction_app.runs.worker import work
+from compaction_app.runs.worker_pool import work_until_idle, work_until_stopped
 from sessions_app.announcing import relay_through
 from sessions_app.console import RedlineCommand
 from sessions_app.logs import defects_logged

@@ -42,11 +42,11 @@ from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, State
 from ..models import Compaction, Run, RunEvent
-from .catalogue import ModelInForce, level_for, model_named, model_of_session
-from .planning import EMBEDDED
-from .snapshots import session_path
-from .starting import start_run
-from .waiting import planned_at, waits
+from ..planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
+from ..planning.plan import EMBEDDED
+from ..planning.snapshots import session_path
+from .commands import start_run
+from .unseen_proposals import is_unseen, planned_at
 
 OWN_MODEL: Final = "session"
 """The value of `plan_by_itself_with` that means each session's own model."""
@@ -62,7 +62,7 @@ _log = logging.getLogger("redline")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPlanner:
     """The planner of a run that Redline starts; `note` says why it is another one than is set up."""
 
     planner: str
@@ -71,7 +71,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class StartedRuns:
     """What came of a look at the sessions that are due."""
 
     started: list[int]
@@ -80,7 +80,7 @@ class Looked:
     """Whether there was no place for one more."""
 
 
-def plan_due(now: datetime, home: Path) -> Looked:
+def plan_due(now: datetime, home: Path) -> StartedRuns:
     """Start planning what is due and not left, the sessions last written to first."""
     places = AT_ONCE - Run.objects.filter(by_itself=True, state__in=ACTIVE).count()
     started: list[int] = []
@@ -88,18 +88,18 @@ def plan_due(now: datetime, home: Path) -> Looked:
         if left_because(session, now, home):
             continue
         if len(started) >= places:
-            return Looked(started, postponed=True)
+            return StartedRuns(started, postponed=True)
         run = _start(session)
         if run is not None:
             started.append(run.pk)
-    return Looked(started, postponed=False)
+    return StartedRuns(started, postponed=False)
 
 
 def due_sessions(now: datetime) -> QuerySet[Session]:
     """The sessions that are due and that nothing in their rows speaks against planning."""
     since = int((now - FRESH).timestamp() * 1e9)
     there = Q(root__configured=True, missing=False, fault="", mtime_ns__gte=since)
-    busy = Run.objects.filter(session=OuterRef("pk")).filter(Q(state__in=ACTIVE) | waits())
+    busy = Run.objects.filter(session=OuterRef("pk")).filter(Q(state__in=ACTIVE) | is_unseen())
     found = Session.objects.filter(DUE, there).exclude(own_write_ns=F("mtime_ns")).exclude(Exists(busy))
     found = found.select_related("root").defer("damage", "state", "fingerprint")
     return found.order_by("-mtime_ns", "pk")
@@ -203,23 +203,27 @@ def _start(session: Session) -> Run | None:
     return run
 
 
-def planner_by_itself(session: Session) -> Chosen:
+def planner_by_itself(session: Session) -> ChosenPlanner:
     """The planner that is set up for what Redline plans by itself, where it may plan; else the embedded one.
 
     Raises what reading the session raises, where the level at which its own model thinks is to be found out.
     """
     asked = settings.REDLINE.plan_by_itself_with
     if asked == EMBEDDED:
-        return Chosen(EMBEDDED)
+        return ChosenPlanner(EMBEDDED)
     try:
         model = model_of_session(session) if asked == OWN_MODEL else model_named(asked)
     except BadInput as fault:
-        return Chosen(EMBEDDED, note=fault.message)
+        return ChosenPlanner(EMBEDDED, note=fault.message)
     if model is None:
         own = f"{session.provider}/{session.model}" if session.model else "which is not known"
-        return Chosen(EMBEDDED, note=f"The session's own model, {own}, is not configured.")
+        return ChosenPlanner(EMBEDDED, note=f"The session's own model, {own}, is not configured.")
     note = _kept_from(model)
-    return Chosen(EMBEDDED, note=note) if note else Chosen(model.planner, level_for(session, model))
+    return (
+        ChosenPlanner(EMBEDDED, note=note)
+        if note
+        else ChosenPlanner(model.planner, level_for(session, model))
+    )
 
 
 def note_on_planner() -> str:
@@ -233,7 +237,7 @@ def note_on_planner() -> str:
         return fault.message
 
 
-def _kept_from(model: ModelInForce) -> str:
+def _kept_from(model: ResolvedModel) -> str:
     """Why a model does not plan by itself, in words."""
     if model.fault:
         return f"{model.planner} cannot be asked. {model.fault}"

@@ -31,9 +31,9 @@ from ..deletion.tools import Workbench
 from ..deletion.transcript import Transcript, prepare
 from ..models import Run
 from ..providers.errors import Overflow
-from .catalogue import ModelInForce, endpoint_of, model_named
-from .hooking import NOTHING_HEARD, Heard, before_compact, choose_supplied, demand_not_cancelled
-from .spending import Spent
+from .hook_runner import NO_ANSWERS, HookAnswers, before_compact, choose_supplied, require_not_cancelled
+from .model_registry import ResolvedModel, endpoint_of, model_named
+from .usage import UsageTotals
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 DEFAULT_SOURCE: Final = "default"
@@ -41,15 +41,15 @@ DEFAULT_SOURCE: Final = "default"
 EMBEDDED: Final = "embedded"
 """The planner that is no model."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {EMBEDDED: EmbeddedPlanner}
-"""Planners that need nothing but the transcript, by name. The others are models: see `catalogue`."""
+"""Planners that need nothing but the transcript, by name. The others are models: see `model_registry`."""
 
 
-def is_of_model(planner: str) -> bool:
+def is_llm(planner: str) -> bool:
     """Whether a planner is a model, which works elsewhere and is waited for."""
     return planner not in PLANNERS
 
 
-class Told(Protocol):
+class PlanListener(Protocol):
     """Whoever a planner that is a model tells what happens, and asks whether it is to stop."""
 
     def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None: ...
@@ -57,7 +57,7 @@ class Told(Protocol):
     def is_stopped(self) -> bool: ...
 
 
-def demand_planner(planner: str, thinking: str = "") -> str:
+def require_planner(planner: str, thinking: str = "") -> str:
     """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
     if planner in PLANNERS:
         if thinking:
@@ -75,13 +75,13 @@ def demand_planner(planner: str, thinking: str = "") -> str:
     return model.planner
 
 
-def asked_of(run: Run) -> ModelInForce | None:
+def model_of_run(run: Run) -> ResolvedModel | None:
     """The model that a run asks, if one does. What is sent goes where it was said to go, or nowhere.
 
     Raises BadInput `moved_elsewhere` where the model is asked somewhere else by now, and `not_agreed` where nobody
     wants it asked by itself any more.
     """
-    if not is_of_model(run.planner):
+    if not is_llm(run.planner):
         return None
     model = model_named(run.planner)
     if model.base_url != run.base_url:
@@ -102,9 +102,9 @@ def planner_of(
     name: str,
     thinking: str,
     workbench: Workbench,
-    told: Told,
+    told: PlanListener,
     usage: Mapping[str, Any] | None = None,
-    model: ModelInForce | None = None,
+    model: ResolvedModel | None = None,
 ) -> Planner:
     """The planner of a run, ready for its first turn; `usage` are the sums of an earlier attempt.
 
@@ -114,12 +114,12 @@ def planner_of(
     if name in PLANNERS:
         return PLANNERS[name](workbench.store.transcript)
     # The client of a provider takes long to import, and most commands plan without one.
-    from .thinking import ModelPlanner
+    from .llm_planner import LLMPlanner
 
     model = model or model_named(name)
     endpoint = endpoint_of(model)
-    spent = Spent.of(usage, endpoint.host)
-    planner = ModelPlanner(
+    spent = UsageTotals.of(usage, endpoint.host)
+    planner = LLMPlanner(
         model,
         endpoint,
         thinking,
@@ -132,7 +132,7 @@ def planner_of(
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectiveParameters:
     """Raw compaction settings that apply to a project, with where each comes from."""
 
     values: Mapping[str, object]
@@ -141,7 +141,7 @@ class InForce:
     """What was passed over, and why: files that cannot be used, values out of range."""
 
 
-def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForce:
+def effective_parameters(cwd: str, own: Mapping[str, object], home: Path) -> EffectiveParameters:
     """The run's own parameters first, then the project's settings file, then the user's; else the default."""
     values: dict[str, object] = {}
     sources: dict[str, str] = dict.fromkeys(PARAMETERS, DEFAULT_SOURCE)
@@ -160,7 +160,7 @@ def settings_in_force(cwd: str, own: Mapping[str, object], home: Path) -> InForc
                     # The agent takes its default for such a value, and asks no other file.
                     sources[name] = DEFAULT_SOURCE
                     faults.append(f"{found.path}: {name} cannot be used")
-    return InForce(values, sources, tuple(faults))
+    return EffectiveParameters(values, sources, tuple(faults))
 
 
 def _is_usable(name: str, value: object) -> bool:
@@ -196,7 +196,7 @@ class Plan:
     thinking: str
     store: DeletionStore
     faults: tuple[str, ...] = ()
-    heard: Heard = NOTHING_HEARD
+    heard: HookAnswers = NO_ANSWERS
     outcome: Outcome | None = None
     refusal: Refusal | None = None
     why: str = ""
@@ -223,10 +223,10 @@ def prepare_plan(
     Raises BadInput `unknown_planner`, `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`,
     and what asking the hooks raises.
     """
-    planner = demand_planner(planner, thinking)
+    planner = require_planner(planner, thinking)
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
-    in_force = settings_in_force(loaded.log.cwd, own or {}, home or Path.home())
+    in_force = effective_parameters(loaded.log.cwd, own or {}, home or Path.home())
     transcript = prepare(branch, loaded.texts(branch), in_force.values, is_noise)
     if transcript is None:
         raise BadInput(
@@ -235,7 +235,7 @@ def prepare_plan(
             "Nothing was planned.",
         )
     heard = before_compact(lambda: loaded, leaf, transcript, "manual")
-    demand_not_cancelled(heard)
+    require_not_cancelled(heard)
     restraints = Restraints(frozenset(heard.pins), settings.REDLINE.thinking_guard)
     return Plan(
         loaded=loaded,
@@ -276,7 +276,7 @@ def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Ta
     )
 
 
-class Unheard:
+class NoListener:
     """Where nobody listens, and nobody stops it."""
 
     def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
@@ -286,7 +286,7 @@ class Unheard:
         return False
 
 
-def run_planner(plan: Plan, told: Told | None = None, home: Path | None = None) -> Iterator[Event]:
+def run_planner(plan: Plan, told: PlanListener | None = None, home: Path | None = None) -> Iterator[Event]:
     """Let the planner work, event by event; the plan holds the outcome afterwards.
 
     What a provider gets wrong ends it: by its own overflow with what was validated, by anything else with
@@ -303,7 +303,7 @@ def run_planner(plan: Plan, told: Told | None = None, home: Path | None = None) 
         plan.outcome, plan.refusal, plan.origins = ended.outcome, ended.refusal, supplied.origins
         yield ended
         return
-    planner = planner_of(plan.planner, plan.thinking, workbench, told or Unheard())
+    planner = planner_of(plan.planner, plan.thinking, workbench, told or NoListener())
     loop = Loop(workbench)
     while loop.outcome is None:
         for event in _next(planner, loop, plan):

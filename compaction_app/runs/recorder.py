@@ -30,7 +30,7 @@ from ..deletion.states import State
 from ..deletion.store import DeletionStore
 from ..deletion.targets import Target
 from ..models import Proposal, Run, RunEvent
-from .runs import BEAT_SECONDS, beat, change, is_asked_to_stop
+from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease
 
 STOP_LOOK_SECONDS: Final = 0.15
 """How often it is looked whether somebody wants the run to stop."""
@@ -69,7 +69,7 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def write_transaction() -> Iterator[None]:
     """A transaction; those of this process's runs come one after the other, and none waits by looking again."""
     with _one_at_a_time, transaction.atomic():
         yield
@@ -125,7 +125,7 @@ class Recorder:
         """Keep one event of the loop, with what it changed; a call with its place in an answer, an end with its why."""
         now = progress_of(store)
         took = round((time.perf_counter() - self._since) * 1000)
-        with writing():
+        with write_transaction():
             if isinstance(event, Called):
                 self.propose(loop.origins)
                 self.record(
@@ -170,8 +170,8 @@ class Recorder:
         if self.lost:
             raise LostLease
         seq, now = self.seq + 1, timezone.now()
-        with writing():
-            stop_asked = beat(self.run.pk, self.worker, now, last_seq=seq, **fields)
+        with write_transaction():
+            stop_asked = renew_lease(self.run.pk, self.worker, now, last_seq=seq, **fields)
             if stop_asked is None:
                 raise LostLease
             RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=self.hide(data))
@@ -200,7 +200,7 @@ class Recorder:
         ended = {"failure": failure, "ended_at": timezone.now()}
         for tries_left in reversed(range(END_TRIES)):
             try:
-                change(self.run.pk, state, held_by=self.worker, **ended)
+                change_state(self.run.pk, state, held_by=self.worker, **ended)
             except OperationalError:
                 # Busy. To end a run twice is to end it once; but a transaction that failed is over.
                 if connection.in_atomic_block or not tries_left:
@@ -250,7 +250,7 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
 
 
 @contextmanager
-def beating(recorder: Recorder) -> Iterator[None]:
+def heartbeat(recorder: Recorder) -> Iterator[None]:
     """Renew the lease from another thread, also while the planner thinks and whoever else holds the database; and see
     soon that somebody wants the run to stop."""
     over = threading.Event()
@@ -260,9 +260,9 @@ def beating(recorder: Recorder) -> Iterator[None]:
         while not over.wait(STOP_LOOK_SECONDS):
             try:
                 if time.monotonic() < due:
-                    asked: bool | None = is_asked_to_stop(recorder.run.pk)
+                    asked: bool | None = is_stop_requested(recorder.run.pk)
                 else:
-                    asked = beat(recorder.run.pk, recorder.worker, timezone.now())
+                    asked = renew_lease(recorder.run.pk, recorder.worker, timezone.now())
                     due = time.monotonic() + BEAT_SECONDS
             except DatabaseError as fault:
                 _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)

@@ -23,7 +23,7 @@ Unstarted = Callable[[int | None, str], Awaitable[object]]
 _log = logging.getLogger("redline")
 
 
-class Workers:
+class WorkerProcesses:
     """The workers of one server. All of it happens on the server's loop."""
 
     def __init__(self, children: Children, unstarted: Unstarted) -> None:
@@ -85,10 +85,10 @@ class Workers:
         return f"exit code {code}" if code else ""
 
 
-_workers: Workers | None = None
+_workers: WorkerProcesses | None = None
 
 
-def serve_with(workers: Workers | None) -> None:
+def serve_with(workers: WorkerProcesses | None) -> None:
     """This is the serving process, and these its workers; None when it ends."""
     global _workers  # noqa: PLW0603  # there is one server in a process
     _workers = workers

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from compaction_app.planning.usage import Prices, UsageTotals
 from compaction_app.providers.wire import Usage
-from compaction_app.services.spending import Prices, Spent
 
 PRICES = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
 
 
 def test_tokens_and_cost_add_up_over_requests() -> None:
-    spent = Spent("api.example.com")
+    spent = UsageTotals("api.example.com")
     spent.send(4_000)
     spent.hear(380)
     spent.count(Usage(input=1_000, output=100, cache_read=2_000, cache_write=400), 4_000, 380, PRICES)
@@ -35,7 +35,7 @@ def test_tokens_and_cost_add_up_over_requests() -> None:
 
 
 def test_a_provider_that_reports_nothing_is_estimated_and_marked() -> None:
-    spent = Spent("localhost:8080")
+    spent = UsageTotals("localhost:8080")
     added = spent.count(None, 4_001, 10, PRICES)
     assert (added["input"], added["output"], added["estimated"]) == (1_001, 3, True)
     assert spent.count(Usage(input=1, output=1), 4, 4, PRICES)["estimated"] is False
@@ -52,7 +52,7 @@ def test_without_a_price_for_cached_input_it_counts_as_input() -> None:
 
 @pytest.mark.parametrize("prices", [Prices(), Prices(input=1.0), Prices(output=1.0)])
 def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> None:
-    spent = Spent("h")
+    spent = UsageTotals("h")
     spent.count(Usage(input=1), 4, 4, PRICES)
     assert spent.cost is not None
     spent.count(Usage(input=1), 4, 4, prices)
@@ -61,17 +61,17 @@ def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> No
 
 
 def test_a_run_that_goes_on_adds_to_its_sums() -> None:
-    spent = Spent("h")
+    spent = UsageTotals("h")
     spent.send(100)
     spent.count(Usage(input=5, output=7), 100, 20, PRICES)
-    again = Spent.of(spent.to_json(), "h")
+    again = UsageTotals.of(spent.to_json(), "h")
     again.send(50)
     assert (again.requests, again.sent, again.output) == (2, 150, 7)
-    assert Spent.of(None, "other").to_json()["requests"] == 0
+    assert UsageTotals.of(None, "other").to_json()["requests"] == 0
 
 
 def test_before_the_first_answer_nothing_is_said_of_its_cost() -> None:
-    spent = Spent("h")
+    spent = UsageTotals("h")
     spent.send(100)
     assert spent.cost is None
     spent.count(Usage(input=1_000_000), 100, 0, PRICES)

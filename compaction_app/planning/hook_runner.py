@@ -46,7 +46,7 @@ PINNED_SEQ: Final = 0
 """The number of the decision that holds what hooks pinned: before the first step of a human."""
 
 
-class Word(NamedTuple):
+class HookMessage(NamedTuple):
     """What one hook said, in words, how many objects it pinned, whether it cancelled: the data of a `hooked` event."""
 
     text: str
@@ -55,7 +55,7 @@ class Word(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Supplied:
+class SuppliedPlan:
     """A plan that a hook gives in place of the planner's. `why` names the hook."""
 
     hook: str
@@ -64,18 +64,18 @@ class Supplied:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HookAnswers:
     """What all hooks together said to one planning."""
 
     pins: Mapping[Target, str] = field(default_factory=dict)
     """What they keep of the transcript, each with who keeps it and why."""
-    supplied: Supplied | None = None
+    supplied: SuppliedPlan | None = None
     cancelled: str = ""
     """Who wants nothing to be planned, and why; empty where nobody does."""
-    words: tuple[Word, ...] = ()
+    words: tuple[HookMessage, ...] = ()
 
 
-NOTHING_HEARD: Final = Heard()
+NO_ANSWERS: Final = HookAnswers()
 
 
 def before_compact(
@@ -84,14 +84,14 @@ def before_compact(
     transcript: Transcript,
     reason: str,
     session: Session | None = None,
-) -> Heard:
+) -> HookAnswers:
     """Ask the hooks. `load` gives the session as it was prepared; it is called only where there is a hook.
 
     Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
     demand_loaded()
     if not session_before_compact.listening():
-        return NOTHING_HEARD
+        return NO_ANSWERS
     loaded = load()
     pins: dict[Target, str] = {}
     supplied, cancelled, words = None, "", []
@@ -110,25 +110,25 @@ def before_compact(
             if answer.targets:
                 words.append(_pin(answer, why, transcript, pins))
         elif isinstance(answer, Supply):
-            supplied = Supplied(hook, tuple(answer.deletions), why)
+            supplied = SuppliedPlan(hook, tuple(answer.deletions), why)
             words.append(
-                Word(
+                HookMessage(
                     f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is asked."
                 )
             )
         else:
             cancelled = why
-            words.append(Word(f"Cancelled by {why}.", cancelled=True))
-    return Heard(pins, supplied, cancelled, tuple(words))
+            words.append(HookMessage(f"Cancelled by {why}.", cancelled=True))
+    return HookAnswers(pins, supplied, cancelled, tuple(words))
 
 
-def demand_not_cancelled(heard: Heard) -> None:
+def require_not_cancelled(heard: HookAnswers) -> None:
     """Raise BadInput `cancelled_by_hook` where a hook wants nothing to be planned."""
     if heard.cancelled:
         raise BadInput("cancelled_by_hook", f"Cancelled by {heard.cancelled}. Nothing was planned.")
 
 
-def choose_supplied(supplied: Supplied, store: DeletionStore) -> dict[Target, Origin]:
+def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
     """Choose what a hook supplied, with what goes along; gives where each new target comes from.
 
     Raises BadInput `hook_refused` where the airlock says no; then the store is as it was.
@@ -153,7 +153,7 @@ def choose_supplied(supplied: Supplied, store: DeletionStore) -> dict[Target, Or
     }
 
 
-def keep_pins(run: Run, heard: Heard, now: datetime) -> None:
+def save_pins(run: Run, heard: HookAnswers, now: datetime) -> None:
     """Keep what hooks pin of a run that is being prepared, in place of what they pinned in an earlier attempt."""
     if not heard.pins:
         Decision.objects.filter(run=run, seq=PINNED_SEQ).delete()
@@ -204,7 +204,7 @@ def _because(answered: Answered) -> str:
     return f"{hook}: {why}" if why else hook
 
 
-def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str]) -> Word:
+def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str]) -> HookMessage:
     """Add what an answer pins to the pins; what the transcript protects anyway, or does not hold, needs none."""
     stay, unknown, pinned = 0, 0, 0
     for target in answer.targets:
@@ -221,7 +221,7 @@ def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str])
         said.append(f"{stay:,}{' more' * bool(pinned)} {'stays' if stay == 1 else 'stay'} anyway")
     if unknown:
         said.append(f"{unknown:,} {'is' if unknown == 1 else 'are'} not in the context")
-    return Word("; ".join(said) + ".", pinned)
+    return HookMessage("; ".join(said) + ".", pinned)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -17,14 +17,14 @@ from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from ..deletion.states import ACTIVE, REVIEWABLE, WRITTEN, State
 from ..models import Run
-from .catalogue import model_named
-from .planning import asked_of, demand_planner, is_of_model, settings_in_force
-from .runs import change, demand, wrong_state
-from .snapshots import session_path, snapshot_of
-from .tasks import enqueue
+from ..planning.model_registry import model_named
+from ..planning.plan import effective_parameters, is_llm, model_of_run, require_planner
+from ..planning.snapshots import session_path, snapshot_of
+from ..services.tasks import enqueue
+from .lease import change_state, require_state, wrong_state
 
 
-def demand_writable(session: Session) -> None:
+def require_writable(session: Session) -> None:
     """Raise BadInput where what is planned on a session could never be written to it."""
     if not session.has_header:
         raise BadInput(
@@ -58,10 +58,10 @@ def start_run(
     Raises BadInput `unknown_planner` and `bad_thinking`, and Conflict `run_in_flight` where one is under way for
     this session.
     """
-    planner = demand_planner(planner, thinking)
-    demand_writable(session)
+    planner = require_planner(planner, thinking)
+    require_writable(session)
     given = {name: value for name, value in asked.items() if value is not None}
-    sources = settings_in_force(session.cwd, given, Path.home()).sources
+    sources = effective_parameters(session.cwd, given, Path.home()).sources
     with transaction.atomic():
         _demand_alone(session)
         run = Run.objects.create(
@@ -69,7 +69,7 @@ def start_run(
             leaf_id=leaf_id,
             planner=planner,
             thinking=thinking,
-            base_url=model_named(planner).base_url if is_of_model(planner) else "",
+            base_url=model_named(planner).base_url if is_llm(planner) else "",
             reason=reason,
             by_itself=by_itself,
             asked=given,
@@ -90,7 +90,7 @@ def stop_run(run: Run) -> None:
     with transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=State.RUNNING).update(stop_asked=True):
             transaction.on_commit(partial(announce, run_group(run.pk), state=State.RUNNING.value))
-        elif not change(run.pk, State.CANCELLED, ended_at=timezone.now()):
+        elif not change_state(run.pk, State.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
             raise wrong_state(run, "There was nothing to stop.")
 
@@ -107,11 +107,11 @@ def _demand_alone(session: Session) -> None:
 
 def resume_run(run: Run) -> None:
     """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput where its model may not be asked."""
-    asked_of(run)
+    model_of_run(run)
     with transaction.atomic():
         if run.state not in ACTIVE:
             _demand_alone(run.session)
-        if not change(run.pk, State.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
+        if not change_state(run.pk, State.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(partial(enqueue, run))
@@ -123,8 +123,8 @@ def plan_again(run: Run) -> Run:
     It is superseded once those are carried over. One that was committed stays so: its plan is wanted once more,
     because an agent continued past it, or a restore took it back. Raises Conflict.
     """
-    demand(run, REVIEWABLE | WRITTEN, "It was not planned again.")
-    asked_of(run)
+    require_state(run, REVIEWABLE | WRITTEN, "It was not planned again.")
+    model_of_run(run)
     prepared = snapshot_of(run).prepared
     return start_run(
         run.session,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_app.planning.stream_buffer import SecretRedactor, StreamBuffer
 from compaction_app.providers.wire import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
-from compaction_app.services.pieces import Hiding, Pieces
 
 KEY = "sk-ant-0123456789abcdef"
 
 
 def told(*batches: list[Piece]) -> list[list[list[object]]]:
-    pieces = Pieces(Hiding(KEY))
+    pieces = StreamBuffer(SecretRedactor(KEY))
     rows = []
     for batch in batches:
         for piece in batch:
@@ -60,7 +60,7 @@ def test_the_texts_of_two_calls_are_not_taken_for_one() -> None:
 
 
 def test_values_of_any_shape_are_freed_of_the_key() -> None:
-    hidden = Hiding(KEY).value({"a": [KEY, 1, None], f"x{KEY}": {"b": f"{KEY}{KEY}"}})
+    hidden = SecretRedactor(KEY).value({"a": [KEY, 1, None], f"x{KEY}": {"b": f"{KEY}{KEY}"}})
     assert KEY not in json.dumps(hidden)
     assert hidden == {"a": ["…cdef", 1, None], "x…cdef": {"b": "…cdef…cdef"}}
 
@@ -68,4 +68,4 @@ def test_values_of_any_shape_are_freed_of_the_key() -> None:
 @pytest.mark.parametrize("word", ["", "ollama", "EMPTY", "lm-studio"])
 def test_what_local_servers_take_for_a_key_is_no_secret(word: str) -> None:
     value = {"pattern": f"the {word} server"}
-    assert Hiding(word).value(value) == value
+    assert SecretRedactor(word).value(value) == value

@@ -11,9 +11,9 @@ from django.db import OperationalError
 
 from compaction_app.deletion.states import State
 from compaction_app.models import PlannerModel, Provider, Run
-from compaction_app.services import together
-from compaction_app.services.starting import start_run, stop_run
-from compaction_app.services.together import Together
+from compaction_app.runs import worker_pool
+from compaction_app.runs.commands import start_run, stop_run
+from compaction_app.runs.worker_pool import RunPool
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.services.indexing import index_file
 from tests.building import raw
@@ -60,14 +60,14 @@ def test_runs_begin_as_far_as_there_is_room(
     begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = begun("a.jsonl"), begun("b.jsonl")
-    monkeypatch.setattr(together, "BYTES_AT_ONCE", first.session.size)
-    crew = Together()
+    monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", first.session.size)
+    crew = RunPool()
     try:
         crew.look()
         wait_until(lambda: has_planned(first))
         crew.look()
         assert state(second) == State.QUEUED
-        monkeypatch.setattr(together, "BYTES_AT_ONCE", 3 * first.session.size)
+        monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", 3 * first.session.size)
         crew.look()
         wait_until(lambda: has_planned(second))
         assert state(first) == State.RUNNING
@@ -79,7 +79,7 @@ def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     begun: Callable[[str], Run],
 ) -> None:
     runs = [begun(f"{name}.jsonl") for name in "abc"]
-    crew = Together()
+    crew = RunPool()
     crew.look()
     wait_until(lambda: all(map(has_planned, runs)))
     crew.end()
@@ -91,7 +91,7 @@ def test_a_look_at_a_busy_database_ends_no_run(
     begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, looks = begun("a.jsonl"), []
-    waiting = together.waiting_model_runs
+    waiting = worker_pool.queued_llm_runs
 
     def busy() -> list[int]:
         looks.append(1)
@@ -105,10 +105,10 @@ def test_a_look_at_a_busy_database_ends_no_run(
             assert state(run) == State.RUNNING
         return found
 
-    monkeypatch.setattr(together, "waiting_model_runs", busy)
-    monkeypatch.setattr(together, "end_with_parent", lambda _: None)
+    monkeypatch.setattr(worker_pool, "queued_llm_runs", busy)
+    monkeypatch.setattr(worker_pool, "end_with_parent", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
-        together.work_until_idle()
+        worker_pool.work_until_idle()
     assert len(looks) == 4
 
 

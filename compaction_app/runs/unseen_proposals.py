@@ -19,14 +19,14 @@ FINISHED: Final = (State.TARGET_MET, State.BELOW_TARGET)
 """The states in which a run holds a finished proposal that nobody has acted on."""
 
 
-def waits() -> Q:
+def is_unseen() -> Q:
     """Of runs: those that wait."""
     return Q(by_itself=True, looked_at=None, state__in=FINISHED)
 
 
-def waiting() -> QuerySet[Run]:
+def unseen_proposals() -> QuerySet[Run]:
     """The runs that wait, the latest first."""
-    found = Run.objects.filter(waits(), session__root__configured=True)
+    found = Run.objects.filter(is_unseen(), session__root__configured=True)
     return found.select_related("session__root").order_by("-pk")
 
 
@@ -42,7 +42,7 @@ def outgrown() -> Combinable:
     return ~Exists(prepared.filter(leaf=OuterRef("session__leaf_id")))
 
 
-def look_at(run: Run) -> None:
+def mark_seen(run: Run) -> None:
     """Record that somebody looks at what a run proposes. The review is shown also if that cannot be recorded."""
     if not run.by_itself or run.state in ACTIVE:
         return
@@ -50,4 +50,4 @@ def look_at(run: Run) -> None:
         Run.objects.filter(pk=run.pk).update(looked_at=timezone.now())
         if run.looked_at is not None:
             return
-        announce(SESSIONS, sessions=[run.session_id], page={"waiting": waiting().count()})
+        announce(SESSIONS, sessions=[run.session_id], page={"waiting": unseen_proposals().count()})

@@ -31,7 +31,7 @@ from ..providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from ..providers.wire import LEVELS as LEVELS
 from ..providers.wire import Dialect, Endpoint, ThinkingStyle
 from .snapshots import session_path
-from .spending import Prices
+from .usage import Prices
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
 """The providers that the environment can bring, as they call themselves."""
@@ -44,7 +44,7 @@ OVER_PLAIN_HTTP: Final = "A key is not sent over plain http to another machine. 
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderInForce:
+class ResolvedProvider:
     """A provider, where it comes from, and what may be told of its key."""
 
     name: str
@@ -94,11 +94,11 @@ class ProviderInForce:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInForce:
+class ResolvedModel:
     """A model that can plan. `window` and `output_limit` are tokens."""
 
     pk: int
-    provider: ProviderInForce
+    provider: ResolvedProvider
     name: str
     base_url: str
     """Where it is asked for: its own address, else its provider's."""
@@ -155,7 +155,7 @@ class _Keys:
             return cls({}, fault.message)
 
 
-def providers() -> list[ProviderInForce]:
+def providers() -> list[ResolvedProvider]:
     """All of the environment, then those that were added, by name."""
     keys = _Keys.read()
     agreed = dict(Agreement.objects.values_list("provider", "origin"))
@@ -163,7 +163,7 @@ def providers() -> list[ProviderInForce]:
     return found + [_added(row, keys, agreed) for row in Provider.objects.order_by("name")]
 
 
-def provider_named(name: str) -> ProviderInForce:
+def provider_named(name: str) -> ResolvedProvider:
     """The provider of that name. Raises BadInput `unknown_provider`."""
     found = providers()
     for provider in found:
@@ -173,7 +173,7 @@ def provider_named(name: str) -> ProviderInForce:
     raise BadInput("unknown_provider", f"There is no provider {name}. Known are {known}.")
 
 
-def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> ProviderInForce:
+def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedProvider:
     dialect, own = OWN[name]
     key_variable, url_variable = f"{name.upper()}_API_KEY", f"{name.upper()}_BASE_URL"
     typed_url = os.environ.get(url_variable, "").strip()
@@ -196,7 +196,7 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Provid
     if not key:
         fault = fault or keys.fault
     variables = [key_variable] * bool(key) + [url_variable] * bool(typed_url)
-    return ProviderInForce(
+    return ResolvedProvider(
         name=name,
         label=LABELS[name],
         dialect=dialect,
@@ -212,10 +212,10 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Provid
     )
 
 
-def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ProviderInForce:
+def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedProvider:
     origin = origin_of(row.base_url)
     key = _entered(row.name, origin, keys)
-    return ProviderInForce(
+    return ResolvedProvider(
         name=row.name,
         label=row.name,
         dialect="anthropic" if row.dialect == Provider.ANTHROPIC else "openai",
@@ -244,7 +244,7 @@ def takes_a_key(base_url: str) -> bool:
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def models() -> list[ModelInForce]:
+def models() -> list[ResolvedModel]:
     """All that are configured, in the order of their providers. A model whose provider is gone is none."""
     by_name = {provider.name: (place, provider) for place, provider in enumerate(providers())}
     rows = [row for row in PlannerModel.objects.order_by("name") if row.provider in by_name]
@@ -252,9 +252,9 @@ def models() -> list[ModelInForce]:
     return [_in_force(row, by_name[row.provider][1]) for row in rows]
 
 
-def _in_force(row: PlannerModel, provider: ProviderInForce) -> ModelInForce:
+def _in_force(row: PlannerModel, provider: ResolvedProvider) -> ResolvedModel:
     base_url = row.base_url or provider.base_url
-    return ModelInForce(
+    return ResolvedModel(
         pk=row.pk,
         provider=provider,
         name=row.name,
@@ -268,7 +268,7 @@ def _in_force(row: PlannerModel, provider: ProviderInForce) -> ModelInForce:
     )
 
 
-def _no_key(provider: ProviderInForce, base_url: str) -> str:
+def _no_key(provider: ResolvedProvider, base_url: str) -> str:
     """Why a model of this provider cannot be asked at an address for want of a key; empty where it can."""
     if not provider.needs_key(base_url):
         return ""
@@ -282,7 +282,7 @@ def _no_key(provider: ProviderInForce, base_url: str) -> str:
     return ""
 
 
-def model_named(planner: str) -> ModelInForce:
+def model_named(planner: str) -> ResolvedModel:
     """The model with this `provider/name`, or with this name where only one provider has it.
 
     Raises BadInput `unknown_planner`, which names what is known.
@@ -306,7 +306,7 @@ def model_named(planner: str) -> ModelInForce:
     )
 
 
-def model_of_session(session: Session) -> ModelInForce | None:
+def model_of_session(session: Session) -> ResolvedModel | None:
     """The model that a session was written with, where it is configured and can be asked.
 
     Where its provider has none of that name, the one other provider that has stands in for it.
@@ -317,7 +317,7 @@ def model_of_session(session: Session) -> ModelInForce | None:
     return found[0] if found and not found[0].fault else None
 
 
-def endpoint_of(model: ModelInForce) -> Endpoint:
+def endpoint_of(model: ResolvedModel) -> Endpoint:
     """Where a model is asked, with the key that belongs to that origin, if there is one.
 
     Raises BadInput `provider_unusable` and `no_key`.
@@ -331,7 +331,7 @@ def endpoint_of(model: ModelInForce) -> Endpoint:
     return Endpoint(provider.name, provider.dialect, model.base_url, _key_for(provider, model.base_url))
 
 
-def _key_for(provider: ProviderInForce, base_url: str) -> str:
+def _key_for(provider: ResolvedProvider, base_url: str) -> str:
     """The one place where a key is taken out: for its own origin, and never over plain http to another machine."""
     if origin_of(base_url) != provider.origin or not takes_a_key(base_url):
         return ""
@@ -357,7 +357,7 @@ def level_taken(level: str, taken: Sequence[str]) -> str:
     return lower[-1] if lower else ordered[0]
 
 
-def level_for(session: Session, model: ModelInForce, leaf_id: str = "") -> str:
+def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """The thinking level in use on a session's branch, as a model takes it; empty for none.
 
     An empty `leaf_id` is the file's last entry. Only where the model thinks at all are the session's entries read,

@@ -36,7 +36,7 @@ class Prices(msgspec.Struct, frozen=True):
         return (total + usage.cache_read * read + usage.cache_write * write) / MILLION
 
 
-class Spent(msgspec.Struct, rename="camel"):
+class UsageTotals(msgspec.Struct, rename="camel"):
     """The sums of a run. Characters are those of request bodies and of answers; tokens are the provider's."""
 
     host: str
@@ -55,7 +55,7 @@ class Spent(msgspec.Struct, rename="camel"):
     """Whether some of the tokens are our estimate, because the provider reported none."""
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any] | None, host: str) -> Spent:
+    def of(cls, kept: Mapping[str, Any] | None, host: str) -> UsageTotals:
         """The sums so far of a run that goes on; from nothing where it begins."""
         return msgspec.convert(dict(kept), cls) if kept else cls(host)
 

@@ -22,7 +22,7 @@ ROW_SECONDS: Final = 0.1
 Head = tuple[str, *tuple[int, ...]]
 
 
-class Hiding:
+class SecretRedactor:
     """Texts without a key and its encoded forms (`providers.redaction`): they are shown as the key's last characters.
 
     A short key is not a secret: local servers take any word.
@@ -61,10 +61,10 @@ class Hiding:
         return hidden[: len(hidden) - held], hidden[len(hidden) - held :]
 
 
-class Pieces:
+class StreamBuffer:
     """What has come of one answer and was not told yet."""
 
-    def __init__(self, hiding: Hiding) -> None:
+    def __init__(self, hiding: SecretRedactor) -> None:
         self._hiding = hiding
         self._heads: list[Head] = []
         self._texts: list[list[str]] = []

@@ -11,7 +11,7 @@
 | `nudged`   | the planner stopped too early and was told so                             |
 | `ended`    | how it ended, and the last refusal where nothing was validated            |
 
-Beside these there are those of a planner that is a model: see `thinking`.
+An LLM planner adds its own: see `planning.llm_planner`.
 
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
 announced. A worker that has lost its lease writes nothing more.
@@ -42,20 +42,26 @@ from ..deletion.store import DeletionStore
 from ..deletion.targets import Target, request_of
 from ..deletion.tools import Workbench
 from ..models import Decision, Proposal, Run
-from ..providers.errors import Overflow, ProviderError
-from .hooking import PINNED_SEQ, before_compact, choose_supplied, demand_not_cancelled, keep_pins
-from .planning import asked_of, planner_of, settings_in_force
-from .recording import KEPT, LostLease, Recorder, Terminated, beating, progress_of, writing
-from .reviewing import Carried, carried_from, pins_of
-from .runs import change, claim
-from .snapshots import (
-    keep_snapshot,
+from ..planning.hook_runner import (
+    PINNED_SEQ,
+    before_compact,
+    choose_supplied,
+    require_not_cancelled,
+    save_pins,
+)
+from ..planning.llm_planner import LLMPlanner, Stopped
+from ..planning.plan import effective_parameters, model_of_run, planner_of
+from ..planning.snapshots import (
     prepare_snapshot,
     read_snapshot_texts,
+    save_snapshot,
     session_as_prepared,
     session_path,
 )
-from .thinking import ModelPlanner, Stopped
+from ..providers.errors import Overflow, ProviderError
+from ..services.reviewing import Carried, carried_from, pins_of
+from .lease import change_state, claim
+from .recorder import KEPT, LostLease, Recorder, Terminated, heartbeat, progress_of, write_transaction
 
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 
@@ -74,7 +80,7 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
         return
     recorder = Recorder(run, worker, ending)
     try:
-        with beating(recorder):
+        with heartbeat(recorder):
             _plan(run, recorder)
     except LostLease:
         return
@@ -105,19 +111,19 @@ def _plan(run: Run, recorder: Recorder) -> None:
         raise BadInput(
             "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
         )
-    in_force = settings_in_force(session.cwd, run.asked, Path.home())
+    in_force = effective_parameters(session.cwd, run.asked, Path.home())
     windows = model_windows(Path.home())
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
     carried = _carried(run)
     prepared = prepare_snapshot(
         session, run.leaf_id, in_force.values, window.tokens if window is not None else None
     )
-    keep_snapshot(run, prepared)
+    save_snapshot(run, prepared)
     transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
     heard = before_compact(
         lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
     )
-    keep_pins(run, heard, timezone.now())
+    save_pins(run, heard, timezone.now())
     pins = frozenset(carried.pins) | (heard.pins.keys() - set(carried.unpinned))
     store = DeletionStore(transcript, Restraints(pins=pins, thinking_guard=run.thinking_guard))
     recorder.record(
@@ -136,12 +142,12 @@ def _plan(run: Run, recorder: Recorder) -> None:
     )
     for word in heard.words:
         recorder.record("hooked", word._asdict())
-    demand_not_cancelled(heard)
+    require_not_cancelled(heard)
     workbench = Workbench(store, prepared.window)
     origins = _carry_over(run, carried, store, recorder)
     if heard.supplied is not None:
         loop = Loop(workbench, {**origins, **choose_supplied(heard.supplied, store)})
-        with writing():
+        with write_transaction():
             recorder.propose(loop.origins)
             recorder.step(loop, store, loop.close())
         return
@@ -149,8 +155,8 @@ def _plan(run: Run, recorder: Recorder) -> None:
     # An attempt before this one has made calls of this run too.
     workbench.call_count = run.calls
     loop = Loop(workbench, origins)
-    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage, asked_of(run))
-    if isinstance(planner, ModelPlanner):
+    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage, model_of_run(run))
+    if isinstance(planner, LLMPlanner):
         recorder.hide = planner.hide
     while loop.outcome is None:
         if store.target_met:
@@ -175,7 +181,7 @@ def _take_turn(planner: Planner, loop: Loop, store: DeletionStore, recorder: Rec
         recorder.step(loop, store, loop.close(), why=fault.message, failed=True)
     else:
         for index, event in enumerate(loop.take(turn)):
-            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, ModelPlanner) else None
+            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, LLMPlanner) else None
             recorder.step(loop, store, event, place=of_turn)
             if recorder.is_stopped():
                 break
@@ -215,7 +221,7 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
                 dropped.append({**target.to_json(), "code": refusal.code, "message": refusal.message})
     pins = [pin for pin in carried.pins if store.airlock.find(pin) is not None]
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
-    with writing():
+    with write_transaction():
         _supersede(run)
         decided = Decision.objects.filter(run=run, seq__gt=PINNED_SEQ)
         if run.replaces is not None and not decided.exists():
@@ -238,7 +244,7 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
 def _supersede(run: Run) -> None:
     """From here on the decisions live in this run; one that was committed stays so."""
     if run.replaces_id is not None:
-        change(run.replaces_id, State.SUPERSEDED)
+        change_state(run.replaces_id, State.SUPERSEDED)
 
 
 def _decide_again(

@@ -35,7 +35,7 @@ AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
-def change(run_id: int, to: State, *, held_by: str | None = None, **fields: Any) -> bool:
+def change_state(run_id: int, to: State, *, held_by: str | None = None, **fields: Any) -> bool:
     """Bring a run into a state, where the table allows it from the one it is in; whether that was so.
 
     With `held_by`, only while that worker has the lease.
@@ -53,7 +53,7 @@ def change(run_id: int, to: State, *, held_by: str | None = None, **fields: Any)
     return changed
 
 
-def demand(run: Run, allowed: frozenset[State], not_done: str) -> None:
+def require_state(run: Run, allowed: frozenset[State], not_done: str) -> None:
     """Raise Conflict `wrong_state` where a run is in none of these states."""
     if run.state not in allowed:
         raise wrong_state(run, not_done)
@@ -70,12 +70,12 @@ def worker_name() -> str:
 
 def claim(run_id: int, worker: str, now: datetime) -> Run | None:
     """Take a waiting run; None where somebody else has it, or it does not wait any more."""
-    if not change(run_id, State.RUNNING, worker=worker, heartbeat=now, started_at=now):
+    if not change_state(run_id, State.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
     return Run.objects.select_related("session__root", "replaces").get(pk=run_id)
 
 
-def beat(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
+def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
     """Renew the lease, and set `fields` of the run's row.
 
     Whether the run was asked to stop; None if this worker does not have it any more.
@@ -87,7 +87,7 @@ def beat(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
         return bool(mine.values_list("stop_asked", flat=True).first())
 
 
-def is_asked_to_stop(run_id: int) -> bool:
+def is_stop_requested(run_id: int) -> bool:
     """Whether somebody wants a run to stop."""
     return Run.objects.filter(pk=run_id, stop_asked=True).exists()
 
@@ -96,7 +96,7 @@ Held = tuple[int, str, int]
 """A run that is worked on: its number, its worker, and the worker's heartbeats so far."""
 
 
-class Watch:
+class LeaseWatch:
     """Watches the heartbeats of all running runs, and gives up those whose worker is gone.
 
     A run's lease has expired when its counter of heartbeats stood still for LEASE_SECONDS on the monotonic clock of
@@ -132,7 +132,7 @@ class Watch:
             return [
                 run_id
                 for run_id, worker, _ in dead
-                if change(run_id, State.INTERRUPTED, held_by=worker, **gone)
+                if change_state(run_id, State.INTERRUPTED, held_by=worker, **gone)
             ]
 
     def _forget(self, now: float) -> None:
@@ -151,19 +151,19 @@ def fail_unstarted(run_id: int, why: str) -> bool:
         now = timezone.now()
         failure = f"Its worker could not be started ({why}); the log tells why."
         if not run.last_seq:
-            return change(run_id, State.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now)
+            return change_state(run_id, State.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now)
         # As if one had taken it and gone: the table knows no other way.
-        change(run_id, State.RUNNING)
+        change_state(run_id, State.RUNNING)
         kept = f"{failure} What had been validated is kept."
-        return change(run_id, State.INTERRUPTED, failure=kept, ended_at=now)
+        return change_state(run_id, State.INTERRUPTED, failure=kept, ended_at=now)
 
 
-def waiting_runs() -> list[int]:
+def queued_runs() -> list[int]:
     """The runs that wait for a worker and need the processor, the oldest first."""
     return _waiting(of_models=False)
 
 
-def waiting_model_runs() -> list[int]:
+def queued_llm_runs() -> list[int]:
     """The runs that wait for a worker and then mostly for a model, the oldest first."""
     return _waiting(of_models=True)
 

@@ -214,21 +214,21 @@ def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
 # ---- kept ------------------------------------------------------------------------------------------------
 
 
-def keep_snapshot(run: Run, prepared: Prepared) -> None:
+def save_snapshot(run: Run, prepared: Prepared) -> None:
     """Keep what a run was prepared on, in place of what an interrupted attempt was prepared on."""
     packed = zlib.compress(_encode(prepared), FAST)
     Snapshot.objects.update_or_create(run=run, defaults={"packed": packed, "mark": secrets.token_hex(8)})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LoadedSnapshot:
     """A snapshot with its transcript, without texts."""
 
     prepared: Prepared
     transcript: Transcript
 
 
-_cache: OrderedDict[tuple[object, ...], Kept] = OrderedDict()
+_cache: OrderedDict[tuple[object, ...], LoadedSnapshot] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -245,7 +245,7 @@ def mark_of(run: Run) -> str:
     return mark
 
 
-def snapshot_of(run: Run) -> Kept:
+def snapshot_of(run: Run) -> LoadedSnapshot:
     """The snapshot of a run; the last few are kept in memory. Raises BadInput `not_prepared`."""
     key = (run.pk, mark_of(run))
     with _lock:
@@ -254,7 +254,7 @@ def snapshot_of(run: Run) -> Kept:
             return _cache[key]
     packed = Snapshot.objects.filter(run=run).values_list("packed", flat=True).get()
     prepared = _decode(zlib.decompress(packed))
-    kept = Kept(prepared, prepared.transcript())
+    kept = LoadedSnapshot(prepared, prepared.transcript())
     with _lock:
         _cache[key] = kept
         while len(_cache) > 1 and sum(len(one.transcript) for one in _cache.values()) > CACHED_ENTRIES:

@@ -58,9 +58,9 @@ from ..providers.wire import (
     Retrying,
     Sent,
 )
-from .catalogue import ModelInForce
-from .pieces import Hiding, Pieces
-from .spending import Spent
+from .model_registry import ResolvedModel
+from .stream_buffer import SecretRedactor, StreamBuffer
+from .usage import UsageTotals
 
 LOOK_SECONDS: Final = 0.05
 """How often a stop is looked for while nothing comes."""
@@ -87,18 +87,18 @@ class Stopped(Exception):
     """The run was asked to stop, and the connection to the provider is closed."""
 
 
-class ModelPlanner:
+class LLMPlanner:
     """Plans by asking a model. `is_stopped` is looked at many times a second, and may raise."""
 
     def __init__(
         self,
-        model: ModelInForce,
+        model: ResolvedModel,
         endpoint: Endpoint,
         thinking: str,
         *,
         tell: Tell,
         is_stopped: Callable[[], bool],
-        spent: Spent,
+        spent: UsageTotals,
         patience: Patience | None = None,
     ) -> None:
         self._model, self._endpoint, self._thinking = model, endpoint, thinking
@@ -107,7 +107,7 @@ class ModelPlanner:
         self.spent = spent
         self.turn = 0
         """How often it was asked."""
-        self._hiding = Hiding(endpoint.key)
+        self._hiding = SecretRedactor(endpoint.key)
         self._sent = 0
         self._fruitless = 0
         self._ratio = FIRST_GUESS
@@ -190,7 +190,7 @@ class ModelPlanner:
 
     def _ask(self) -> Answered:
         request = request_for(self._model, self._thinking, self._conversation.messages)
-        began, pieces = time.monotonic(), Pieces(self._hiding)
+        began, pieces = time.monotonic(), StreamBuffer(self._hiding)
         try:
             with Streaming(self._endpoint, request, self._patience) as stream:
                 while True:
@@ -208,7 +208,7 @@ class ModelPlanner:
         if self._is_stopped():
             raise Stopped
 
-    def _heard(self, piece: Piece | None, pieces: Pieces) -> None:
+    def _heard(self, piece: Piece | None, pieces: StreamBuffer) -> None:
         if isinstance(piece, Sent):
             self._sent = piece.characters
             self.spent.send(piece.characters)
@@ -230,13 +230,13 @@ class ModelPlanner:
             "why": well_formed(piece.why),
         }
 
-    def _broke_off(self, pieces: Pieces) -> None:
+    def _broke_off(self, pieces: StreamBuffer) -> None:
         """Keep what came of an answer that is not whole, and what it may have cost."""
         if pieces.characters:
             self.spent.count(None, self._sent, pieces.characters, self._model.prices)
             self._tell("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
 
-    def _answered(self, piece: Answered, pieces: Pieces, began: float) -> None:
+    def _answered(self, piece: Answered, pieces: StreamBuffer, began: float) -> None:
         taken = pieces.take(last=True)
         if taken:
             self._tell("streamed", {"turn": self.turn, "pieces": taken})
@@ -260,7 +260,7 @@ class ModelPlanner:
         )
 
 
-def request_for(model: ModelInForce, thinking: str, messages: Iterable[Message]) -> Request:
+def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]) -> Request:
     """What a model is asked."""
     return Request(
         model=model.name,
@@ -274,7 +274,7 @@ def request_for(model: ModelInForce, thinking: str, messages: Iterable[Message])
 
 
 def prompt_for(
-    model: ModelInForce, transcript: Transcript, budget: Budget, chosen: int = 0
+    model: ResolvedModel, transcript: Transcript, budget: Budget, chosen: int = 0
 ) -> tuple[str, int]:
     """The prompt of a run that has chosen so many targets already, and how many entries its manifest shows.
 
@@ -289,7 +289,7 @@ def prompt_for(
         most //= 2
 
 
-def room_in(model: ModelInForce, ratio: float) -> int:
+def room_in(model: ResolvedModel, ratio: float) -> int:
     """Characters that a conversation may have, so that it and an answer are within the model's window.
 
     `ratio`: characters per token.
@@ -298,7 +298,7 @@ def room_in(model: ModelInForce, ratio: float) -> int:
     return max(0, math.floor(tokens * ratio) - len(SYSTEM) - TOOLS_LENGTH)
 
 
-def _output_of(model: ModelInForce) -> int:
+def _output_of(model: ResolvedModel) -> int:
     return min(model.output_limit, max(1, model.window // OUTPUT_PART))
 
 
@@ -319,7 +319,7 @@ def _planned(asked: Asked, reason: str) -> PlannedCall:
     return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
 
 
-def _reason(answer: Answer, hiding: Hiding) -> str:
+def _reason(answer: Answer, hiding: SecretRedactor) -> str:
     """What the model said beside its calls, on one line: nothing acts on it, and a reviewer may read it."""
     said = hiding.text(" ".join(part.text for part in answer.parts if isinstance(part, Said)))
     words = " ".join(said.split())

@@ -13,7 +13,7 @@ import pytest
 
 from compaction_app.keys import KeptKey, keep_key, read_keys
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.services.catalogue import (
+from compaction_app.planning.model_registry import (
     LEVELS,
     endpoint_of,
     level_for,

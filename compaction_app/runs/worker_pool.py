@@ -17,9 +17,9 @@ from sessions_app.logs import defects_logged
 from sessions_app.sessionlog.errors import SystemFailure
 
 from ..models import Run
-from .recording import Terminated
-from .running import work
-from .runs import Watch, waiting_model_runs, waiting_runs, worker_name
+from .lease import LeaseWatch, queued_llm_runs, queued_runs, worker_name
+from .recorder import Terminated
+from .worker import work
 
 AT_ONCE: Final = 32
 """Runs of models that are worked on at the same time; the others wait in their rows."""
@@ -36,7 +36,7 @@ END_SECONDS: Final = 8
 _log = logging.getLogger("redline")
 
 
-class Together:
+class RunPool:
     """The runs of one process. `look` starts what waits; `end` interrupts what is going on."""
 
     def __init__(self, *, with_embedded: bool = False) -> None:
@@ -53,11 +53,11 @@ class Together:
     def look(self) -> None:
         """Begin to work on the runs that wait, as many as there is room for."""
         self.forget()
-        for run_id in waiting_model_runs():
+        for run_id in queued_llm_runs():
             if run_id not in self._threads and not self._begin_within_limits(run_id):
                 break
         if self._with_embedded and 0 not in self._sizes.values():
-            for run_id in waiting_runs()[:1]:
+            for run_id in queued_runs()[:1]:
                 self._begin(run_id, 0)
 
     def forget(self) -> None:
@@ -107,7 +107,7 @@ def work_until_idle() -> None:
     """
     gone = threading.Event()
     end_with_parent(gone.set)
-    together, since = Together(), time.monotonic()
+    together, since = RunPool(), time.monotonic()
     try:
         while time.monotonic() - since < IDLE_SECONDS and not (gone.is_set() and together.is_idle):
             _look(together, begins=not gone.is_set())
@@ -120,7 +120,7 @@ def work_until_idle() -> None:
 
 def work_until_stopped() -> None:
     """Work on all runs that wait, and give up those whose worker is gone, until this is interrupted."""
-    together, watch, looked = Together(with_embedded=True), Watch(), 0.0
+    together, watch, looked = RunPool(with_embedded=True), LeaseWatch(), 0.0
     try:
         while True:
             if time.monotonic() - looked > GIVE_UP_SECONDS:
@@ -132,7 +132,7 @@ def work_until_stopped() -> None:
         together.end()
 
 
-def _look(together: Together, *, begins: bool) -> None:
+def _look(together: RunPool, *, begins: bool) -> None:
     try:
         if begins:
             together.look()
@@ -143,7 +143,7 @@ def _look(together: Together, *, begins: bool) -> None:
         _log.warning("Waiting runs could not be looked for: %s", type(fault).__name__)
 
 
-def _give_up(watch: Watch) -> None:
+def _give_up(watch: LeaseWatch) -> None:
     try:
         watch.give_up_dead_runs()
     except DatabaseError as fault:

@@ -1,0 +1,1 @@
+"""Planning: planners, parameters, hooks, snapshots, and the LLM planner with its usage."""
