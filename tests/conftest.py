@@ -1,30 +1,108 @@
-"""What tests share: a data directory of their own, real sessions or generated ones, and small sessions by hand."""
+"""Fixtures of all tests: an installation of their own, a root with sessions, and browsers."""
 
 from __future__ import annotations
 
-import os
+from tests.isolation import TEMPORARY_DIRECTORIES
+
+# isort: split
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
+from django.db import connection
+from django.test import Client
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
-# Before Django reads its settings: no test ever touches the user's own data.
-_OWN = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
-os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = _OWN
-# Nor are its keys there: no test could ask a provider, or show what depends on whose machine it runs on.
-for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
-    for _name in ("API_KEY", "BASE_URL"):
-        os.environ.pop(f"{_provider}_{_name}", None)
+from redline.configuration import Configuration, RootSetting
+from sessions_app.database import open_database
+from tests.clients import authorized_client, new_client
+from tests.installation import Installation, use_database, use_installation
+from tests.processes import give_to_nobody
 
 # A shell's background job ignores interrupts, and would pass that on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something of the machine, and nothing of Redline.
-settings.register_profile("redline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("redline")
+# How long an example takes depends on the machine, not on Redline.
+hypothesis_settings.register_profile("redline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("redline")
 
 
 def pytest_unconfigure() -> None:
-    for directory in _OWN:
+    for directory in TEMPORARY_DIRECTORIES:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Installation:
+    """An installation that was never used: its data directory is not even there."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return Installation(tmp_path / "data", home)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Path:
+    """A migrated database without rows, to be copied: migrating takes longer than most tests."""
+    path = tmp_path_factory.mktemp("database") / "redline.sqlite3"
+    with django_db_blocker.unblock(), use_database(path):
+        open_database()
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+@pytest.fixture
+def redline(
+    fresh: Installation, empty_database: Path, settings: Any, django_db_blocker: Any
+) -> Iterator[Installation]:
+    """An installation whose database, a file, is also the one of this process."""
+    with django_db_blocker.unblock(), use_installation(fresh, empty_database, settings):
+        yield fresh
+
+
+@pytest.fixture
+def public(empty_database: Path, settings: Any, django_db_blocker: Any) -> Iterator[Installation]:
+    """The same, with everything in the hands of the user that `become_nobody` becomes. Sessions go into `home`."""
+    base = Path(tempfile.mkdtemp(prefix="redline-public-"))
+    installation = Installation(base / "data", base / "home")
+    installation.home.mkdir()
+    with django_db_blocker.unblock(), use_installation(installation, empty_database, settings):
+        for command in ("index", "sessions", "tree", "context", "compact", "migrate-session"):
+            installation.call(command, "--help")  # that user may not be able to import what they need
+        connection.close()
+        base.chmod(0o755)
+        give_to_nobody(installation.home, installation.data, *installation.data.iterdir())
+        yield installation
+    for path in (base, *base.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o700)
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+    """A configured root in which a test puts its sessions."""
+    directory = tmp_path / "shown"
+    directory.mkdir()
+    usual = Configuration()
+    settings.REDLINE = usual.model_copy(update={"roots": [RootSetting(path=directory, agent="atomic")]})
+    from sessions_app.services.roots import configured_roots
+
+    configured_roots()
+    return directory
+
+
+@pytest.fixture
+def client(redline: Installation) -> Client:
+    return new_client()
+
+
+@pytest.fixture
+def browser(redline: Installation) -> Client:
+    """A browser that has the launch cookie."""
+    return authorized_client()

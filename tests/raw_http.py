@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPMessage, HTTPResponse
 
-from tests.patience import WAIT_SECONDS
-from tests.serving import Server
+from tests.server import Server
+from tests.wait import WAIT_SECONDS
 
 
 @dataclass

@@ -24,18 +24,17 @@ from sessions_app.listeners import IPV4, IPV6, listening, listening_from, port_o
 from sessions_app.management.commands import serve
 from sessions_app.running_server import RunningServer, launch_address, only_server, running_server
 from sessions_app.sessionlog.errors import Conflict
-from tests.building import raw
-from tests.running import Installation, Result, place, refusal, working_session
-from tests.serving import Server, opener, served
-
-pytest_plugins = ["tests.running"]
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation, Result, refusal
+from tests.server import Server, opener, start_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("address")
-    place(base / "sessions" / "a.jsonl", raw(working_session()))
-    with served(base) as running:
+    place(base / "sessions" / "a.jsonl", session_bytes(working_session()))
+    with start_server(base) as running:
         running.session("Mend the parser.")
         yield running
 
@@ -95,7 +94,7 @@ def test_at_the_plain_address_scripts_are_let_in_and_browsers_are_not(server: Se
 
 
 def test_a_plain_server_says_why_it_is_weaker_and_lets_a_browser_in(tmp_path: Path) -> None:
-    with served(tmp_path, arguments=["--plain"]) as plain:
+    with start_server(tmp_path, arguments=["--plain"]) as plain:
         assert plain.base == f"http://127.0.0.1:{plain.port}"
         assert "<title>Sessions" in plain.get("/")
         printed = run(plain, "address", "--json").json["address"]
@@ -127,7 +126,7 @@ def test_without_a_server_there_is_no_address(fresh: Installation) -> None:
 
 
 def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path) -> None:
-    with served(tmp_path) as running:
+    with start_server(tmp_path) as running:
         running.child.kill()
         running.child.wait()
         assert (running.data / "server.json").exists()
@@ -155,7 +154,7 @@ def test_what_is_known_of_a_server_is_its_users_alone(server: Server) -> None:
 
 
 def test_a_revoked_name_lets_nobody_in_and_closes_sockets_of_the_running_server(tmp_path: Path) -> None:
-    with served(tmp_path) as running, running.socket("/ws/sessions") as socket:
+    with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
         socket.send('{"query": ""}')
         assert socket.recv(timeout=60)
         old = browser_host(running.data)
@@ -177,7 +176,7 @@ def test_a_name_is_revoked_without_a_server_too(fresh: Installation) -> None:
 
 
 def test_a_log_out_closes_the_sockets_of_this_browser_alone(tmp_path: Path) -> None:
-    with served(tmp_path) as running:
+    with start_server(tmp_path) as running:
         other = Server(
             running.child,
             run(running, "address", "--json").json["address"],

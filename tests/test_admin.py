@@ -29,9 +29,8 @@ from compaction_app.models import (
 from redline.urls import site
 from sessions_app.models import Entry, Session
 from sessions_app.services.indexing import index_roots
-from tests.building import assistant, chain, raw, text, user
+from tests.factories import assistant, chain, session_bytes, text, user
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 OURS = [
     model for app in ("sessions_app", "compaction_app") for model in apps.get_app_config(app).get_models()
 ]
@@ -41,7 +40,7 @@ OURS = [
 def rows(known_root: Path) -> None:
     """A row of every model, with texts that would like to act."""
     (known_root / "a.jsonl").write_bytes(
-        raw(chain(user("<script>x</script>\x1b\u202e"), assistant(text("hi"))))
+        session_bytes(chain(user("<script>x</script>\x1b\u202e"), assistant(text("hi"))))
     )
     index_roots()
     session = Session.objects.get()

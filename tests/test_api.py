@@ -23,12 +23,12 @@ from compaction_app.runs.worker import work
 from sessions_app.launching import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file, index_paths, index_roots
-from tests.browsing import at_our_host, let_in
-from tests.building import chain, raw, user
-from tests.running import Installation, place, quiet, snapshot, working_session
-from tests.serving import Server, served
+from tests.clients import authorized_client, new_client
+from tests.factories import chain, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
+from tests.server import Server, start_server
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 JSON = "application/json"
 HERE = "http://127.0.0.1"
 """Where scripts ask."""
@@ -36,7 +36,7 @@ HERE = "http://127.0.0.1"
 
 @pytest.fixture
 def session(known_root: Path) -> Session:
-    return index_file(place(known_root / "below" / "work.jsonl", raw(working_session())))
+    return index_file(place(known_root / "below" / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def code_of(answer: Any) -> str:
 def named_sessions(known_root: Path, *names: str) -> None:
     """Sessions with these names, the first one used last."""
     for hours, name in enumerate(names):
-        quiet(place(known_root / f"{name}.jsonl", raw(chain(user(f"about {name}")))), hours + 1)
+        backdate(place(known_root / f"{name}.jsonl", session_bytes(chain(user(f"about {name}")))), hours + 1)
     index_roots()
 
 
@@ -84,7 +84,7 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
     script: Client, known_root: Path, redline: Installation
 ) -> None:
     named_sessions(known_root, "new", "a b/wört%2F?x", "odd\n#;,'~")
-    place(known_root.parent / "elsewhere" / "s.jsonl", raw(chain(user("not configured"))))
+    place(known_root.parent / "elsewhere" / "s.jsonl", session_bytes(chain(user("not configured"))))
     index_paths([known_root.parent / "elsewhere"])
     told = script.get("/api/sessions").json()
     printed = redline.call("sessions", "--json").json
@@ -336,7 +336,7 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(
     browser: Client, address: str, redline: Installation, given: str
 ) -> None:
     token = api_token(redline.data)
-    for client in (at_our_host(), browser):
+    for client in (new_client(), browser):
         answer = client.post(
             address, b"{}", content_type=JSON, headers={"authorization": given.replace("{token}", token)}
         )
@@ -372,7 +372,7 @@ def test_the_token_opens_no_page(script: Client, session: Session) -> None:
 
 
 def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Installation) -> None:
-    known = let_in(enforce_csrf_checks=True)
+    known = authorized_client(enforce_csrf_checks=True)
     answer = ask(known, address)
     assert (answer.status_code, code_of(answer)) == (403, "not_sent_from_here")
     assert not Run.objects.exists()
@@ -409,9 +409,9 @@ def test_an_empty_token_file_lets_nobody_in(redline: Installation, address: str,
 def server(tmp_path: Path) -> Iterator[Server]:
     path = tmp_path / "sessions" / "a b" / "wörk.jsonl"
     path.parent.mkdir(parents=True)
-    path.write_bytes(raw(working_session()))
-    quiet(path)
-    with served(tmp_path) as running:
+    path.write_bytes(session_bytes(working_session()))
+    backdate(path)
+    with start_server(tmp_path) as running:
         running.session("Mend the parser.")
         yield running
 

@@ -25,12 +25,12 @@ from sessions_app.locks import session_lock
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import RedlineError
-from tests.browsing import at_our_host
-from tests.building import message, raw, user
-from tests.running import Installation, place, quiet, reviewed, snapshot, working_session
-from tests.serving import served
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.clients import new_client
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
+from tests.plans import approved_plan
+from tests.server import start_server
 
 FOREIGN = "s.jsonl.2025-01-01T00-00-00-000Z.compact.bak"
 ACTIONS = ("restore", "verify", "delete", "download")
@@ -39,7 +39,7 @@ ACTIONS = ("restore", "verify", "delete", "download")
 @pytest.fixture
 def path(known_root: Path) -> Path:
     """A quiet session in a configured root, indexed."""
-    session = place(known_root / "s.jsonl", raw(working_session()))
+    session = place(known_root / "s.jsonl", session_bytes(working_session()))
     index_roots()
     return session
 
@@ -51,8 +51,8 @@ def address(path: Path) -> str:
 
 def compacted(path: Path, **own: object) -> str:
     """The name of the backup of a compaction that was just written."""
-    name = commit(reviewed(path, **own), Yeses(live=True), datetime.now(UTC)).backup.path.name
-    quiet(path)
+    name = commit(approved_plan(path, **own), Yeses(live=True), datetime.now(UTC)).backup.path.name
+    backdate(path)
     Session.objects.update(own_write_ns=None)
     return name
 
@@ -60,7 +60,7 @@ def compacted(path: Path, **own: object) -> str:
 def grown(path: Path, *words: str) -> bytes:
     """The session, after its agent went on; it has been quiet since."""
     more = [message(f"n{number}", "e27", user(word)) for number, word in enumerate(words)]
-    place(path, path.read_bytes() + raw(more))
+    place(path, path.read_bytes() + session_bytes(more))
     return path.read_bytes()
 
 
@@ -277,7 +277,7 @@ def test_what_came_after_a_backup_is_listed_and_goes_only_with_a_yes(browser: Cl
 
 
 def test_each_yes_is_asked_for_by_itself(browser: Client, path: Path) -> None:
-    backup = place(path.parent / FOREIGN, raw(working_session(steps=2)))
+    backup = place(path.parent / FOREIGN, session_bytes(working_session(steps=2)))
     page = f"{address(path)}/backups/{FOREIGN}/restore"
     state = shown(browser, page)
     assert "2 things need your explicit yes" in text_of(browser.get(page))
@@ -457,9 +457,12 @@ def _open_files() -> int:
 
 
 def test_a_real_server_sends_a_download_whole(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
+    with start_server(tmp_path) as server:
         content = (
-            raw(working_session()) + b'{"type":"custom","id":"big","data":"' + b"x" * 4_000_000 + b'"}\n'
+            session_bytes(working_session())
+            + b'{"type":"custom","id":"big","data":"'
+            + b"x" * 4_000_000
+            + b'"}\n'
         )
         place(server.root / "s.jsonl", content)
         page = server.session("Mend the parser.")
@@ -594,7 +597,7 @@ def test_nobody_without_the_cookie_gets_any_of_it(client: Client, path: Path) ->
 
 def test_what_changes_something_needs_the_token_of_a_form(browser: Client, path: Path) -> None:
     place(path.parent / FOREIGN, path.read_bytes())
-    strict = at_our_host(enforce_csrf_checks=True)
+    strict = new_client(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
     before = snapshot(path.parent)
     for action in ("restore", "verify", "delete"):
@@ -641,11 +644,11 @@ def test_names_and_texts_are_inert_on_every_page(browser: Client, known_root: Pa
     name = f"{words.replace('/', '_')}.jsonl"
     recorded = working_session()
     recorded[1]["message"]["content"] = words
-    path = place(known_root / name, raw(recorded))
+    path = place(known_root / name, session_bytes(recorded))
     index_roots()
     backup = compacted(path)
     more = [{"type": words, "id": words, "parentId": "e27", "timestamp": "t"}]
-    place(path, path.read_bytes() + raw(more))
+    place(path, path.read_bytes() + session_bytes(more))
     page = f"{address(path)}/backups"
     pages = [
         page,
@@ -662,7 +665,7 @@ def test_names_and_texts_are_inert_on_every_page(browser: Client, known_root: Pa
         assert not set(text) & set("\x00\x07\x1b\u202e")
         assert "{{ 7|add:7 }}" in text or "14" not in text or words != HOSTILE[4]
     assert restored(browser, pages[1], "drop_newer").status_code == 303
-    assert path.read_bytes() == raw(recorded)
+    assert path.read_bytes() == session_bytes(recorded)
     told = browser.get(f"{page}?deleted={quote(name + FOREIGN[7:])}").content.decode()
     assert "<script>alert" not in told
-    assert fetched(browser, f"{address(path)}/download")[1] == raw(recorded)
+    assert fetched(browser, f"{address(path)}/download")[1] == session_bytes(recorded)

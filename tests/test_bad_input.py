@@ -14,21 +14,21 @@ import pytest
 
 from redline.configuration import RootSetting
 from sessions_app.loading import load_session
-from tests.building import HEADER, PROJECT, assistant, call, message, raw, result, text, user
-from tests.running import (
-    UNSAFE,
-    Installation,
-    Result,
-    as_nobody,
-    configured,
-    give_away,
-    in_child,
-    place,
-    snapshot,
+from tests.factories import (
+    HEADER,
+    assistant,
+    call,
+    message,
+    result,
+    session_bytes,
+    text,
+    user,
     working_session,
 )
-
-pytest_plugins = ["tests.running"]
+from tests.files import place, snapshot
+from tests.installation import UNSAFE_CHARACTERS, Installation, Result, override_configuration
+from tests.paths import PROJECT
+from tests.processes import become_nobody, give_to_nobody, in_child
 
 WHOLE = working_session()
 LEAF = "e27"
@@ -47,28 +47,37 @@ def run(redline: Installation, path: Path, command: str, *flags: str) -> Result:
 # Damage -----------------------------------------------------------------------------------------------------
 
 DAMAGED: dict[str, tuple[bytes, list[str]]] = {
-    "a line that is no JSON": (raw([*WHOLE[:6], b"{not json", *WHOLE[6:]]), ["not_json"]),
+    "a line that is no JSON": (session_bytes([*WHOLE[:6], b"{not json", *WHOLE[6:]]), ["not_json"]),
     "two records on one line": (
-        raw([*WHOLE[:6], raw(WHOLE[6:8]).replace(b"\n", b""), *WHOLE[8:]]),
+        session_bytes([*WHOLE[:6], session_bytes(WHOLE[6:8]).replace(b"\n", b""), *WHOLE[8:]]),
         ["not_json", "missing_parent"],
     ),
     "a torn line in the middle": (
-        raw([*WHOLE[:5], raw(WHOLE[5:6])[:40], *WHOLE[6:]]),
+        session_bytes([*WHOLE[:5], session_bytes(WHOLE[5:6])[:40], *WHOLE[6:]]),
         ["not_json", "missing_parent"],
     ),
-    "a run of NULs": (raw([*WHOLE[:6], b"\0" * 4096, *WHOLE[6:]]), ["not_json"]),
-    "NULs before a record": (raw([*WHOLE[:27], b"\0" * 99 + raw(WHOLE[27:])[:-1]]), ["not_json"]),
-    "a list for an object": (raw([*WHOLE, b"[1,2]"]), ["not_an_object"]),
-    "a parent that is not there": (raw([HEADER, *WHOLE[3:]]), ["missing_parent"]),
-    "a second header": (raw([*WHOLE[:9], HEADER, *WHOLE[9:]]), ["second_header"]),
-    "an id used twice": (raw([*WHOLE, {**WHOLE[20], "parentId": LEAF}]), ["duplicate_id", "cycle"]),
-    "an entry without id": (raw([*WHOLE[:3], {"type": "message"}, *WHOLE[3:]]), ["no_id"]),
-    "a cycle": (raw([HEADER, {**WHOLE[1], "parentId": "e9"}, *WHOLE[2:]]), ["cycle"]),
-    "an entry that is its own parent": (raw([HEADER, {**WHOLE[1], "parentId": "e1"}, *WHOLE[2:]]), ["cycle"]),
-    "a result without call": (raw([*WHOLE, message("n1", LEAF, result("never made"))]), []),
-    "a call without result": (raw([*WHOLE, message("n1", LEAF, assistant(call("unanswered")))]), []),
+    "a run of NULs": (session_bytes([*WHOLE[:6], b"\0" * 4096, *WHOLE[6:]]), ["not_json"]),
+    "NULs before a record": (
+        session_bytes([*WHOLE[:27], b"\0" * 99 + session_bytes(WHOLE[27:])[:-1]]),
+        ["not_json"],
+    ),
+    "a list for an object": (session_bytes([*WHOLE, b"[1,2]"]), ["not_an_object"]),
+    "a parent that is not there": (session_bytes([HEADER, *WHOLE[3:]]), ["missing_parent"]),
+    "a second header": (session_bytes([*WHOLE[:9], HEADER, *WHOLE[9:]]), ["second_header"]),
+    "an id used twice": (session_bytes([*WHOLE, {**WHOLE[20], "parentId": LEAF}]), ["duplicate_id", "cycle"]),
+    "an entry without id": (session_bytes([*WHOLE[:3], {"type": "message"}, *WHOLE[3:]]), ["no_id"]),
+    "a cycle": (session_bytes([HEADER, {**WHOLE[1], "parentId": "e9"}, *WHOLE[2:]]), ["cycle"]),
+    "an entry that is its own parent": (
+        session_bytes([HEADER, {**WHOLE[1], "parentId": "e1"}, *WHOLE[2:]]),
+        ["cycle"],
+    ),
+    "a result without call": (session_bytes([*WHOLE, message("n1", LEAF, result("never made"))]), []),
+    "a call without result": (
+        session_bytes([*WHOLE, message("n1", LEAF, assistant(call("unanswered")))]),
+        [],
+    ),
     "a call id used twice": (
-        raw(
+        session_bytes(
             [
                 *WHOLE,
                 message("n1", LEAF, assistant(call("c1"))),
@@ -78,16 +87,16 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
         ),
         [],
     ),
-    "blank lines and carriage returns": (raw(WHOLE).replace(b"\n", b"\r\n\n  \n"), []),
-    "a byte order mark": (b"\xef\xbb\xbf" + raw(WHOLE), []),
-    "bytes that are no UTF-8": (raw(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
-    "a lone surrogate": (raw(WHOLE).replace(b"line_3_3", b"\\ud800"), []),
+    "blank lines and carriage returns": (session_bytes(WHOLE).replace(b"\n", b"\r\n\n  \n"), []),
+    "a byte order mark": (b"\xef\xbb\xbf" + session_bytes(WHOLE), []),
+    "bytes that are no UTF-8": (session_bytes(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
+    "a lone surrogate": (session_bytes(WHOLE).replace(b"line_3_3", b"\\ud800"), []),
     "entries of a type from the future": (
-        raw([*WHOLE, {"type": "hologram", "id": "n1", "parentId": LEAF, "beam": [1e300, 2**70]}]),
+        session_bytes([*WHOLE, {"type": "hologram", "id": "n1", "parentId": LEAF, "beam": [1e300, 2**70]}]),
         [],
     ),
-    "keys from the future": (raw([*({**one, "x-новое": {"deep": [None]}} for one in WHOLE)]), []),
-    "a complete last line without newline": (raw(WHOLE)[:-1], []),
+    "keys from the future": (session_bytes([*({**one, "x-новое": {"deep": [None]}} for one in WHOLE)]), []),
+    "a complete last line without newline": (session_bytes(WHOLE)[:-1], []),
 }
 
 
@@ -123,11 +132,11 @@ def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(
 
 
 HEADERLESS = {
-    "no header": raw(WHOLE[1:]),
-    "a byte order mark and no header": b"\xef\xbb\xbf" + raw(WHOLE[1:]),
-    "a damaged line in the place of the header": b'{"type":"session","ver\n' + raw(WHOLE[1:]),
-    "a header behind an entry": raw([WHOLE[1], WHOLE[0], *WHOLE[2:]]),
-    "no header and no newline at the end": raw(WHOLE[1:])[:-1],
+    "no header": session_bytes(WHOLE[1:]),
+    "a byte order mark and no header": b"\xef\xbb\xbf" + session_bytes(WHOLE[1:]),
+    "a damaged line in the place of the header": b'{"type":"session","ver\n' + session_bytes(WHOLE[1:]),
+    "a header behind an entry": session_bytes([WHOLE[1], WHOLE[0], *WHOLE[2:]]),
+    "no header and no newline at the end": session_bytes(WHOLE[1:])[:-1],
 }
 
 
@@ -163,7 +172,7 @@ def test_a_session_without_header_is_not_written_to_and_is_given_one_in_a_copy(
 def test_a_torn_last_line_can_be_read_past_but_not_written_after(
     redline: Installation, path: Path, tail: bytes
 ) -> None:
-    content = raw(WHOLE) + tail
+    content = session_bytes(WHOLE) + tail
     place(path, content)
     for command in LOOKING:
         assert run(redline, path, *command).code == 0
@@ -174,7 +183,7 @@ def test_a_torn_last_line_can_be_read_past_but_not_written_after(
 
 
 def test_a_header_alone_is_a_session_without_entries(redline: Installation, path: Path) -> None:
-    content = raw([HEADER])
+    content = session_bytes([HEADER])
     place(path, content)
     assert run(redline, path, "index").json["entries"] == 0
     for command in LOOKING[1:]:
@@ -243,23 +252,23 @@ def test_a_path_that_is_no_file_is_named_and_never_waited_for(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_what_may_not_be_read_is_a_failure_of_the_system(public: Installation, command: list[str]) -> None:
-    path = place(public.sessions / "s.jsonl", raw(WHOLE))
-    give_away(path.parent, path)
+    path = place(public.sessions / "s.jsonl", session_bytes(WHOLE))
+    give_to_nobody(path.parent, path)
     path.chmod(0)
 
     def told() -> str:
         ended = run(public, path, *command)
         return f"{ended.code} {ended.error}"
 
-    assert in_child(told, as_nobody) == "6 permission_denied"
+    assert in_child(told, become_nobody) == "6 permission_denied"
     path.chmod(0o600)
-    assert snapshot(path.parent) == {path.name: raw(WHOLE)}
+    assert snapshot(path.parent) == {path.name: session_bytes(WHOLE)}
 
 
 def test_a_directory_that_may_not_be_searched_does_not_stop_the_index(public: Installation) -> None:
-    closed = place(public.home / "closed" / "deep" / "a.jsonl", raw(WHOLE))
-    open_ = place(public.home / "open" / "b.jsonl", raw(WHOLE))
-    give_away(closed.parent.parent, closed.parent, closed, open_.parent, open_)
+    closed = place(public.home / "closed" / "deep" / "a.jsonl", session_bytes(WHOLE))
+    open_ = place(public.home / "open" / "b.jsonl", session_bytes(WHOLE))
+    give_to_nobody(closed.parent.parent, closed.parent, closed, open_.parent, open_)
 
     def told() -> str:
         ended = public.call("index", public.home, "--json")
@@ -269,27 +278,27 @@ def test_a_directory_that_may_not_be_searched_does_not_stop_the_index(public: In
         found = public.call("sessions", "--json").json
         return str(sorted((Path(one["path"]).name, one["missing"]) for one in found))
 
-    assert in_child(told, as_nobody) == "0 2 False"
+    assert in_child(told, become_nobody) == "0 2 False"
     closed.parent.parent.chmod(0)
-    assert in_child(told, as_nobody) == "6 1 True"
+    assert in_child(told, become_nobody) == "6 1 True"
     # Nobody could look, so nobody knows that it is gone.
-    assert in_child(listed, as_nobody) == "[('a.jsonl', False), ('b.jsonl', False)]"
+    assert in_child(listed, become_nobody) == "[('a.jsonl', False), ('b.jsonl', False)]"
     closed.parent.parent.chmod(0o700)
 
 
 def test_a_root_that_may_not_be_looked_at_does_not_stop_the_others(public: Installation) -> None:
-    closed = place(public.home / ".atomic" / "agent" / "sessions" / "a.jsonl", raw(WHOLE))
-    open_ = place(public.home / ".pi" / "agent" / "sessions" / "b.jsonl", raw(WHOLE))
+    closed = place(public.home / ".atomic" / "agent" / "sessions" / "a.jsonl", session_bytes(WHOLE))
+    open_ = place(public.home / ".pi" / "agent" / "sessions" / "b.jsonl", session_bytes(WHOLE))
     for below in (closed, open_):
-        give_away(below, *(above for above in below.parents if above.is_relative_to(public.home)))
+        give_to_nobody(below, *(above for above in below.parents if above.is_relative_to(public.home)))
     (public.home / ".atomic").chmod(0)
 
     def told() -> str:
-        with configured(roots=[RootSetting(path=closed.parent), RootSetting(path=open_.parent)]):
+        with override_configuration(roots=[RootSetting(path=closed.parent), RootSetting(path=open_.parent)]):
             ended = public.call("index", "--json")
         return f"{ended.code} {ended.json['files']} {'permission' in ended.err.lower()}"
 
-    assert in_child(told, as_nobody) == "6 1 True"
+    assert in_child(told, become_nobody) == "6 1 True"
     (public.home / ".atomic").chmod(0o700)
 
 
@@ -326,10 +335,10 @@ def evil_session() -> list[dict[str, Any]]:
 
 
 def assert_harmless(ended: Result) -> None:
-    assert not (found := UNSAFE.search(ended.out)), ascii(
+    assert not (found := UNSAFE_CHARACTERS.search(ended.out)), ascii(
         ended.out[max(0, found.start() - 200) : found.end()]
     )
-    assert not (found := UNSAFE.search(ended.err)), ascii(
+    assert not (found := UNSAFE_CHARACTERS.search(ended.err)), ascii(
         ended.err[max(0, found.start() - 200) : found.end()]
     )
 
@@ -337,10 +346,11 @@ def assert_harmless(ended: Result) -> None:
 def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Installation) -> None:
     typed = re.sub("[\0/]", "", EVIL)
     name = f"{typed}\n.jsonl"
-    path = place(redline.sessions / f"dir{name}" / name, raw(evil_session()))
+    path = place(redline.sessions / f"dir{name}" / name, session_bytes(evil_session()))
     leaf = load_session(path).leaf_id
     old = place(
-        path.with_name(f"old{name}"), raw([{"type": "session"}, {"type": "message", "message": user(EVIL)}])
+        path.with_name(f"old{name}"),
+        session_bytes([{"type": "session"}, {"type": "message", "message": user(EVIL)}]),
     )
     vector = place(path.with_name(f"{name}.json"), b"{}")
     place(path.with_name(f"garbage{name}"), EVIL.encode())
@@ -365,7 +375,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Instal
         redline.call("restore", typed),
     ]
     (backup,) = redline.call("backups", path, "--json").json
-    place(path, path.read_bytes() + raw([message(f"new{EVIL}", leaf, user(EVIL))]))
+    place(path, path.read_bytes() + session_bytes([message(f"new{EVIL}", leaf, user(EVIL))]))
     shown += [
         redline.call("restore", backup["path"]),
         redline.call("restore", backup["path"], "--yes"),
@@ -378,7 +388,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Instal
 
 
 def test_json_is_plain_ascii_whatever_a_file_holds(redline: Installation, path: Path) -> None:
-    place(path, raw(evil_session()))
+    place(path, session_bytes(evil_session()))
     for command in LOOKING:
         ended = run(redline, path, *command)
         assert ended.out.isascii()
@@ -445,7 +455,7 @@ def with_value(keys: str, value: object) -> list[dict[str, Any]]:
 )
 def test_a_field_may_hold_anything(redline: Installation, path: Path, keys: str) -> None:
     for value in STRANGE:
-        content = raw(with_value(keys, value))
+        content = session_bytes(with_value(keys, value))
         place(path, content)
         shown = [redline.call(*command, path) for command in LOOKING] + [redline.call("sessions")]
         for ended in shown:
@@ -458,7 +468,7 @@ def test_a_field_may_hold_anything(redline: Installation, path: Path, keys: str)
     "cwd", ["/proc/self", "/dev", "/" + "x" * 5_000, "/\0", "relative", "~", "/dev/null"]
 )
 def test_a_cwd_is_data_and_not_a_place_to_trust(redline: Installation, path: Path, cwd: str) -> None:
-    place(path, raw([{**HEADER, "cwd": cwd}, *WHOLE[1:]]))
+    place(path, session_bytes([{**HEADER, "cwd": cwd}, *WHOLE[1:]]))
     assert run(redline, path, "index").code == 0
     assert redline.call("sessions", "--json").json[0]["project"] == cwd
     assert run(redline, path, "compact", "--dry-run").json["parameters"]["preserve_recent"] == 2
@@ -483,7 +493,7 @@ def test_hostile_settings_of_a_project_are_passed_over(
     project = tmp_path / "project"
     (project / ".atomic").mkdir(parents=True)
     make(project / ".atomic" / "settings.json")
-    place(path, raw([{**HEADER, "cwd": str(project)}, *WHOLE[1:]]))
+    place(path, session_bytes([{**HEADER, "cwd": str(project)}, *WHOLE[1:]]))
     parameters = run(redline, path, "compact", "--dry-run").json["parameters"]
     assert (parameters["compression_ratio"], parameters["preserve_recent"]) == (0.5, 2)
     run(redline, path, "index")
@@ -491,7 +501,7 @@ def test_hostile_settings_of_a_project_are_passed_over(
 
 
 def test_models_of_another_shape_are_passed_over(redline: Installation, path: Path) -> None:
-    place(path, raw([*WHOLE, message("n1", LEAF, assistant(text("x"), provider="p", model="m"))]))
+    place(path, session_bytes([*WHOLE, message("n1", LEAF, assistant(text("x"), provider="p", model="m"))]))
     run(redline, path, "index")
     models = redline.home / ".pi" / "agent" / "models.json"
     for content in (
@@ -516,16 +526,16 @@ def test_models_of_another_shape_are_passed_over(redline: Installation, path: Pa
 @pytest.mark.parametrize("command", [*COMMANDS, ["backups"]], ids=" ".join)
 def test_a_name_that_is_no_utf8_ends_in_words(redline: Installation, path: Path, command: list[str]) -> None:
     path.parent.mkdir(parents=True)
-    path = place(path.parent / os.fsdecode(b"s\xff.jsonl"), raw(WHOLE))
+    path = place(path.parent / os.fsdecode(b"s\xff.jsonl"), session_bytes(WHOLE))
     ended = redline.call(command[0], path, *command[1:], "--json")
     assert ended.code in (0, 2)
     assert ended.json
     assert_harmless(redline.call(command[0], path, *command[1:]))
-    assert path.read_bytes() == raw(WHOLE)
+    assert path.read_bytes() == session_bytes(WHOLE)
 
 
 def test_a_process_prints_names_that_are_no_utf8(fresh: Installation) -> None:
-    path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), raw(WHOLE))
+    path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), session_bytes(WHOLE))
     shown = fresh.run("tree", path)
     assert shown.code == 0
     assert "s\\udcff\\x1b.jsonl: 27 entries" in shown.out
@@ -534,7 +544,7 @@ def test_a_process_prints_names_that_are_no_utf8(fresh: Installation) -> None:
 def test_the_longest_name_can_still_be_told_from_a_failure(redline: Installation, path: Path) -> None:
     # A session name may be so long that its backup's would be too long.
     path.parent.mkdir(parents=True)
-    path = place(path.parent / ("n" * 240 + ".jsonl"), raw(WHOLE))
+    path = place(path.parent / ("n" * 240 + ".jsonl"), session_bytes(WHOLE))
     before = snapshot(path.parent)
     ended = run(redline, path, "compact", "--yes")
     assert ended.code == 6

@@ -13,9 +13,7 @@ from django.test import Client
 from sessions_app import launching
 from sessions_app.credentials import COOKIE, RENEWAL_SECONDS
 from sessions_app.launching import SESSION_SECONDS, browser_host, end_session, has_ended, new_token
-from tests.browsing import at_our_host, let_in
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.clients import authorized_client, new_client
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def copy_of(browser: Client) -> Client:
     """Another browser that brings the same cookie."""
-    copy = at_our_host()
+    copy = new_client()
     copy.cookies[COOKIE] = browser.cookies[COOKIE].value
     return copy
 
@@ -71,7 +69,7 @@ def test_a_log_out_ends_the_session_of_this_browser_and_every_copy_of_it(
     clock.go_on(RENEWAL_SECONDS + 1)
     browser.get("/")
     after = copy_of(browser)
-    other = let_in()
+    other = authorized_client()
     answer = log_out(browser)
     assert (answer.status_code, "You are logged out" in answer.content.decode()) == (200, True)
     assert answer.cookies[COOKIE].value == ""
@@ -82,7 +80,7 @@ def test_a_log_out_ends_the_session_of_this_browser_and_every_copy_of_it(
 
 
 def test_a_log_out_needs_a_form_of_this_site(known_root: Path) -> None:
-    strict = let_in(enforce_csrf_checks=True)
+    strict = authorized_client(enforce_csrf_checks=True)
     assert log_out(strict).status_code == 403
     assert strict.get("/log-out").status_code == 405
     assert 'action="/log-out"' in strict.get("/settings").content.decode()
@@ -108,7 +106,7 @@ def test_a_new_name_ends_all_sessions_and_is_the_only_one(browser: Client, known
     assert browser.get("/", headers={"host": new}).status_code == 403
     token = new_token(settings.REDLINE_DATA_DIR)
     assert browser.get("/launch", {"token": token}).status_code == 400
-    assert at_our_host().get("/launch", {"token": token}).status_code == 302
+    assert new_client().get("/launch", {"token": token}).status_code == 302
 
 
 def test_the_name_has_128_bits_and_is_its_users_alone(tmp_path: Path) -> None:

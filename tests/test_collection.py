@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from tests.building import PROJECT
-from tests.patience import WAIT_SECONDS
+from tests.paths import PROJECT
+from tests.wait import WAIT_SECONDS
 
 LATER = """
 import sys, time

@@ -25,16 +25,17 @@ from compaction_app.models import Compaction
 from compaction_app.services.judging import Yeses
 from sessions_app.loading import load_session
 from sessions_app.models import Session
-from tests.building import PROJECT, message, raw, some_sessions, user
-from tests.patience import WAIT_SECONDS
-from tests.running import Installation, kept_ids, place, quiet, snapshot, without, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
+from tests.paths import PROJECT, corpus_sessions
+from tests.plans import context_ids, context_without
+from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def last_line(path: Path) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def last_line(path: Path) -> dict[str, Any]:
 
 
 def current_sessions(directory: Path) -> Iterator[Path]:
-    for source in some_sessions(directory):
+    for source in corpus_sessions(directory):
         log = load_session(source).log
         if log.version == 3 and log.header is not None:
             yield source
@@ -59,10 +60,10 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         home.mkdir()
         path = home / source.name
         shutil.copyfile(source, path)
-        quiet(path)
+        backdate(path)
         whole = path.read_bytes()
         # The life is that of an Atomic session: another agent's compactions are inert for it.
-        context = kept_ids(path)
+        context = context_ids(path)
 
         planned = redline.call("compact", path, "--dry-run", "--json")
         assert planned.code == 0, (source.name, planned)
@@ -87,7 +88,7 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         assert entry["parentId"] == written.json["leafId"] == load_session(source).leaf_id
         for name in ("deletedTargets", "protectedEntryIds", "stats", "backupPath"):
             assert entry[name] == written.json[name]
-        assert kept_ids(path) == without(context, entry["deletedTargets"])
+        assert context_ids(path) == context_without(context, entry["deletedTargets"])
         backup = Path(entry["backupPath"])
         assert backup.read_bytes() == whole
         digest = hashlib.sha256(whole).hexdigest()
@@ -115,7 +116,7 @@ def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: 
     for entry in entries:
         del entry["id"], entry["parentId"]
     old = {name: value for name, value in header.items() if name != "version"}
-    path = place(redline.sessions / "old.jsonl", raw([old, *entries]))
+    path = place(redline.sessions / "old.jsonl", session_bytes([old, *entries]))
     before = path.read_bytes()
     assert redline.call("compact", path, "--dry-run").code == 0
     refused = redline.call("compact", path, "--yes", "--json")
@@ -130,7 +131,7 @@ def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: 
     assert redline.call("migrate-session", path, "--json").error == "exists"
     assert redline.call("migrate-session", copy, "--json").error == "is_current"
     assert path.read_bytes() == before
-    assert len(kept_ids(copy)) < len(kept_ids(path))
+    assert len(context_ids(copy)) < len(context_ids(path))
 
 
 # Parameters -------------------------------------------------------------------------------------------------
@@ -391,14 +392,14 @@ def make_live(path: Path) -> list[str]:
 
 
 def make_another_branch(path: Path) -> list[str]:
-    place(path, path.read_bytes() + raw([message("b1", "e3", user("Otherwise."))]))
+    place(path, path.read_bytes() + session_bytes([message("b1", "e3", user("Otherwise."))]))
     return ["--leaf", "e27"]
 
 
 def make_one_of_a_later_atomic(path: Path) -> list[str]:
     """A compaction as Atomic writes it from 0.9.9 on: neither that nor pi honours a context_compaction."""
     later = {"type": "compaction", "id": "b1", "parentId": "e27", "summary": "s"}
-    place(path, path.read_bytes() + raw([{**later, "details": {"strategy": "verbatim-lines"}}]))
+    place(path, path.read_bytes() + session_bytes([{**later, "details": {"strategy": "verbatim-lines"}}]))
     return []
 
 
@@ -451,13 +452,13 @@ def test_a_dry_run_below_the_target_says_so_by_its_exit_code(redline: Installati
 
 
 def test_a_session_in_which_nothing_may_go_is_said_to_be_one(redline: Installation, path: Path) -> None:
-    place(path, raw(working_session(steps=0)))
+    place(path, session_bytes(working_session(steps=0)))
     ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
     assert (ended.code, ended.error) == (3, "nothing_deletable")
 
 
 def test_a_branch_too_short_to_compact_is_bad_input(redline: Installation, path: Path) -> None:
-    place(path, raw(working_session(steps=0)[:2]))
+    place(path, session_bytes(working_session(steps=0)[:2]))
     ended = redline.call("compact", path, "--json")
     assert (ended.code, ended.error) == (2, "nothing_to_compact")
 
@@ -508,7 +509,7 @@ def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
 
 def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_path: Path) -> None:
     """By the user's choice, and whatever Redline itself appended."""
-    path = quiet(place(tmp_path / "guessed.jsonl", raw(working_session())))
+    path = backdate(place(tmp_path / "guessed.jsonl", session_bytes(working_session())))
     assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
     again = redline.call("compact", path, "--ratio", "0.5").out
     assert "a guess" in again
@@ -520,7 +521,7 @@ def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_p
 
 
 def test_a_plan_that_can_never_be_written_says_why_as_json_too(redline: Installation, tmp_path: Path) -> None:
-    path = quiet(place(tmp_path / "no-header.jsonl", raw(working_session()[1:])))
+    path = backdate(place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:])))
     document = redline.call("compact", path, "--dry-run", "--json").json
     assert (document["needs"], document["to_write"]) == ([], None)
     assert document["obstacle"]["code"] == "no_header"

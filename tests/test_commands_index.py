@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.building import chain, raw, user
-from tests.running import Installation, as_nobody, give_away, in_child, place, snapshot
+from tests.factories import chain, session_bytes, user
+from tests.files import place, snapshot
+from tests.installation import Installation
+from tests.processes import become_nobody, give_to_nobody, in_child
 
-pytest_plugins = ["tests.running"]
-
-ONE = raw(chain(user("One")))
+ONE = session_bytes(chain(user("One")))
 
 
 def test_the_configured_roots_are_indexed(fresh: Installation, tmp_path: Path) -> None:
     atomic = place(fresh.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl", ONE)
     place(
-        fresh.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", raw(chain(user("One"), user("Two")))
+        fresh.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl",
+        session_bytes(chain(user("One"), user("Two"))),
     )
     place(tmp_path / "elsewhere" / "c.jsonl", ONE)
     found = fresh.run("index", "--json")
@@ -41,7 +42,7 @@ def test_other_roots_are_indexed_where_they_are_configured(fresh: Installation, 
 
 
 def test_a_second_time_only_what_is_new_is_read_and_rebuild_reads_all(redline: Installation) -> None:
-    path = place(redline.home / "s.jsonl", raw(chain(*[user("word " * 200) for _ in range(200)])))
+    path = place(redline.home / "s.jsonl", session_bytes(chain(*[user("word " * 200) for _ in range(200)])))
     first = redline.call("index", redline.home, "--json").json
     second = redline.call("index", redline.home, "--json").json
     third = redline.call("index", redline.home, "--rebuild", "--json").json
@@ -62,7 +63,9 @@ def test_files_and_directories_can_be_named_together(redline: Installation, tmp_
 
 
 def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
-    path = place(redline.home / "s.jsonl", raw([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1])
+    path = place(
+        redline.home / "s.jsonl", session_bytes([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1]
+    )
     before = snapshot(redline.home)
     assert redline.call("index", path, "--json").json["damaged"] == 3
     assert "3 damaged lines" in redline.call("index", path).out
@@ -104,10 +107,10 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(
     root = public.home / "root"
     path = place(root / "open" / "a.jsonl", ONE)
     (root / "closed").mkdir()
-    give_away(root, root / "closed", path.parent, path)
+    give_to_nobody(root, root / "closed", path.parent, path)
     directory = public.home / closed
     directory.chmod(0o300)
-    ended = in_child(lambda: repr(public.call("index", root, "--json")[:2]), as_nobody)
+    ended = in_child(lambda: repr(public.call("index", root, "--json")[:2]), become_nobody)
     code, printed = ast.literal_eval(ended)
     assert code == 6
     document = json.loads(printed)

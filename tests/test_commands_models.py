@@ -14,9 +14,7 @@ import pytest
 from compaction_app.keys import read_keys
 from compaction_app.models import PlannerModel, Provider
 from devtools.scripted.server import ScriptedProvider
-from tests.running import Installation, finish
-
-pytest_plugins = ["tests.running"]
+from tests.installation import Installation, finish
 
 KEY: Final = "sk-0123456789abcdefghijklmn"
 URL: Final = "https://api.example.com/v1"

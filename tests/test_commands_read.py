@@ -13,10 +13,10 @@ import pytest
 from devtools.bench.figures import Figure
 from devtools.management.commands import bench
 from sessions_app.models import Session
-from tests.building import PROJECT, assistant, bash, chain, message, raw, some_sessions, text, user
-from tests.running import Installation, Result, configured, finish, place, quiet, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import assistant, bash, chain, message, session_bytes, text, user, working_session
+from tests.files import backdate, place
+from tests.installation import Installation, Result, finish, override_configuration
+from tests.paths import PROJECT, corpus_sessions
 
 SUCCESSES: dict[str, list[Any]] = {
     "index": ["index", "PATH"],
@@ -72,7 +72,7 @@ KEYS = {
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def arguments_of(command: str, path: Path) -> list[Any]:
@@ -162,7 +162,9 @@ def test_a_flag_that_is_cut_short_is_not_a_yes(redline: Installation, path: Path
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(fresh: Installation, tmp_path: Path) -> None:
-    path = place(tmp_path / "s.jsonl", raw(chain(*[user(f"line {number}") for number in range(20_000)])))
+    path = place(
+        tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(20_000)]))
+    )
     process = fresh.start("context", path)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Branch of e20000")
@@ -176,7 +178,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(fresh: Installation, tmp_pa
 def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(
     fresh: Installation, tmp_path: Path, encoding: str
 ) -> None:
-    path = place(tmp_path / "s.jsonl", raw(chain(user("Größe 大きさ"), user("x"))))
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
     ended = fresh.run("tree", path, PYTHONIOENCODING=encoding)
     assert ended.code == 0
     assert "e1 user Gr" in ended.out
@@ -188,7 +190,7 @@ def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(
 def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_path: Path) -> None:
     place(
         redline.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl",
-        raw(
+        session_bytes(
             chain(
                 user("Mend the parser.\nPlease."),
                 assistant(text("Yes."), provider="p", model="known-model", usage={"totalTokens": 90_000}),
@@ -197,10 +199,10 @@ def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_p
     )
     named = place(
         redline.home / ".pi" / "agent" / "sessions" / "b.jsonl",
-        raw([*chain(user("x"), {"type": "session_info", "name": "A name"}), b"{torn"]),
+        session_bytes([*chain(user("x"), {"type": "session_info", "name": "A name"}), b"{torn"]),
     )
-    quiet(named, hours=5)
-    with configured(windows={"known-model": 100_000}):
+    backdate(named, hours=5)
+    with override_configuration(windows={"known-model": 100_000}):
         redline.call("index", redline.home)
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
@@ -233,8 +235,8 @@ def test_an_empty_list_says_what_to_do(redline: Installation) -> None:
 
 def test_a_session_that_is_gone_or_cannot_be_read_is_marked(redline: Installation) -> None:
     root = redline.sessions
-    place(root / "gone.jsonl", raw(chain(user("x"))))
-    place(root / "broken.jsonl", raw(chain(user("x"))))
+    place(root / "gone.jsonl", session_bytes(chain(user("x"))))
+    place(root / "broken.jsonl", session_bytes(chain(user("x"))))
     redline.call("index", root)
     (root / "gone.jsonl").unlink()
     place(root / "broken.jsonl", b"no session any more\n")
@@ -253,7 +255,7 @@ def test_a_session_that_is_gone_or_cannot_be_read_is_marked(redline: Installatio
 def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installation, path: Path) -> None:
     place(
         path,
-        raw(
+        session_bytes(
             [
                 *chain(user("Begin."), assistant(text("One way.")), user("On.")),
                 message("b1", "e2", user("Otherwise.")),
@@ -303,7 +305,7 @@ def test_a_context_is_what_the_model_sees(redline: Installation, path: Path) -> 
         {"kind": "entry", "entryId": "e3"},
     ]
     compaction = {"type": "context_compaction", "id": "c1", "parentId": "e5", "deletedTargets": targets}
-    place(path, raw([*recorded, compaction, message("b1", "e1", user("Another branch."))]))
+    place(path, session_bytes([*recorded, compaction, message("b1", "e1", user("Another branch."))]))
 
     active = redline.call("context", path, "--json").json
     assert active == {
@@ -333,7 +335,7 @@ def test_the_whole_text_of_an_entry_is_shown_whether_the_model_sees_it_or_not(
     hidden = {"kind": "entry", "entryId": "e2"}
     compaction = {"type": "context_compaction", "id": "c1", "parentId": "e3", "deletedTargets": [hidden]}
     words = "first\n\tsecond \x1b[2J " + "word " * 500
-    place(path, raw([*chain(user("Begin."), assistant(text(words)), user("On.")), compaction]))
+    place(path, session_bytes([*chain(user("Begin."), assistant(text(words)), user("On.")), compaction]))
     found = redline.call("context", path, "--entry", "e2", "--json").json
     assert found == {
         "entryId": "e2",
@@ -363,7 +365,7 @@ def test_context_of_a_pi_session_prints_what_the_model_is_given_in_place_of_what
         {"type": "context_edit", "targetId": "e5", "replacement": {"content": "Edited."}},
         {**system, "sections": {"tone": "Be long."}},
     )
-    shown = redline.call("context", place(path, raw(recorded))).out
+    shown = redline.call("context", place(path, session_bytes(recorded))).out
     for words in ("What was done before.", "Kept.", "Edited.", "Be long."):
         assert words in shown
     for words in ("Forgotten.", "Recorded.", "Be brief."):
@@ -385,10 +387,10 @@ def test_what_is_not_there_is_bad_input(
 
 
 def test_looking_at_real_sessions_changes_no_byte_of_them(redline: Installation, tmp_path: Path) -> None:
-    for source in some_sessions(tmp_path):
+    for source in corpus_sessions(tmp_path):
         path = redline.home / source.name
         shutil.copyfile(source, path)
-        quiet(path)
+        backdate(path)
         found = path.stat()
         indexed = redline.call("index", path, "--json").json
         tree = redline.call("tree", path, "--json").json

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.building import message, raw, user
-from tests.running import Installation, place, quiet, snapshot, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
@@ -35,8 +34,8 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
     redline: Installation, path: Path, backup: Path
 ) -> None:
     with path.open("ab") as file:
-        file.write(raw([message("n1", "e27", user("New work."))]))
-    quiet(path)
+        file.write(session_bytes([message("n1", "e27", user("New work."))]))
+    backdate(path)
     before = snapshot(path.parent)
     at_once = redline.call("restore", backup)
     assert (at_once.code, "--yes --drop-newer`" in at_once.err) == (5, True)

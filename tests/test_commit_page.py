@@ -38,17 +38,17 @@ from sessions_app.locks import session_lock
 from sessions_app.models import Session
 from sessions_app.services.indexing import configured_roots, index_file
 from sessions_app.sessionlog.errors import SystemFailure
-from tests.building import raw, user
-from tests.running import configured, kept_ids, place, quiet, refusal, without, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, user, working_session
+from tests.files import backdate, place
+from tests.installation import override_configuration, refusal
+from tests.plans import context_ids, context_without
 
 
 @pytest.fixture
 def path(known_root: Path) -> Path:
     path = known_root / "work.jsonl"
-    path.write_bytes(raw(working_session()))
-    return quiet(path)
+    path.write_bytes(session_bytes(working_session()))
+    return backdate(path)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def approve(run: Run, *, first: int | None = None) -> Run:
 def append(path: Path, *entries: dict[str, Any]) -> None:
     with path.open("ab") as file:
         file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
-    quiet(path)
+    backdate(path)
 
 
 def commit(browser: Client, run: Run, *yeses: str) -> Any:
@@ -113,14 +113,14 @@ def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(
 def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
     browser: Client, run: Run, path: Path
 ) -> None:
-    before, kept = path.read_bytes(), kept_ids(path)
+    before, kept = path.read_bytes(), context_ids(path)
     answer = commit(browser, run)
     assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}/result")
     after = path.read_bytes()
     assert after.startswith(before)
     written = json.loads(after[len(before) :])
     assert written["type"] == "context_compaction"
-    assert kept_ids(path) == without(kept, written["deletedTargets"])
+    assert context_ids(path) == context_without(kept, written["deletedTargets"])
     assert Path(written["backupPath"]).read_bytes() == before
     compaction = Compaction.objects.get()
     assert (compaction.run, compaction.entry_id) == (run, written["id"])
@@ -174,8 +174,8 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     if name == "switch_branch":
         # Another branch leaves early, and is the one that the agent continues from.
         recorded.append({**user("another way"), "id": "other", "parentId": "e3"})
-        path.write_bytes(raw(recorded))
-        quiet(path)
+        path.write_bytes(session_bytes(recorded))
+        backdate(path)
     session = index_file(path)
     if name == "not_honoured":
         session.reader = "pi"
@@ -183,7 +183,7 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     first = 1 if name == "below_target" else None
     run = approve(planned(session, leaf_id="e27" if name == "switch_branch" else ""), first=first)
     if name == "after_torn_line":
-        quiet(place(path, path.read_bytes() + b'{"type":"mess'))
+        backdate(place(path, path.read_bytes() + b'{"type":"mess'))
     if name == "live":
         os.utime(path)
     before = path.read_bytes()
@@ -232,7 +232,7 @@ def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(
     browser: Client, run: Run, path: Path
 ) -> None:
     path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
-    quiet(path)
+    backdate(path)
     before = path.read_bytes()
     answer = commit(browser, run)
     page = answer.content.decode()
@@ -260,7 +260,7 @@ def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps
 
 def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run, path: Path) -> None:
     before = path.read_bytes()
-    with configured(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
+    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = commit(browser, run)
     assert answer.status_code == 409
     assert path.read_bytes() == before
@@ -381,8 +381,8 @@ def test_an_id_that_names_another_line_now_is_a_conflict(browser: Client, run: R
 
 def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client, path: Path) -> None:
     recorded = [*working_session(), {**user("another way"), "id": "other", "parentId": "e3"}]
-    path.write_bytes(raw(recorded))
-    quiet(path)
+    path.write_bytes(session_bytes(recorded))
+    backdate(path)
     run = approve(planned(index_file(path), leaf_id="e27"))
     append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
     assert 'value="switch_branch"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()
@@ -400,7 +400,7 @@ def test_a_reader_that_was_changed_since_asks_for_its_yes(browser: Client, run: 
 
 def test_a_lock_that_is_held_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
     plan = shown(browser, run)
-    with configured(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
+    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     assert answer.status_code == 409
     assert f"/runs/{run.pk}/again" not in answer.content.decode()
@@ -410,8 +410,8 @@ def test_an_older_version_is_not_planned_at_all(browser: Client, known_root: Pat
     old = known_root / "old.jsonl"
     recorded = working_session()
     recorded[0] = {**recorded[0], "version": 2}
-    old.write_bytes(raw(recorded))
-    session = index_file(quiet(old))
+    old.write_bytes(session_bytes(recorded))
+    session = index_file(backdate(old))
     answer = browser.post(f"/sessions/{session.root_id}/old.jsonl/compact", {"planner": "embedded"})
     assert answer.status_code == 409
     assert "version 3 copy" in answer.content.decode()

@@ -27,23 +27,11 @@ from sessions_app.services.indexing import index_file
 from sessions_app.services.rows import session_row
 from sessions_app.services.session_locks import settle_session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from tests.building import assistant, chain, message, raw, result, text, user
-from tests.running import (
-    Installation,
-    as_nobody,
-    give_away,
-    in_child,
-    kept_ids,
-    place,
-    quiet,
-    refusal,
-    reviewed,
-    snapshot,
-    without,
-    working_session,
-)
-
-pytest_plugins = ["tests.running"]
+from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan, context_ids, context_without
+from tests.processes import become_nobody, give_to_nobody, in_child
 
 LAST = "e27"
 """The leaf of `working_session()`."""
@@ -51,7 +39,7 @@ LAST = "e27"
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def now() -> datetime:
@@ -64,10 +52,10 @@ def done(approved: Approved, **yeses: bool) -> Committed:
 
 def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
     """What an agent does: it opens, appends and closes, and asks nobody. A while ago, so that it is not live."""
-    added = raw(lines)
+    added = session_bytes(lines)
     with path.open("ab") as file:
         file.write(added)
-    quiet(path, hours=0.5)
+    backdate(path, hours=0.5)
     return added
 
 
@@ -91,8 +79,8 @@ def refused(path: Path, act: Callable[[], object]) -> str:
 
 
 def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
-    before, context = path.read_bytes(), kept_ids(path)
-    approved = reviewed(path, query="the parser")
+    before, context = path.read_bytes(), context_ids(path)
+    approved = approved_plan(path, query="the parser")
     committed = done(approved)
 
     written = path.read_bytes()
@@ -115,7 +103,7 @@ def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
         "percentReduction",
     ]
     assert entry["stats"]["percentReduction"] >= 50
-    assert kept_ids(path) == without(context, entry["deletedTargets"])
+    assert context_ids(path) == context_without(context, entry["deletedTargets"])
 
     backup = Path(entry["backupPath"])
     assert backup == committed.backup.path
@@ -127,7 +115,7 @@ def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
 
 
 def test_what_the_entry_does_not_hold_is_kept_in_the_database(path: Path) -> None:
-    approved = reviewed(path, compression_ratio=0.4, query="the parser")
+    approved = approved_plan(path, compression_ratio=0.4, query="the parser")
     committed = done(approved)
     row = Compaction.objects.get()
     assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (
@@ -153,27 +141,27 @@ def test_the_id_of_the_entry_is_new_in_the_session(path: Path, monkeypatch: pyte
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
     monkeypatch.setattr(committing.secrets, "token_hex", lambda _: next(ids))
-    assert done(reviewed(path)).entry_id == "00000001"
+    assert done(approved_plan(path)).entry_id == "00000001"
 
 
 def test_a_session_behind_a_symlink_is_written_where_it_is(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
-    committed = done(reviewed(link))
+    committed = done(approved_plan(link))
     assert link.is_symlink()
     assert committed.backup.path.parent == path.parent
     assert last_line(path)["id"] == committed.entry_id
 
 
 def test_a_session_is_compacted_again_on_top_of_the_first_time(path: Path) -> None:
-    context = kept_ids(path)
-    first = done(reviewed(path, compression_ratio=0.7))
-    once = kept_ids(path)
-    second = done(reviewed(path, compression_ratio=0.5))
+    context = context_ids(path)
+    first = done(approved_plan(path, compression_ratio=0.7))
+    once = context_ids(path)
+    second = done(approved_plan(path, compression_ratio=0.5))
     deleted = [target.to_json() for target in first.validated.targets]
     again = [target.to_json() for target in second.validated.targets]
-    assert once == without(context, deleted)
-    assert kept_ids(path) == without(once, again)
+    assert once == context_without(context, deleted)
+    assert context_ids(path) == context_without(once, again)
     assert not {target["entryId"] for target in deleted if target["kind"] == "entry"} & {
         target["entryId"] for target in again
     }
@@ -189,7 +177,7 @@ def vanish(path: Path) -> None:
 
 def shrink(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
-    quiet(path)
+    backdate(path)
 
 
 def replace_by_a_copy(path: Path) -> None:
@@ -228,28 +216,28 @@ def change_a_text_and_grow(path: Path) -> None:
 def test_a_session_that_is_another_now_is_not_written_to(
     path: Path, change: Callable[[Path], None], answer: str
 ) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     change(path)
     assert refused(path, lambda: done(approved)) == answer
 
 
 def test_text_that_came_since_is_kept_and_the_entry_follows_it(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     before = path.read_bytes()
     added = foreign(
         path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you."))
     )
-    context = kept_ids(path)
+    context = context_ids(path)
     committed = done(approved)
     assert path.read_bytes().startswith(before + added)
     assert committed.parent_id == last_line(path)["parentId"] == "n2"
     assert last_line(path)["protectedEntryIds"] == ["e1", "e27", "n1", "n2"]
     assert committed.backup.path.read_bytes() == before + added
-    assert kept_ids(path) == without(context, [target.to_json() for target in approved.targets])
+    assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
 def test_so_much_text_that_the_target_is_missed_does_not_undo_the_yes(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("More. " * 10_000)))
     assert done(approved).validated.stats.percent_reduction < 50
 
@@ -259,7 +247,7 @@ def late_result(entry_id: str, parent: str) -> dict[str, Any]:
 
 
 def test_a_result_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
-    approved = reviewed(path, compression_ratio=0.05)
+    approved = approved_plan(path, compression_ratio=0.05)
     assert "e3" in {target.entry_id for target in approved.targets}
     foreign(path, late_result("n1", LAST))
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
@@ -270,7 +258,7 @@ def test_a_result_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None
 
 
 def test_an_error_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
-    approved = reviewed(path, compression_ratio=0.05)
+    approved = approved_plan(path, compression_ratio=0.05)
     foreign(
         path,
         message("n1", LAST, result("c1", "It failed.", error=True)),
@@ -281,13 +269,13 @@ def test_an_error_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None
 
 
 def test_another_branch_that_became_the_active_one_is_a_conflict(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     foreign(path, message("n1", "e5", user("Try it otherwise.")))
     assert refused(path, lambda: done(approved, switch_branch=True)) == "4 other_branch"
 
 
 def test_a_plan_is_written_once(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     done(approved)
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
 
@@ -295,22 +283,22 @@ def test_a_plan_is_written_once(path: Path) -> None:
 def test_a_complete_last_line_gets_its_newline_first(path: Path) -> None:
     before = path.read_bytes()[:-1]
     place(path, before)
-    context = kept_ids(path)
-    committed = done(reviewed(path))
+    context = context_ids(path)
+    committed = done(approved_plan(path))
     assert path.read_bytes().startswith(before + b'\n{"type":"context_compaction"')
     assert committed.parent_id == LAST
-    assert kept_ids(path) == without(context, last_line(path)["deletedTargets"])
+    assert context_ids(path) == context_without(context, last_line(path)["deletedTargets"])
     assert committed.backup.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"{", b"\0\0\0", b'"text"', b"[1]"])
 def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     with path.open("ab") as file:
         file.write(torn)
-    quiet(path)
+    backdate(path)
     assert refused(path, lambda: done(approved)) == "5 torn_last_line"
-    assert refused(path, lambda: done(reviewed(path))) == "5 torn_last_line"
+    assert refused(path, lambda: done(approved_plan(path))) == "5 torn_last_line"
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
@@ -319,20 +307,20 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_follows_on_a_line_of_its
 ) -> None:
     before = path.read_bytes() + torn
     place(path, before)
-    committed = done(reviewed(path), after_torn_line=True)
+    committed = done(approved_plan(path), after_torn_line=True)
     assert path.read_bytes() == before + b"\n" + committed.line + b"\n"
     assert load_session(path).leaf_id == committed.entry_id
-    done(reviewed(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
+    done(approved_plan(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
 
 
 def test_a_line_that_was_torn_at_the_review_and_is_whole_now_is_followed(path: Path) -> None:
-    line = raw([message("n1", LAST, user("Now whole."))])
+    line = session_bytes([message("n1", LAST, user("Now whole."))])
     with path.open("ab") as file:
         file.write(line[:30])
-    approved = reviewed(path)
+    approved = approved_plan(path)
     with path.open("ab") as file:
         file.write(line[30:])
-    quiet(path)
+    backdate(path)
     assert done(approved).parent_id == "n1"
 
 
@@ -354,15 +342,15 @@ def test_a_line_that_comes_between_our_look_and_our_write_stays_and_ours_goes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
-    line = raw([message("n1", LAST, user("At the very same moment."))])
-    approved = reviewed(path)
+    line = session_bytes([message("n1", LAST, user("At the very same moment."))])
+    approved = approved_plan(path)
     with monkeypatch.context() as patch:
         patch.setattr(committing, "append_line", partial(append_line, write=overtaken(path, line)))
         assert refusal(lambda: done(approved)) == "4 foreign_append"
     assert snapshot(path.parent) == {path.name: before + line}
     assert not Backup.objects.exists()
     assert not Compaction.objects.exists()
-    quiet(path)
+    backdate(path)
     assert done(approved).parent_id == "n1"
 
 
@@ -370,7 +358,7 @@ def test_a_line_that_comes_during_the_backup_is_a_conflict(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
-    line = raw([message("n1", LAST, user("During the backup."))])
+    line = session_bytes([message("n1", LAST, user("During the backup."))])
     back_up = committing.back_up
 
     def slow(*arguments: Any) -> Any:
@@ -379,7 +367,7 @@ def test_a_line_that_comes_during_the_backup_is_a_conflict(
         return made
 
     monkeypatch.setattr(committing, "back_up", slow)
-    assert refusal(lambda: done(reviewed(path))) == "4 session_changed"
+    assert refusal(lambda: done(approved_plan(path))) == "4 session_changed"
     assert snapshot(path.parent) == {path.name: before + line}
 
 
@@ -394,7 +382,7 @@ def test_bytes_of_ours_that_had_to_be_left_keep_their_backup(
         return written
 
     monkeypatch.setattr(committing, "append_line", partial(append_line, write=short))
-    assert refusal(lambda: done(reviewed(path))) == "6 append_left"
+    assert refusal(lambda: done(approved_plan(path))) == "6 append_left"
     assert path.read_bytes().startswith(before)
     assert Path(Backup.objects.get().path).read_bytes() == before
     assert not Compaction.objects.exists()
@@ -406,13 +394,13 @@ def test_an_agent_that_writes_right_after_us_makes_the_session_live(
     def followed(*arguments: Any, **more: Any) -> Any:
         appended = append_line(*arguments, **more)
         with path.open("ab") as file:
-            file.write(raw([message("n1", LAST, user("Past the compaction."))]))
+            file.write(session_bytes([message("n1", LAST, user("Past the compaction."))]))
         return appended
 
     with monkeypatch.context() as patch:
         patch.setattr(committing, "append_line", followed)
-        done(reviewed(path))
-    assert refused(path, lambda: done(reviewed(path))) == "5 session_live"
+        done(approved_plan(path))
+    assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
 
 @pytest.mark.parametrize("model", [Compaction, Backup])
@@ -427,7 +415,7 @@ def test_what_a_database_that_fails_did_not_record_is_recorded_with_the_next_loc
     with monkeypatch.context() as broken:
         broken.setattr(model.objects, "get_or_create", fail)
         with pytest.raises(RedlineError, match="was appended") as caught:
-            done(reviewed(path))
+            done(approved_plan(path))
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes().startswith(before)
     assert last_line(path)["id"] in caught.value.message
@@ -445,45 +433,48 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_commit(
         raise DatabaseError("database is locked")
 
     monkeypatch.setattr(committing, "index_file", fail)
-    assert last_line(path)["id"] != done(reviewed(path)).entry_id == last_line(path)["id"]
+    assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
 
 # The explicit yeses -----------------------------------------------------------------------------------------
 
 
 def test_a_session_that_was_just_written_to_needs_a_yes(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     os.utime(path)
-    approved = reviewed(path)
+    approved = approved_plan(path)
     assert refused(path, lambda: done(approved)) == "5 session_live"
     assert done(approved, live=True).parent_id == LAST
 
 
 def test_a_session_written_to_between_review_and_commit_needs_a_yes(path: Path) -> None:
-    approved = reviewed(path)
+    approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("Still here.")))
     os.utime(path)
     assert refused(path, lambda: done(approved)) == "5 session_live"
 
 
 def test_a_write_of_redlines_own_does_not_make_a_session_live(path: Path) -> None:
-    done(reviewed(path, compression_ratio=0.7))
-    assert done(reviewed(path)).parent_id == load_session(path).tree.branch(load_session(path).leaf_id)[-2].id
+    done(approved_plan(path, compression_ratio=0.7))
+    assert (
+        done(approved_plan(path)).parent_id
+        == load_session(path).tree.branch(load_session(path).leaf_id)[-2].id
+    )
 
 
 def test_a_clock_that_runs_ahead_makes_a_session_live(path: Path) -> None:
-    quiet(path, hours=-1)
-    assert refused(path, lambda: done(reviewed(path))) == "5 session_live"
+    backdate(path, hours=-1)
+    assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
 
 def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> None:
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
-    approved = reviewed(path, leaf_id=LAST)
+    approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved)) == "5 switches_branch"
-    context = kept_ids(path, LAST)
+    context = context_ids(path, LAST)
     committed = done(approved, switch_branch=True)
     assert committed.parent_id == LAST
-    assert kept_ids(path) == without(context, [target.to_json() for target in approved.targets])
+    assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
 @pytest.mark.parametrize(
@@ -497,16 +488,16 @@ def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> No
     ],
 )
 def test_an_agent_that_ignores_the_entry_needs_a_yes(redline: Installation, sign: dict[str, Any]) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     foreign(path, sign)
-    approved = reviewed(path)
+    approved = approved_plan(path)
     assert refused(path, lambda: done(approved)) == "5 not_honoured"
     assert done(approved, not_honoured=True).parent_id == "n1"
 
 
 def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
-    approved = reviewed(path)
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
     with pytest.raises(ConfirmationNeeded) as caught:
         done(approved)
     assert caught.value.code == "not_honoured"
@@ -515,9 +506,9 @@ def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline
 
 
 def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
-    done(reviewed(path), not_honoured=True)
-    assert refused(path, lambda: done(reviewed(path, ratio=0.1), below_target=True)) == "5 not_honoured"
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    done(approved_plan(path), not_honoured=True)
+    assert refused(path, lambda: done(approved_plan(path, ratio=0.1), below_target=True)) == "5 not_honoured"
     first = session_row(path)
     assert first.read_as == "atomic-0.8"
     foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
@@ -525,19 +516,21 @@ def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(re
 
 
 def test_a_reader_that_the_user_chose_is_no_guess(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", raw(working_session()))
-    approved = reviewed(path)
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
     choose_reader(index_file(path), "atomic-0.8")
     assert done(approved).parent_id == LAST
 
 
 def test_a_session_among_pis_needs_a_yes(redline: Installation) -> None:
-    path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", raw(working_session()))
-    assert refused(path, lambda: done(reviewed(path))) == "5 not_honoured"
+    path = place(
+        redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session())
+    )
+    assert refused(path, lambda: done(approved_plan(path))) == "5 not_honoured"
 
 
 def test_a_plan_below_its_target_needs_a_yes(path: Path) -> None:
-    approved = reviewed(path, compression_ratio=0.1, preserve_recent=20)
+    approved = approved_plan(path, compression_ratio=0.1, preserve_recent=20)
     assert refused(path, lambda: done(approved)) == "3 target_not_met"
     assert not done(approved, below_target=True).validated.target_met
 
@@ -545,7 +538,7 @@ def test_a_plan_below_its_target_needs_a_yes(path: Path) -> None:
 def test_one_yes_does_not_cover_another_case(path: Path) -> None:
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
     os.utime(path)
-    approved = reviewed(path, leaf_id=LAST)
+    approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved, switch_branch=True, below_target=True)) == "5 session_live"
     assert refused(path, lambda: done(approved, live=True, not_honoured=True)) == "5 switches_branch"
 
@@ -560,8 +553,8 @@ def test_an_older_session_is_not_written_to(path: Path, version: int) -> None:
         if version == 1:
             del entry["id"], entry["parentId"]
     old = {name: value for name, value in header.items() if name != "version"}
-    place(path, raw([old if version == 1 else {**header, "version": 2}, *entries]))
-    approved = reviewed(path)
+    place(path, session_bytes([old if version == 1 else {**header, "version": 2}, *entries]))
+    approved = approved_plan(path)
     with pytest.raises(RedlineError, match="migrate-session"):
         done(approved)
     assert refused(path, lambda: done(approved)) == "2 needs_migration"
@@ -603,7 +596,7 @@ def at_once(act: Callable[[], object]) -> list[str]:
 def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
     for ratio in (0.9, 0.7, 0.5):
         before = path.read_bytes()
-        answers = at_once(partial(done, reviewed(path, compression_ratio=ratio)))
+        answers = at_once(partial(done, approved_plan(path, compression_ratio=ratio)))
         assert answers == ["4 plan_refused", "done"]
         assert path.read_bytes().startswith(before)
         assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
@@ -625,13 +618,13 @@ def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
 def test_without_the_permission_nothing_is_left_behind(
     public: Installation, file_mode: int, directory_mode: int, answer: str
 ) -> None:
-    path = place(public.sessions / "s.jsonl", raw(working_session()))
-    approved = reviewed(path)
-    give_away(path.parent, path)
+    path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
+    give_to_nobody(path.parent, path)
     before = snapshot(path.parent)
     path.chmod(file_mode)
     path.parent.chmod(directory_mode)
-    assert in_child(lambda: refusal(lambda: done(approved)), as_nobody) == answer
+    assert in_child(lambda: refusal(lambda: done(approved)), become_nobody) == answer
     path.parent.chmod(0o700)
     path.chmod(0o600)
     assert (snapshot(path.parent) == before) == (answer != "done")
@@ -650,15 +643,15 @@ def with_file_limit(size: int) -> Callable[[], None]:
 @pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
 def test_a_disk_that_fills_up_leaves_the_session_and_no_piece_of_a_backup(path: Path, room: int) -> None:
     # Larger than the database, so that the limit meets the session: first its backup, then the append.
-    place(path, raw(working_session(steps=40, words=2_000)))
+    place(path, session_bytes(working_session(steps=40, words=2_000)))
     before = path.read_bytes()
     assert len(before) > 800_000
-    approved = reviewed(path)
+    approved = approved_plan(path)
     told = in_child(lambda: refusal(lambda: done(approved)), with_file_limit(len(before) + room))
     assert told == "6 disk_full"
     assert snapshot(path.parent) == {path.name: before}
     assert not Backup.objects.exists()
-    quiet(path)
+    backdate(path)
     assert done(approved).parent_id == "e83"
 
 
@@ -667,7 +660,9 @@ def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(
 ) -> None:
     summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
     turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
-    path = quiet(place(tmp_path / "s.jsonl", raw(chain(*turns, summary, user("on"), assistant(text("x"))))))
+    path = backdate(
+        place(tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x")))))
+    )
     assert redline.call("compact", path, "--yes").code == 5
     assert redline.call("compact", path, "--yes", "--not-honoured", "--allow-below-target").code == 0
     assert redline.call("context", path, "--json").json["reader"] == "pi"

@@ -21,10 +21,10 @@ from devtools.bench.sessions import generate
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from tests.building import raw
-from tests.running import Installation, place, working_session
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 HOST = "gateway.example:8443"
 MARK = re.compile(r'name="disclosed" value="([^"]*)"')
 
@@ -50,7 +50,7 @@ HTMX = {"hx-request": "true"}
 @pytest.fixture
 def session(known_root: Path) -> Session:
     forget_branches()
-    return index_file(place(known_root / "work.jsonl", raw(recorded())))
+    return index_file(place(known_root / "work.jsonl", session_bytes(recorded())))
 
 
 def configured(name: str = "claude-x", provider: str = "acme", **more: Any) -> PlannerModel:
@@ -275,7 +275,7 @@ def test_what_is_said_is_what_is_sent(
 def test_of_fifty_thousand_entries_the_first_request_shows_eighty(
     known_root: Path, redline: Installation
 ) -> None:
-    lines = raw(list(generate(entries=50_000, entry_bytes=300, seed=1)))
+    lines = session_bytes(list(generate(entries=50_000, entry_bytes=300, seed=1)))
     session = index_file(place(known_root / "large.jsonl", lines))
     configured()
     model = model_named("acme/claude-x")

@@ -7,9 +7,7 @@ import subprocess
 import pytest
 
 from redline.main import commands
-from tests.running import Installation
-
-pytest_plugins = ["tests.running"]
+from tests.installation import Installation
 
 
 def offered(script: str, *words: str) -> list[str]:

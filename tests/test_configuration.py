@@ -14,11 +14,11 @@ import pytest
 from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, load
 from sessions_app.sessionlog.errors import SystemFailure
-from tests.building import chain, raw, user
-from tests.running import Installation, as_nobody, in_child, place, refusal, snapshot, working_session
-from tests.serving import put, served
-
-pytest_plugins = ["tests.running"]
+from tests.factories import chain, session_bytes, user, working_session
+from tests.files import place, snapshot
+from tests.installation import Installation, refusal
+from tests.processes import become_nobody, in_child
+from tests.server import put_session, start_server
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installat
 
 def test_a_root_that_is_a_file_is_a_warning_and_no_failure(fresh: Installation) -> None:
     place(fresh.home / ".atomic" / "agent" / "sessions", b"a file")
-    place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", raw(chain(user("x"))))
+    place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(chain(user("x"))))
     ended = fresh.run("index", "--json")
     assert (ended.code, ended.json["files"]) == (0, 1)
     assert "redline.W001" in ended.err
@@ -237,7 +237,7 @@ def test_a_data_directory_of_another_user_is_refused(
 ) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.home.parent))
     public.home.parent.chmod(0o777)
-    assert in_child(lambda: refusal(configuration.data_directory), as_nobody) == (
+    assert in_child(lambda: refusal(configuration.data_directory), become_nobody) == (
         "6 foreign_data_directory" if os.geteuid() == 0 else "6 open_data_directory"
     )
 
@@ -247,8 +247,10 @@ def test_every_file_in_the_data_directory_is_its_users_alone_whatever_the_umask(
 ) -> None:
     usual = os.umask(0)
     try:
-        with served(tmp_path) as server:
-            session = put(server, place(tmp_path / "source.jsonl", raw(working_session())), "work.jsonl")
+        with start_server(tmp_path) as server:
+            session = put_session(
+                server, place(tmp_path / "source.jsonl", session_bytes(working_session())), "work.jsonl"
+            )
             session.chmod(0o664)
             address = server.session("work.jsonl")
             run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
@@ -300,9 +302,9 @@ def test_a_data_directory_that_may_not_be_written_is_a_failure_of_the_system(
 ) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
     public.data.chmod(0o500)
-    assert in_child(lambda: refusal(configuration.data_directory), as_nobody) == "6 no_data_directory"
+    assert in_child(lambda: refusal(configuration.data_directory), become_nobody) == "6 no_data_directory"
     assert (
-        in_child(lambda: refusal(lambda: configuration.secret_key(public.data)), as_nobody)
+        in_child(lambda: refusal(lambda: configuration.secret_key(public.data)), become_nobody)
         == "6 no_secret_key"
     )
     public.data.chmod(0o700)
@@ -312,7 +314,7 @@ def test_a_data_directory_that_may_not_be_written_is_a_failure_of_the_system(
 
 def test_a_database_that_may_not_be_written_is_a_failure_of_the_system(public: Installation) -> None:
     database = public.data / "redline.sqlite3"
-    path = place(public.home / "s.jsonl", raw(chain(user("x"))))
+    path = place(public.home / "s.jsonl", session_bytes(chain(user("x"))))
     path.chmod(0o644)
     public.data.chmod(0o500)
     database.chmod(0o400)
@@ -321,5 +323,5 @@ def test_a_database_that_may_not_be_written_is_a_failure_of_the_system(public: I
         ended = public.call("index", path, "--json")
         return f"{ended.code} {ended.error}"
 
-    assert in_child(told, as_nobody) == "6 database_failed"
+    assert in_child(told, become_nobody) == "6 database_failed"
     public.data.chmod(0o700)

@@ -17,10 +17,10 @@ from uvicorn.server import ServerState
 
 from sessions_app import connections
 from sessions_app.connections import BoundedProtocol
-from tests.building import chain, raw, user
-from tests.patience import WAIT_SECONDS
+from tests.factories import chain, session_bytes, user
 from tests.raw_http import answer_on, ask, connected, cookie_of, head, read_to_end
-from tests.serving import Server, served
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to look at")
 PIECE = b"x" * 65_536
@@ -28,7 +28,7 @@ PIECE = b"x" * 65_536
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("connections")) as running:
+    with start_server(tmp_path_factory.mktemp("connections")) as running:
         yield running
 
 
@@ -428,8 +428,10 @@ def test_a_tab_that_closes_is_no_error(tmp_path: Path) -> None:
     """At any moment: while a page is made, while a session is downloaded, while a socket is drawn to."""
     (tmp_path / "sessions").mkdir()
     session = tmp_path / "sessions" / "long.jsonl"
-    session.write_bytes(raw(chain(user("Long."), *(user(f"word {n} " * 200) for n in range(12_000)))))
-    with served(tmp_path) as server:
+    session.write_bytes(
+        session_bytes(chain(user("Long."), *(user(f"word {n} " * 200) for n in range(12_000))))
+    )
+    with start_server(tmp_path) as server:
         page = server.session("Long.")
         known = {"Cookie": cookie_of(server), "Origin": server.base}
         sent = [

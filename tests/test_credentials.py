@@ -10,9 +10,7 @@ from django.test import RequestFactory
 
 from sessions_app.credentials import COOKIE, Credentials, new_launch_cookie
 from sessions_app.launching import api_token, browser_host
-from tests.running import Installation
-
-pytest_plugins = ["tests.running"]
+from tests.installation import Installation
 
 
 def from_headers(**given: str) -> Credentials:

@@ -16,15 +16,14 @@ from sessions_app import database
 from sessions_app.database import open_database
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
-from tests.building import chain, raw, user
-from tests.running import Installation, finish, place, snapshot
-
-pytest_plugins = ["tests.running"]
+from tests.factories import chain, session_bytes, user
+from tests.files import place, snapshot
+from tests.installation import Installation, finish
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.home / "s.jsonl", raw(chain(user("One"))))
+    return place(redline.home / "s.jsonl", session_bytes(chain(user("One"))))
 
 
 def copies(redline: Installation) -> list[Path]:
@@ -135,7 +134,7 @@ def test_an_index_of_another_schema_is_made_anew(redline: Installation, path: Pa
 
 def test_the_lists_order_does_not_depend_on_the_database(redline: Installation, path: Path) -> None:
     for number in range(3):
-        place(path.with_name(f"{number}.jsonl"), raw(chain(user("One"))))
+        place(path.with_name(f"{number}.jsonl"), session_bytes(chain(user("One"))))
     redline.call("index", redline.home)
     first: Any = redline.call("sessions", "--json").json
     redline.call("index", redline.home, "--rebuild")

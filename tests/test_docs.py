@@ -12,7 +12,7 @@ from compaction_app.deletion.states import TRANSITIONS
 from compaction_app.deletion.tools import TOOLS
 from redline.configuration import Configuration
 from redline.main import commands
-from tests.building import PROJECT
+from tests.paths import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -25,11 +25,12 @@ from sessions_app.services.following import Follower
 from sessions_app.services.indexing import index_file
 from sessions_app.services.roots import managed_root
 from sessions_app.watching import Watcher
-from tests.building import PROJECT, assistant, chain, raw, text, user
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.running import Installation, as_nobody, give_away, in_child, place, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import assistant, chain, session_bytes, text, user, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.paths import PROJECT
+from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_what_lies_in_the_roots_is_indexed_the_latest_first(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
     for hours, name in enumerate(("new", "old", "older")):
-        path = place(root / f"{name}.jsonl", raw(chain(user(name))))
+        path = place(root / f"{name}.jsonl", session_bytes(chain(user(name))))
         then = time.time() - 3_600 * (hours + 1)
         os.utime(path, (then, then))
     until(follower, lambda: settled(told))
@@ -107,11 +108,11 @@ def test_a_session_that_is_written_to_is_read_on_and_told_of(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
     recorded = chain(user("one"), user("two"))
-    path = place(root / "s.jsonl", raw(recorded[:2]))
+    path = place(root / "s.jsonl", session_bytes(recorded[:2]))
     until(follower, lambda: settled(told))
     key = Session.objects.get().pk
     with path.open("ab") as file:
-        file.write(raw(recorded[2:]))
+        file.write(session_bytes(recorded[2:]))
     until(follower, lambda: Session.objects.get().entry_count == 2)
     assert facts(told, "sessions")[-1] == [key]
 
@@ -120,14 +121,14 @@ def test_a_file_in_a_directory_that_is_new_as_well_is_found(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
     until(follower, lambda: settled(told))
-    place(root / "--project--" / "s.jsonl", raw(chain(user("the first of a project"))))
+    place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
     until(follower, lambda: "the first of a project" in titles())
 
 
 def test_a_directory_that_is_moved_in_or_away_takes_its_sessions_along(
     follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
 ) -> None:
-    place(tmp_path / "elsewhere" / "s.jsonl", raw(chain(user("moved"))))
+    place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
     until(follower, lambda: settled(told))
     (tmp_path / "elsewhere").rename(root / "here")
     until(follower, lambda: titles(missing=False) == {"moved"})
@@ -138,8 +139,8 @@ def test_a_directory_that_is_moved_in_or_away_takes_its_sessions_along(
 def test_a_vanished_file_is_missing_and_a_renamed_one_is_new(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
-    place(root / "a.jsonl", raw(chain(user("stays in the record"))))
-    path = place(root / "b.jsonl", raw(chain(user("gets another name"))))
+    place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
+    path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
     until(follower, lambda: settled(told))
     (root / "a.jsonl").unlink()
     path.rename(root / "c.jsonl")
@@ -152,9 +153,9 @@ def test_a_root_that_comes_later_is_noticed(
 ) -> None:
     monkeypatch.setattr(following, "ROOTS_SECONDS", 0.05)
     until(follower, lambda: settled(told))
-    place(root.with_name("second") / "s.jsonl", raw(chain(user("late"))))
+    place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
     until(follower, lambda: "late" in titles())
-    place(root.with_name("second") / "t.jsonl", raw(chain(user("followed as well"))))
+    place(root.with_name("second") / "t.jsonl", session_bytes(chain(user("followed as well"))))
     until(follower, lambda: "followed as well" in titles())
 
 
@@ -164,7 +165,7 @@ def test_a_root_that_cannot_be_looked_at_stops_no_other_and_is_told_of(
     blocked = tmp_path / "blocked"
     blocked.write_text("a file", encoding="utf-8")
     choose_roots(settings, blocked, root)
-    place(root / "s.jsonl", raw(chain(user("readable"))))
+    place(root / "s.jsonl", session_bytes(chain(user("readable"))))
     until(follower, lambda: settled(told))
     assert "readable" in titles()
     assert facts(told, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
@@ -174,11 +175,11 @@ def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_mi
     public: Installation, settings: Any
 ) -> None:
     root = public.home / "sessions"
-    place(root / "s.jsonl", raw(chain(user("behind a closed door"))))
+    place(root / "s.jsonl", session_bytes(chain(user("behind a closed door"))))
     choose_roots(settings, root)
     index_file(root / "s.jsonl")
     root.chmod(0)
-    give_away(*public.data.rglob("*"))
+    give_to_nobody(*public.data.rglob("*"))
 
     def look() -> str:
         lines = io.StringIO()
@@ -188,7 +189,7 @@ def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_mi
         follower.stop()
         return f"{Session.objects.get().missing} {facts(lines, 'roots')}"
 
-    assert in_child(look, as_nobody) == (
+    assert in_child(look, become_nobody) == (
         f"False [{{'{root}': 'The root {root} cannot be looked at: Permission denied.'}}]"
     )
 
@@ -196,12 +197,12 @@ def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_mi
 def test_what_a_link_leads_to_outside_is_not_read(
     follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
 ) -> None:
-    outside = place(tmp_path / "outside" / "secret.jsonl", raw(chain(user("a secret"))))
+    outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
     (root / "link").symlink_to(outside.parent)
     until(follower, lambda: settled(told))
     with outside.open("ab") as file:
-        file.write(raw(chain(user("another secret"))[1:]))
-    place(root / "s.jsonl", raw(chain(user("inside"))))
+        file.write(session_bytes(chain(user("another secret"))[1:]))
+    place(root / "s.jsonl", session_bytes(chain(user("inside"))))
     until(follower, lambda: "inside" in titles())
     assert titles() == {"inside"}
 
@@ -209,7 +210,7 @@ def test_what_a_link_leads_to_outside_is_not_read(
 def test_a_second_look_opens_nothing_that_is_as_it_was(
     follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place(root / "s.jsonl", raw(chain(user("one"))))
+    place(root / "s.jsonl", session_bytes(chain(user("one"))))
     place(root / "no-session.jsonl", b"no session\n")
     until(follower, lambda: settled(told))
     assert Session.objects.exclude(fault="").count() == 1
@@ -217,7 +218,7 @@ def test_a_second_look_opens_nothing_that_is_as_it_was(
     monkeypatch.setattr(following, "index_batch", lambda paths, *_, **__: opened.extend(paths))
     follower._look()
     assert list(follower._waiting) == []
-    place(root / "s.jsonl", raw(chain(user("one"), user("two"))))
+    place(root / "s.jsonl", session_bytes(chain(user("one"), user("two"))))
     follower._look()
     assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
     assert opened == []
@@ -230,7 +231,7 @@ def test_what_nobody_told_of_is_found_by_looking(
     monkeypatch.setattr(following, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
     until(follower, lambda: settled(told))
-    place(root / "s.jsonl", raw(chain(user("unheard of"))))
+    place(root / "s.jsonl", session_bytes(chain(user("unheard of"))))
     until(follower, lambda: "unheard of" in titles())
 
 
@@ -239,9 +240,9 @@ def test_what_changes_goes_before_what_waits(
 ) -> None:
     monkeypatch.setattr(indexing, "FILES_AT_ONCE", 1)
     for number in range(50):
-        place(root / f"{number}.jsonl", raw(chain(user(f"session {number}"))))
+        place(root / f"{number}.jsonl", session_bytes(chain(user(f"session {number}"))))
     follower.step()
-    place(root / "live.jsonl", raw(chain(user("just written"))))
+    place(root / "live.jsonl", session_bytes(chain(user("just written"))))
     until(follower, lambda: "just written" in titles())
     assert len(titles()) < 51
 
@@ -264,7 +265,7 @@ def test_where_the_system_has_no_watches_left_directories_are_compared(
     numbers = iter(range(10_000))
 
     def seen() -> bool:
-        place(root / f"{next(numbers)}.jsonl", raw(chain(user("seen by comparing"))))
+        place(root / f"{next(numbers)}.jsonl", session_bytes(chain(user("seen by comparing"))))
         return "seen by comparing" in titles()
 
     monkeypatch.setattr(following, "ROOTS_SECONDS", 0.1)
@@ -280,7 +281,8 @@ def test_another_configuration_of_windows_is_in_the_list_after_the_next_start(
 ) -> None:
     usage = {"totalTokens": 5_000}
     place(
-        root / "s.jsonl", raw(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage)))
+        root / "s.jsonl",
+        session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage))),
     )
     until(follower, lambda: settled(told))
     assert Session.objects.get().window is None
@@ -296,7 +298,7 @@ def test_another_configuration_of_windows_is_in_the_list_after_the_next_start(
 def test_a_decision_that_is_made_during_a_reading_is_kept(
     root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = place(root / "s.jsonl", raw(chain(*(user(f"line {number}") for number in range(2_500)))))
+    path = place(root / "s.jsonl", session_bytes(chain(*(user(f"line {number}") for number in range(2_500)))))
 
     def decide(_: object) -> None:
         Session.objects.update(reader="pi", own_write_ns=7)
@@ -333,7 +335,7 @@ def next_fact(child: subprocess.Popen[str], name: str) -> Any:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with one session that takes seconds to index: 60,000 entries."""
     root = tmp_path_factory.mktemp("large")
-    lines = raw(chain(*(user(f"word {number} " * 20) for number in range(60_000))))
+    lines = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(60_000))))
     place(root / "large.jsonl", lines)
     return root
 
@@ -368,7 +370,7 @@ def test_it_follows_the_configured_roots_and_nothing_else(redline: Installation)
 def test_several_processes_that_index_one_session_at_once_leave_its_index_whole(
     fresh: Installation, redline: Installation
 ) -> None:
-    recorded = raw(chain(*(user(f"line {number}") for number in range(6_000))))
+    recorded = session_bytes(chain(*(user(f"line {number}") for number in range(6_000))))
     path = place(redline.home / "s.jsonl", recorded[: len(recorded) // 2])
     for content in (recorded[: len(recorded) // 2], recorded):
         path.write_bytes(content)
@@ -413,7 +415,7 @@ def test_a_demo_is_made_once(redline: Installation) -> None:
 def test_no_demo_is_made_where_a_session_is_known_even_if_it_is_gone(
     redline: Installation,
 ) -> None:
-    index_file(place(redline.home / "s.jsonl", raw(working_session())))
+    index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))
     Session.objects.update(missing=True)
     assert offer_demo() is None
 

@@ -16,12 +16,10 @@ from sessions_app.credentials import COOKIE, new_launch_cookie
 from sessions_app.gate import MOST_PARTS, gated
 from sessions_app.launching import api_token, browser_host
 from sessions_app.middleware import REFUSED_BODY
-from tests.building import chain, raw, user
+from tests.factories import chain, session_bytes, user
+from tests.installation import Installation
 from tests.raw_http import ask, connected, cookie_of, head
-from tests.running import Installation
-from tests.serving import CSRF, Server, served
-
-pytest_plugins = ["tests.running"]
+from tests.server import CSRF, Server, start_server
 
 PIECE = b"x" * 65_536
 
@@ -145,7 +143,7 @@ def test_a_form_of_too_many_parts_is_cut_off(known: str, size: int) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("gate")) as running:
+    with start_server(tmp_path_factory.mktemp("gate")) as running:
         yield running
 
 
@@ -231,7 +229,7 @@ def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> Non
 def test_an_upload_of_any_length_is_received(server: Server) -> None:
     token = CSRF.search(server.get("/import"))
     assert token is not None
-    session = raw(chain(*(user(f"word {number} " * 100) for number in range(6_000))))
+    session = session_bytes(chain(*(user(f"word {number} " * 100) for number in range(6_000))))
     assert len(session) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     form = (
         b'--limit\r\nContent-Disposition: form-data; name="csrfmiddlewaretoken"\r\n\r\n%s\r\n'

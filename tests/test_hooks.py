@@ -45,11 +45,12 @@ from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from tests.browser.staging import decide as decide_there
 from tests.browser.staging import planned as planned_there
-from tests.building import PROJECT, assistant, call, chain, raw, result, user, whole
-from tests.running import Installation, configured, place, quiet, refusal, reviewed, working_session
-from tests.serving import served
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session
+from tests.files import backdate, place
+from tests.installation import Installation, override_configuration, refusal
+from tests.paths import PROJECT
+from tests.plans import approved_plan
+from tests.server import start_server
 
 EXAMPLE = "compaction_app.examples.pin_labelled"
 DOCUMENT = (PROJECT / "docs" / "hooks.md").read_text(encoding="utf-8")
@@ -96,8 +97,8 @@ def answers(answer: object) -> None:
 @pytest.fixture
 def session(known_root: Path) -> Session:
     path = known_root / "work.jsonl"
-    path.write_bytes(raw(working_session()))
-    return index_file(quiet(path))
+    path.write_bytes(session_bytes(working_session()))
+    return index_file(backdate(path))
 
 
 def worked(run: Run) -> Run:
@@ -128,14 +129,14 @@ def deleted(ended: Any) -> set[str]:
 
 def test_the_example_keeps_what_is_labelled_through_run_review_and_commit(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
-    path = place(root / "s.jsonl", raw(working_session()))
-    with served(tmp_path, roots=root, REDLINE_HOOKS=EXAMPLE) as server:
+    path = place(root / "s.jsonl", session_bytes(working_session()))
+    with start_server(tmp_path, roots=root, REDLINE_HOOKS=EXAMPLE) as server:
         address = server.session("Mend the parser.")
         page = planned_there(server, address)
         would_go = re.findall(r'data-id="(e\d+)"', server.get(f"{page}/review"))
         victim = would_go[-1]
         labels = labelled(label(victim))
-        quiet(place(path, raw(labels)))
+        backdate(place(path, session_bytes(labels)))
         server.wait_for(lambda: "label" in server.get(address))
         kept = planned_there(server, address)
         assert f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label." in server.get(kept)
@@ -152,7 +153,7 @@ def test_the_example_keeps_what_is_labelled_through_run_review_and_commit(tmp_pa
 
 
 def test_the_example_is_switched_on_in_the_file_and_binds_the_command_line(fresh: Installation) -> None:
-    path = place(fresh.sessions / "s.jsonl", raw(labelled(label("e3"), label("e5"))))
+    path = place(fresh.sessions / "s.jsonl", session_bytes(labelled(label("e3"), label("e5"))))
     without = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert {"e3", "e5"} <= deleted(without)
     assert without.json["hooks"] == []
@@ -179,7 +180,7 @@ def test_the_example_is_switched_on_in_the_file_and_binds_the_command_line(fresh
     ],
 )
 def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any]], stays: bool) -> None:
-    path = place(fresh.sessions / "s.jsonl", raw(labelled(*labels)))
+    path = place(fresh.sessions / "s.jsonl", session_bytes(labelled(*labels)))
     ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
     assert ("e3" not in deleted(ended)) is stays, ended
 
@@ -187,7 +188,7 @@ def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any
 def test_a_label_that_was_set_on_another_branch_counts(fresh: Installation) -> None:
     elsewhere = labelled(label("e3"))
     back = {**elsewhere[-2], "id": "back", "parentId": elsewhere[-2]["id"]}
-    path = place(fresh.sessions / "s.jsonl", raw([*elsewhere, back]))
+    path = place(fresh.sessions / "s.jsonl", session_bytes([*elsewhere, back]))
     ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
     assert deleted(ended)
     assert "e3" not in deleted(ended)
@@ -214,7 +215,7 @@ def test_the_document_lists_what_is_passed(session: Session) -> None:
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
     run = planned(session)
     assert seen == [{"signal", "sender", *BEFORE}]
-    commit(reviewed(Path(session.root.path) / session.relative_path), Yeses(live=True), timezone.now())
+    commit(approved_plan(Path(session.root.path) / session.relative_path), Yeses(live=True), timezone.now())
     assert seen[-1] == {"signal", "sender", *AFTER}
     assert run.state == State.TARGET_MET
 
@@ -238,19 +239,19 @@ def test_the_documented_module_does_what_the_document_says(
 ) -> None:
     session = working_session()
     session[3]["message"]["content"][0]["text"] += " DECISION"
-    path = place(fresh.sessions / "s.jsonl", raw(session))
+    path = place(fresh.sessions / "s.jsonl", session_bytes(session))
     ended = fresh.run(
         "compact", path, "--ratio", "0.1", "--yes", "--allow-below-target", "--json", **written_as_documented
     )
     assert ended.code == 0, ended
     assert ended.json["hooks"] == ["1 object pinned by my_hooks.keep_decisions: it says DECISION."]
     assert "e3" not in deleted(ended)
-    silent = place(fresh.sessions / "silent.jsonl", raw(working_session()))
+    silent = place(fresh.sessions / "silent.jsonl", session_bytes(working_session()))
     assert fresh.run("compact", silent, "--dry-run", "--json", **written_as_documented).json["hooks"] == []
     notes = (fresh.home / "compactions.txt").read_text()
     assert notes == f"s.jsonl {ended.json['stats']['percentReduction']}%\n"
 
-    release = place(fresh.sessions / "release-1.jsonl", raw(session))
+    release = place(fresh.sessions / "release-1.jsonl", session_bytes(session))
     refused = fresh.run("compact", release, "--dry-run", "--json", **written_as_documented)
     assert (refused.code, refused.error) == (2, "cancelled_by_hook")
     assert (
@@ -265,7 +266,7 @@ def test_the_documented_module_does_what_the_document_says(
         user("Go."),
         user("On."),
     ]
-    path = place(fresh.sessions / "listed.jsonl", raw(chain(*listed)))
+    path = place(fresh.sessions / "listed.jsonl", session_bytes(chain(*listed)))
     supplied = fresh.run("compact", path, "--dry-run", "--json", **written_as_documented)
     assert [target["entryId"] for target in supplied.json["deletedTargets"]] == ["e3", "e2"]
     assert supplied.json["reasons"] == [
@@ -311,7 +312,7 @@ def test_a_variable_that_names_nothing_usable_is_a_fault_in_words(
 
 def test_a_module_that_cannot_be_imported_stops_every_command(fresh: Installation, tmp_path: Path) -> None:
     own = place(tmp_path / "own" / "broken.py", b"import os\n\nraise KeyError('no such thing')\n")
-    path = place(fresh.sessions / "s.jsonl", raw(working_session()))
+    path = place(fresh.sessions / "s.jsonl", session_bytes(working_session()))
     for name, told in [
         (NOT_THERE, f"No module named '{NOT_THERE}'"),
         ("broken", f"KeyError: 'no such thing' ({own}, line 3)"),
@@ -322,7 +323,7 @@ def test_a_module_that_cannot_be_imported_stops_every_command(fresh: Installatio
         assert (ended.code, ended.error) == (2, "bad_configuration"), ended
         assert "redline.E002" in ended.json["error"]["message"]
         assert told in ended.json["error"]["message"]
-    assert path.read_bytes() == raw(working_session())
+    assert path.read_bytes() == session_bytes(working_session())
 
 
 def test_a_module_that_connects_nothing_is_a_warning(fresh: Installation, tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_a_plan_is_refused_where_a_hook_could_not_be_loaded(session: Session) ->
 
 
 def test_the_settings_page_shows_the_hooks_in_force(browser: Client, known_root: Path) -> None:
-    with configured(hooks=["my_hooks"]):
+    with override_configuration(hooks=["my_hooks"]):
         shown = browser.get("/settings").content.decode()
     assert ">hooks<" in shown
     assert "my_hooks" in shown
@@ -475,7 +476,7 @@ def test_an_answer_that_cannot_be_meant_is_refused_where_it_is_made(make: Callab
 
 
 def test_a_hook_on_the_command_line_fails_it_in_words(redline: Installation) -> None:
-    path = place(redline.sessions / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
     def protector(**sent: Any) -> None:
         raise ValueError
@@ -484,7 +485,7 @@ def test_a_hook_on_the_command_line_fails_it_in_words(redline: Installation) -> 
     ended = redline.call("compact", path, "--yes", "--json")
     assert (ended.code, ended.error) == (6, "hook_failed")
     assert "protector" in ended.json["error"]["message"]
-    assert path.read_bytes() == raw(working_session())
+    assert path.read_bytes() == session_bytes(working_session())
 
 
 # ---- a plan of a hook ------------------------------------------------------------------------------------
@@ -662,7 +663,7 @@ def test_an_interrupted_run_is_resumed_with_the_pins_in_force(session: Session) 
 def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
     redline: Installation, tmp_path: Path
 ) -> None:
-    path = place(redline.sessions / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     told: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
@@ -682,14 +683,14 @@ def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
     assert [target.to_json() for target in sent["result"].targets] == sent["entry"]["deletedTargets"]
     assert sent["result"].parameters.preserve_recent == 2
     assert (sent["reason"], sent["from_hook"], sent["path"]) == ("manual", False, path)
-    assert sent["backup"].read_bytes() == raw(working_session())
+    assert sent["backup"].read_bytes() == session_bytes(working_session())
     assert sent["session"] == Compaction.objects.get().session
     assert "failing failed when it was told of a compaction" in log.read_text()
     assert "text of the session" not in log.read_text()
 
 
 def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None:
-    path = place(redline.sessions / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     told: list[bool] = []
     session_compact.connect(lambda **sent: told.append(sent["from_hook"]), weak=False)
     answers(Supply([whole("e3")], "read twice"))
@@ -701,12 +702,12 @@ def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None
 
 
 def test_nobody_is_told_where_nothing_was_written(redline: Installation) -> None:
-    path = place(redline.sessions / "s.jsonl", raw(working_session()))
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     told: list[object] = []
     session_compact.connect(lambda **sent: told.append(sent), weak=False)
     assert redline.call("compact", path, "--dry-run").code == 0
     path.touch()
-    assert refusal(lambda: commit(reviewed(path), Yeses(), timezone.now())) == "5 session_live"
+    assert refusal(lambda: commit(approved_plan(path), Yeses(), timezone.now())) == "5 session_live"
     assert told == []
 
 

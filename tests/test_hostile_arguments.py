@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.building import PROJECT, raw
-from tests.running import Installation, Result, place, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation, Result
+from tests.paths import PROJECT
 
 CODES: Final = range(7)
 """What the README lists, but for 130: nobody interrupts these."""
@@ -227,7 +227,7 @@ LISTS: Final = dict(lists())
 def there(redline: Installation) -> Path:
     """A directory with everything that is not a session, and one that is."""
     directory = redline.home / "there"
-    place(directory / "s.jsonl", raw(working_session(steps=3, words=30)))
+    place(directory / "s.jsonl", session_bytes(working_session(steps=3, words=30)))
     os.mkfifo(directory / "fifo.jsonl")
     os.mkfifo(directory / "fifo.jsonl.2025-01-01T00-00-00-000Z.compact.bak")
     with socket.socket(socket.AF_UNIX) as unix:

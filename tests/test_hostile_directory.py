@@ -13,11 +13,10 @@ import pytest
 import devtools.bench.scale
 from devtools.scripted.server import ScriptedProvider
 from sessions_app import children
-from tests.building import raw
-from tests.running import Installation, place, working_session
-from tests.serving import put, served
-
-pytest_plugins = ["tests.running"]
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.server import put_session, start_server
 
 REDLINE = Path(sysconfig.get_path("scripts")) / "redline"
 PLANTED = (
@@ -57,13 +56,13 @@ def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
 
 
 def test_no_child_of_a_server_imports_from_where_it_was_started(hostile: Path, tmp_path: Path) -> None:
-    session = raw(working_session(steps=20))
+    session = session_bytes(working_session(steps=20))
     with (
         ScriptedProvider() as provider,
-        served(tmp_path, command=[str(REDLINE)], started_in=hostile, PYTHONPATH="") as server,
+        start_server(tmp_path, command=[str(REDLINE)], started_in=hostile, PYTHONPATH="") as server,
     ):
         for name in ("embedded", "model"):
-            put(server, place(tmp_path / "source.jsonl", session), f"{name}.jsonl")
+            put_session(server, place(tmp_path / "source.jsonl", session), f"{name}.jsonl")
         url = provider.base_url("openai")
         server.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
         limits = {"window": "100000", "output_limit": "8000"}
@@ -111,8 +110,8 @@ def test_what_the_environment_names_from_there_means_the_same_to_children(
 
 
 def test_a_server_and_its_children_share_a_data_directory_that_is_named_from_there(tmp_path: Path) -> None:
-    place(tmp_path / "sessions" / "a.jsonl", raw(working_session()))
-    with served(tmp_path, REDLINE_DATA_DIR="data", started_in=tmp_path) as server:
+    place(tmp_path / "sessions" / "a.jsonl", session_bytes(working_session()))
+    with start_server(tmp_path, REDLINE_DATA_DIR="data", started_in=tmp_path) as server:
         server.session("Mend the parser.")
 
 

@@ -20,13 +20,12 @@ from sessions_app.models import Entry, Session
 from sessions_app.services.importing import safe_name
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root
-from tests.building import assistant, chain, raw, text, user
-from tests.running import Installation, snapshot
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.files import snapshot
+from tests.installation import Installation
 
-pytest_plugins = ["tests.running", "tests.browsing"]
-
-SESSION = raw(chain(user("Mend the parser."), assistant(text("It is mended."))))
-OTHER = raw(chain(user("Another task."), assistant(text("Done."))))
+SESSION = session_bytes(chain(user("Mend the parser."), assistant(text("It is mended."))))
+OTHER = session_bytes(chain(user("Another task."), assistant(text("Done."))))
 
 
 def bring(browser: Client, *files: tuple[str, bytes]) -> Any:
@@ -102,7 +101,7 @@ def test_another_session_of_the_same_name_gets_a_name_of_its_own(browser: Client
 
 def test_several_files_at_once_are_each_told_of(browser: Client, known_root: Path) -> None:
     bring(browser, ("old.jsonl", OTHER))
-    third = raw(chain(user("A third.")))
+    third = session_bytes(chain(user("A third.")))
     answer = bring(browser, ("a.jsonl", SESSION), ("b.jsonl", OTHER), ("c.jsonl", third))
     assert answer.status_code == 303
     page = browser.get(answer["Location"]).content.decode()

@@ -25,20 +25,11 @@ from sessions_app.services.listing import list_sessions
 from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
-from tests.building import HEADER, assistant, call, chain, message, raw, result, some_sessions, text, user
-from tests.running import (
-    Installation,
-    as_nobody,
-    configured,
-    finish,
-    give_away,
-    in_child,
-    place,
-    refusal,
-    snapshot,
-)
-
-pytest_plugins = ["tests.running"]
+from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user
+from tests.files import place, snapshot
+from tests.installation import Installation, finish, override_configuration, refusal
+from tests.paths import corpus_sessions
+from tests.processes import become_nobody, give_to_nobody, in_child
 
 COMPARED = (
     "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
@@ -207,7 +198,7 @@ def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
 
 def test_real_sessions_are_indexed_as_they_are_read(redline: Installation, tmp_path: Path) -> None:
     dice = random.Random(5)
-    for source in some_sessions(tmp_path):
+    for source in corpus_sessions(tmp_path):
         content = source.read_bytes()
         path = place(tmp_path / "sessions" / source.name, content[: dice.randrange(5_000, len(content))])
         index_file(path)
@@ -237,13 +228,15 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
         result(f"c{number}", f"{number} " * 200) if number % 2 else assistant(call(f"c{number + 1}"))
         for number in range(1, entries)
     ]
-    return place(path, raw(chain(user("Begin."), *results)))
+    return place(path, session_bytes(chain(user("Begin."), *results)))
 
 
 def test_a_grown_session_costs_its_new_lines_and_a_little(redline: Installation, tmp_path: Path) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
-    added = raw([message("new1", "e2500", user("More.")), message("new2", "new1", user("And more."))])
+    added = session_bytes(
+        [message("new1", "e2500", user("More.")), message("new2", "new1", user("And more."))]
+    )
     with path.open("ab") as file:
         file.write(added)
     total = Indexed()
@@ -263,7 +256,8 @@ def test_an_unchanged_session_costs_a_look_at_its_edges(redline: Installation, t
 
 def small_sessions(directory: Path, count: int) -> list[Path]:
     return [
-        place(directory / f"{number}.jsonl", raw(chain(user(f"task {number}")))) for number in range(count)
+        place(directory / f"{number}.jsonl", session_bytes(chain(user(f"task {number}"))))
+        for number in range(count)
     ]
 
 
@@ -342,13 +336,14 @@ def shrink(path: Path) -> None:
 
 def replace_by_another(path: Path) -> None:
     other = place(
-        path.with_name("other"), raw([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))])
+        path.with_name("other"),
+        session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))]),
     )
     other.replace(path)
 
 
 def replace_by_an_empty_one(path: Path) -> None:
-    place(path.with_name("other"), raw([HEADER])).replace(path)
+    place(path.with_name("other"), session_bytes([HEADER])).replace(path)
 
 
 def rewrite_the_beginning(path: Path) -> None:
@@ -363,7 +358,7 @@ def test_a_rewritten_session_is_read_anew_and_nothing_of_the_old_one_stays(
 ) -> None:
     path = place(
         tmp_path / "s.jsonl",
-        raw(
+        session_bytes(
             chain(
                 user("Old task"),
                 assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
@@ -390,8 +385,8 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp
 
 
 def test_a_vanished_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
-    path = place(tmp_path / "a.jsonl", raw(chain(user("One"), user("Two"))))
-    other = place(tmp_path / "sub" / "b.jsonl", raw(chain(user("One"), user("Two"))))
+    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
+    other = place(tmp_path / "sub" / "b.jsonl", session_bytes(chain(user("One"), user("Two"))))
     index_paths([tmp_path])
     path.rename(tmp_path / "away")
     index_paths([tmp_path])
@@ -407,7 +402,7 @@ def test_a_vanished_session_is_missing_until_it_is_back(redline: Installation, t
 
 def test_a_root_that_is_gone_has_only_missing_sessions(redline: Installation, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    place(root / "a.jsonl", raw(chain(user("One"))))
+    place(root / "a.jsonl", session_bytes(chain(user("One"))))
     with roots(root):
         index_roots()
         shutil.rmtree(root)
@@ -416,7 +411,7 @@ def test_a_root_that_is_gone_has_only_missing_sessions(redline: Installation, tm
 
 
 def test_a_rebuild_keeps_what_redline_did(redline: Installation, tmp_path: Path) -> None:
-    path = place(tmp_path / "a.jsonl", raw(chain(user("One"), user("Two"))))
+    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
     now = datetime.now(UTC)
@@ -434,7 +429,7 @@ def test_a_rebuild_keeps_what_redline_did(redline: Installation, tmp_path: Path)
         stats={},
         origins=[],
     )
-    place(tmp_path / "a.jsonl", raw(chain(user("Quite another"))))
+    place(tmp_path / "a.jsonl", session_bytes(chain(user("Quite another"))))
     index_paths([tmp_path], rebuild=True)
     session.refresh_from_db()
     assert (session.own_write_ns, session.reader, session.entry_count) == (7, "pi", 1)
@@ -493,13 +488,13 @@ def test_what_a_crashed_reading_left_does_not_stay(
 def test_every_damage_is_counted_and_named(
     redline: Installation, tmp_path: Path, lines: list[Any], kinds: list[str]
 ) -> None:
-    session = index_file(place(tmp_path / "s.jsonl", raw(lines)))
+    session = index_file(place(tmp_path / "s.jsonl", session_bytes(lines)))
     assert [fault["kind"] for fault in session.damage] == kinds
     assert session.damage_count == len(kinds)
 
 
 def test_a_torn_last_line_is_damage_until_it_is_whole(redline: Installation, tmp_path: Path) -> None:
-    content = raw(chain(user("One"), user("Two")))
+    content = session_bytes(chain(user("One"), user("Two")))
     path = place(tmp_path / "s.jsonl", content[:-30])
     assert [fault["kind"] for fault in index_file(path).damage] == ["torn_line"]
     with path.open("ab") as file:
@@ -512,13 +507,13 @@ def test_a_torn_last_line_is_damage_until_it_is_whole(redline: Installation, tmp
 
 
 def roots(*paths: Path) -> Any:
-    return configured(roots=[RootSetting(path=path) for path in paths])
+    return override_configuration(roots=[RootSetting(path=path) for path in paths])
 
 
 @pytest.mark.parametrize("order", ["outer first", "inner first", "inner configured later"])
 def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_path: Path, order: str) -> None:
     inner, outer = tmp_path / "outer" / "inner", tmp_path / "outer"
-    path = place(inner / "s.jsonl", raw(chain(user("One"))))
+    path = place(inner / "s.jsonl", session_bytes(chain(user("One"))))
     if order == "inner configured later":
         index_paths([outer])
         first = Session.objects.get()
@@ -538,12 +533,14 @@ def test_the_innermost_root_says_how_a_session_is_read(
     redline: Installation, tmp_path: Path, turned: bool
 ) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e2"}
-    path = place(tmp_path / "outer" / "inner" / "s.jsonl", raw(chain(user("x" * 99), user("y"), compaction)))
+    path = place(
+        tmp_path / "outer" / "inner" / "s.jsonl", session_bytes(chain(user("x" * 99), user("y"), compaction))
+    )
     found = [
         RootSetting(path=tmp_path / "outer", agent="pi"),
         RootSetting(path=tmp_path / "outer" / "inner", agent="atomic"),
     ]
-    with configured(roots=found[::-1] if turned else found):
+    with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
         loaded = load_session(path)
         assert reading_of(path, loaded.tree.branch(loaded.leaf_id)).reader.name == "atomic-0.8"
@@ -552,7 +549,7 @@ def test_the_innermost_root_says_how_a_session_is_read(
 
 
 def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installation, tmp_path: Path) -> None:
-    outside = place(tmp_path / "outside" / "s.jsonl", raw(chain(user("A secret"))))
+    outside = place(tmp_path / "outside" / "s.jsonl", session_bytes(chain(user("A secret"))))
     link = tmp_path / "root" / "s.jsonl"
     link.parent.mkdir()
     link.symlink_to(outside)
@@ -565,8 +562,8 @@ def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installatio
 
 def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
     root = public.home / "sessions"
-    paths = [place(root / f"{name}.jsonl", raw(chain(user(name)))) for name in "abc"]
-    give_away(root, *paths)
+    paths = [place(root / f"{name}.jsonl", session_bytes(chain(user(name)))) for name in "abc"]
+    give_to_nobody(root, *paths)
 
     def index() -> str:
         total = index_paths([root])
@@ -574,20 +571,20 @@ def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
         return f"{total.files} {sorted(listed.items())}"
 
     assert (
-        in_child(index, as_nobody)
+        in_child(index, become_nobody)
         == "3 [('a.jsonl', (False, 1)), ('b.jsonl', (False, 1)), ('c.jsonl', (False, 1))]"
     )
     for path in paths:
         with path.open("ab") as file:
-            file.write(raw([message("e2", "e1", user("more"))]))
+            file.write(session_bytes([message("e2", "e1", user("more"))]))
     paths[1].chmod(0)
     assert (
-        in_child(index, as_nobody)
+        in_child(index, become_nobody)
         == "2 [('a.jsonl', (False, 2)), ('b.jsonl', (True, 1)), ('c.jsonl', (False, 2))]"
     )
     paths[1].chmod(0o600)
     assert (
-        in_child(index, as_nobody)
+        in_child(index, become_nobody)
         == "3 [('a.jsonl', (False, 2)), ('b.jsonl', (False, 2)), ('c.jsonl', (False, 2))]"
     )
 
@@ -595,8 +592,8 @@ def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
 def test_one_file_that_is_no_session_does_not_hide_the_others(redline: Installation, tmp_path: Path) -> None:
     root = tmp_path / "root"
     place(root / "a.jsonl", b'{"name":"not a session"}\n')
-    place(root / "b.jsonl", raw(chain(user("One"))))
-    (root / os.fsdecode(b"c\xff.jsonl")).write_bytes(raw(chain(user("A name that is no UTF-8"))))
+    place(root / "b.jsonl", session_bytes(chain(user("One"))))
+    (root / os.fsdecode(b"c\xff.jsonl")).write_bytes(session_bytes(chain(user("A name that is no UTF-8"))))
     os.mkfifo(root / "d.jsonl")
     total = index_paths([root])
     assert total.files == 1
@@ -631,12 +628,12 @@ def test_what_a_line_without_newline_told_is_forgotten_with_it(
         user("A task"),
         assistant(text("x"), provider="p", model="m", usage={"totalTokens": 4}),
     )
-    kept = raw(lines[: before + 1])
+    kept = session_bytes(lines[: before + 1])
     path = place(tmp_path / "s.jsonl", kept)
     for line in lines[before + 1 :]:
         os.truncate(path, len(kept))
         with path.open("ab") as file:
-            file.write(raw([line])[:-1])
+            file.write(session_bytes([line])[:-1])
         index_file(path)
     os.truncate(path, len(kept))
     assert differences(told(index_file(path)), told_anew(path)) == {}
@@ -647,15 +644,15 @@ def test_a_title_is_what_the_user_first_said_and_no_noise(redline: Installation,
     recorded = chain(
         user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser.")
     )
-    assert index_file(place(tmp_path / "s.jsonl", raw(recorded))).title == "Mend the parser."
-    assert index_file(place(tmp_path / "t.jsonl", raw(recorded[:3]))).title == ""
+    assert index_file(place(tmp_path / "s.jsonl", session_bytes(recorded))).title == "Mend the parser."
+    assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
 
 
 def test_a_planned_query_is_what_the_user_last_said_and_no_noise(
     redline: Installation, tmp_path: Path
 ) -> None:
     turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
-    path = place(tmp_path / "s.jsonl", raw(chain(*turns)))
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
     assert (
         redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
     )

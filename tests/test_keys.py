@@ -14,7 +14,8 @@ import pytest
 from compaction_app import keys
 from compaction_app.keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
-from tests.running import as_nobody, in_child, refusal
+from tests.installation import refusal
+from tests.processes import become_nobody, in_child
 
 KEY = "sk-test-0123456789abcdefWXYZ"
 KEPT = KeptKey("https://api.example.com", KEY)
@@ -122,7 +123,7 @@ def test_a_file_of_somebody_else_is_an_error_that_says_so(tmp_path: Path) -> Non
         if above.stat().st_uid == os.geteuid() and "pytest" in str(above):
             above.chmod(0o755)
     keep_key(base, "own", KEPT)
-    told = in_child(lambda: refusal(lambda: read_keys(base)), as_nobody)
+    told = in_child(lambda: refusal(lambda: read_keys(base)), become_nobody)
     assert told == ("6 permission_denied" if os.geteuid() == 0 else "done")
 
 

@@ -30,10 +30,10 @@ from sessions_app import backups, restoration
 from sessions_app.appending import append_line
 from sessions_app.files import BACKUP_SUFFIX
 from sessions_app.services.session_locks import settle_interrupted
-from tests.building import raw
-from tests.running import Installation, kept_ids, place, reviewed, snapshot, without, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import session_bytes, working_session
+from tests.files import place, snapshot
+from tests.installation import Installation
+from tests.plans import approved_plan, context_ids, context_without
 
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("REDLINE_KILL_SEED", "20260105"))
@@ -42,7 +42,7 @@ YES = Yeses(live=True)
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session(steps=40)))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=40)))
 
 
 def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:
@@ -118,10 +118,10 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
         )
         assert undone.code == 0, undone
         assert path.read_bytes() == before
-    context = kept_ids(path)
+    context = context_ids(path)
     written = redline.call("compact", path, "--yes", "--live", "--json")
     assert written.code == 0, written
-    assert kept_ids(path) == without(context, written.json["deletedTargets"])
+    assert context_ids(path) == context_without(context, written.json["deletedTargets"])
     assert Compaction.objects.filter(entry_id=written.json["entryId"]).count() == 1
     assert redline.call("restore", written.json["backupPath"], "--yes", "--json").code == 0
     assert path.read_bytes() == before
@@ -147,13 +147,13 @@ def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
     before = path.read_bytes()
     phases: Counter[str] = Counter()
     found: Counter[str] = Counter()
-    approved = reviewed(path)
+    approved = approved_plan(path)
     began = time.perf_counter()
     restore(commit(approved, YES, datetime.now(UTC)).backup.path, RestoreYeses(), datetime.now(UTC))
     longest_us = int(1.3e6 * (time.perf_counter() - began))
     clean(path)
     for _ in range(ROUNDS):
-        phases[killed(partial(commit_and_restore, reviewed(path)), dice.randrange(longest_us))] += 1
+        phases[killed(partial(commit_and_restore, approved_plan(path)), dice.randrange(longest_us))] += 1
         after = line_after(path, before)
         if after.endswith(b"\n"):
             assert json.loads(after)["type"] == "context_compaction"
@@ -191,7 +191,7 @@ def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(
     redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, left: str
 ) -> None:
     before = path.read_bytes()
-    approved = reviewed(path)
+    approved = approved_plan(path)
     with monkeypatch.context() as patch:
         patch.setattr(committing, "append_line", partial(append_line, write=write))
         killed(lambda _: commit(approved, YES, datetime.now(UTC)))
@@ -211,7 +211,7 @@ def test_a_restore_killed_at_its_replacement_is_whole(
     redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, replace: Any, restored: bool
 ) -> None:
     before = path.read_bytes()
-    backup = commit(reviewed(path), YES, datetime.now(UTC)).backup.path
+    backup = commit(approved_plan(path), YES, datetime.now(UTC)).backup.path
     with monkeypatch.context() as patch:
         patch.setattr(restoring, "restore_session", partial(restoration.restore, replace=replace))
         killed(lambda _: restore(backup, RestoreYeses(), datetime.now(UTC)))
@@ -225,7 +225,7 @@ def test_the_next_start_records_a_commit_whose_process_was_killed(
     redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     before = path.read_bytes()
-    approved = reviewed(path)
+    approved = approved_plan(path)
     with monkeypatch.context() as patch:
         patch.setattr(committing, "append_line", partial(append_line, write=write_and_die))
         killed(lambda _: commit(approved, YES, datetime.now(UTC)))

@@ -31,11 +31,10 @@ from compaction_app.services.restoring import RestoreYeses, list_backups, restor
 from compaction_app.services.reviewing import decide
 from sessions_app.services.indexing import index_file
 from sessions_app.services.session_locks import lock_session, settle_interrupted
-from tests.building import raw
-from tests.running import Installation, quiet, snapshot, working_session
-from tests.stepping import killed_before
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, snapshot
+from tests.installation import Installation
+from tests.kill_steps import killed_before
 
 MOST: Final = 2_000
 """A guard: no commit and no restore has so many steps."""
@@ -70,7 +69,7 @@ class World:
             ) as file:
                 file.write(content)
                 file.truncate()
-            quiet(self.path.with_name(name))
+            backdate(self.path.with_name(name))
         self.run.refresh_from_db()
 
     def page(self, name: str) -> str:
@@ -96,8 +95,8 @@ class World:
 def world(redline: Installation, known_root: Path, browser: Client) -> World:
     """A run of which everything is approved."""
     path = known_root / "work.jsonl"
-    path.write_bytes(raw(working_session(steps=4)))
-    run = start_run(index_file(quiet(path)), planner="embedded", asked={})
+    path.write_bytes(session_bytes(working_session(steps=4)))
+    run = start_run(index_file(backdate(path)), planner="embedded", asked={})
     work(run.pk, worker_name())
     targets = [
         Target(row.entry_id, row.block_index)

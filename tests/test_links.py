@@ -23,10 +23,9 @@ from redline.configuration import Configuration, RootSetting
 from sessions_app.models import Entry, Session
 from sessions_app.services.indexing import index_file, index_paths, index_roots
 from sessions_app.sessionlog.errors import RedlineError
-from tests.building import chain, raw, user
-from tests.running import Installation, place, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import chain, session_bytes, user, working_session
+from tests.files import place
+from tests.installation import Installation
 
 OUTSIDE = "words-from-outside"
 NAME = "work.jsonl"
@@ -57,10 +56,10 @@ class Swap:
 @pytest.fixture
 def path(known_root: Path) -> Path:
     """A session with a backup in a directory of a configured root; outside lie files of the same names."""
-    content = raw(working_session(steps=2, words=5))
+    content = session_bytes(working_session(steps=2, words=5))
     session = place(known_root / "below" / NAME, content)
     place(session.with_name(BACKUP), content[: content.rindex(b"\n", 0, -1) + 1])
-    secret = raw(chain(*[user(f"{OUTSIDE} {number}") for number in range(12)]))
+    secret = session_bytes(chain(*[user(f"{OUTSIDE} {number}") for number in range(12)]))
     for name in (NAME, BACKUP):
         place(known_root.parent / "outside" / name, secret)
     index_roots()
@@ -196,7 +195,7 @@ def test_a_link_that_is_swapped_leads_no_indexing_out_of_the_root(
 ) -> None:
     """The session is itself a link, inside its root when it is found, and out of it when it is read."""
     link = known_root / "link.jsonl"
-    link.symlink_to(place(known_root / "hidden.txt", raw(chain(user("inside")))))
+    link.symlink_to(place(known_root / "hidden.txt", session_bytes(chain(user("inside")))))
     swap = Swap(link, known_root.parent / "outside" / NAME)
     for moment in at_each_call(monkeypatch, swap, lambda: index_roots(rebuild=True)):
         assert OUTSIDE not in kept(), moment
@@ -241,7 +240,7 @@ def test_nothing_outside_is_shown_or_kept_while_links_come_and_go(
 
 
 def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path, settings: Any) -> None:
-    place(tmp_path / "real" / NAME, raw(chain(user("here"))))
+    place(tmp_path / "real" / NAME, session_bytes(chain(user("here"))))
     root = tmp_path / "root"
     root.symlink_to(tmp_path / "real")
     settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root)]})
@@ -250,7 +249,7 @@ def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path
 
 
 def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_path: Path) -> None:
-    path = place(tmp_path / "real" / NAME, raw(working_session()))
+    path = place(tmp_path / "real" / NAME, session_bytes(working_session()))
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
     (tmp_path / "linked").symlink_to(tmp_path / "real")
@@ -264,7 +263,7 @@ def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_pat
     (listed,) = redline.call("backups", link, "--json").json
     backup = tmp_path / "linked" / Path(listed["path"]).name
     assert redline.call("restore", backup, "--yes").code == 0
-    assert path.read_bytes() == raw(working_session())
+    assert path.read_bytes() == session_bytes(working_session())
     assert link.is_symlink()
 
 

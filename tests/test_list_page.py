@@ -19,10 +19,8 @@ from sessions_app.services.demo import offer_demo
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import configured_roots, managed_root
 from sessions_app.templatetags.shown import size
-from tests.building import chain, raw, user
-from tests.running import place
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import chain, session_bytes, user
+from tests.files import place
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +67,7 @@ def test_a_root_that_cannot_be_looked_at_is_named(browser: Client, known_root: P
 
 
 def test_where_nothing_matches_the_filter_the_page_says_so(browser: Client, known_root: Path) -> None:
-    place(known_root / "s.jsonl", raw(chain(user("one"))))
+    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
     page = browser.get("/?q=another").content.decode()
     assert "No session matches" in page
@@ -93,7 +91,7 @@ def test_the_managed_root_is_private(browser: Client, known_root: Path) -> None:
 
 
 def test_the_filter_is_no_part_of_what_is_drawn_anew(browser: Client, known_root: Path) -> None:
-    place(known_root / "s.jsonl", raw(chain(user("one"))))
+    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
     whole = browser.get("/").content.decode()
     part = browser.get("/", headers={"HX-Request": "true"}).content.decode()

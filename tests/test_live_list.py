@@ -19,20 +19,20 @@ from websockets.typing import Origin
 
 from sessions_app.consumers import asked_in
 from tests.browser.chromium import MISSING, find_chromium
-from tests.building import assistant, chain, raw, text, user
-from tests.patience import WAIT_SECONDS
-from tests.running import place
-from tests.serving import Server, served
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.files import place
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture(scope="module", params=["told", "polled"])
 def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server with two sessions; once with what the system tells of changes, once comparing directories."""
     base = tmp_path_factory.mktemp("live-list")
-    place(base / "sessions" / "apples.jsonl", raw(chain(user("count the apples"))))
-    place(base / "sessions" / "pears.jsonl", raw(chain(user("count the pears"))))
+    place(base / "sessions" / "apples.jsonl", session_bytes(chain(user("count the apples"))))
+    place(base / "sessions" / "pears.jsonl", session_bytes(chain(user("count the pears"))))
     polling = {"WATCHFILES_FORCE_POLLING": "1"} if request.param == "polled" else {}
-    with served(base, **polling) as running:
+    with start_server(base, **polling) as running:
         running.session("count the pears")
         yield running
 
@@ -60,7 +60,7 @@ def test_a_session_that_is_written_to_moves_up_and_is_live(server: Server) -> No
     with list_socket(server) as socket:
         drawn_until(socket, "count the apples")
         with (server.root / "apples.jsonl").open("ab") as file:
-            file.write(raw(chain(assistant(text("two")))[1:]).replace(b'"e1"', b'"e2"'))
+            file.write(session_bytes(chain(assistant(text("two")))[1:]).replace(b'"e1"', b'"e2"'))
         drawn = drawn_until(socket, "live, just written to")
     assert drawn.index("count the apples") < drawn.index("count the pears")
     assert drawn.startswith('<div id="listing" data-asked="1">')
@@ -81,7 +81,7 @@ def test_a_new_session_appears(server: Server) -> None:
     with list_socket(server, "?sort=name") as socket:
         drawn_until(socket, "count the apples")
         name = f"{server.root.parent.name}.jsonl"
-        place(server.root / "new" / name, raw(chain(user("count what is new"))))
+        place(server.root / "new" / name, session_bytes(chain(user("count what is new"))))
         drawn_until(socket, "count what is new")
 
 
@@ -163,11 +163,11 @@ def test_a_message_that_is_too_long_ends_the_socket(server: Server, length: int)
 
 
 def test_an_indexing_that_goes_on_is_shown_on_the_page_and_over_the_socket(tmp_path: Path) -> None:
-    large = raw(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
+    large = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
     for number in range(24):
         place(tmp_path / "sessions" / f"{number}.jsonl", large)
     progress = r"Indexing: \d+ of 24 sessions, [\d.,]+ [kM]B of [\d.,]+ MB"
-    with served(tmp_path) as server, list_socket(server) as socket:
+    with start_server(tmp_path) as server, list_socket(server) as socket:
         drawn_until(socket, progress)
         # Also for a page that is opened amidst of it.
         assert re.search(progress, server.get("/"))
@@ -178,7 +178,7 @@ def test_an_indexing_that_goes_on_is_shown_on_the_page_and_over_the_socket(tmp_p
 
 
 def test_where_there_is_nothing_the_demo_comes_by_itself(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
+    with start_server(tmp_path) as server:
         assert "No sessions yet" not in server.get("/")
         with list_socket(server) as socket:
             drawn = drawn_until(socket, "Demo: ")
@@ -223,7 +223,7 @@ def page(server: Server) -> Iterator[Any]:
 
 def grow(server: Server, words: str) -> None:
     """Another session; its words are the title of a row."""
-    place(server.root / f"{words.replace(' ', '-')}.jsonl", raw(chain(user(words))))
+    place(server.root / f"{words.replace(' ', '-')}.jsonl", session_bytes(chain(user(words))))
 
 
 def test_the_list_moves_without_taking_the_filter_from_who_types(server: Server, page: Any) -> None:
@@ -255,7 +255,7 @@ def test_who_walks_the_list_by_keys_stays_where_he_is(server: Server, page: Any)
 
 
 def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
-    with served(tmp_path) as server, chromium(server) as page:
+    with start_server(tmp_path) as server, chromium(server) as page:
         assert not page.is_visible("#lost")
         server.child.terminate()
         page.wait_for_selector("#lost", state="visible")

@@ -14,10 +14,9 @@ from django.test import Client
 from sessions_app import logs
 from sessions_app.logs import OneLine, kept_log
 from sessions_app.sessionlog.errors import BadInput
-from tests.patience import WAIT_SECONDS
-from tests.running import UNSAFE, Installation
+from tests.installation import UNSAFE_CHARACTERS, Installation
+from tests.wait import WAIT_SECONDS
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 HOSTILE = "/sessions/%1b%5b31m%0a2026-01-01T00:00:00.000Z%20ERROR%20django.request%20forged%e2%80%ae"
 
 
@@ -32,7 +31,7 @@ def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser
     told = lines(path)
     assert [line for line in told if "forged" in line] == [line for line in told if "Not Found" in line]
     assert any("evil" in line for line in told)
-    assert not UNSAFE.search(path.read_text(encoding="utf-8").replace("\n", ""))
+    assert not UNSAFE_CHARACTERS.search(path.read_text(encoding="utf-8").replace("\n", ""))
 
 
 def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path) -> None:

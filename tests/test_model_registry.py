@@ -39,10 +39,9 @@ from compaction_app.services.configuring import (
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from tests.building import assistant, chain, raw, text, user
-from tests.running import Installation
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.installation import Installation
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 KEY = "sk-environment-0123456789abcdefWXYZ"
 TYPED = "sk-entered-by-hand-0123456789abZYXW"
 OWN = {
@@ -502,7 +501,7 @@ def test_the_level_is_that_of_the_branch_and_not_of_the_file(known_root: Any, re
         {"type": "thinking_level_change", "thinkingLevel": 7},
     )
     recorded[4]["parentId"] = "e1"  # the second way begins before the first level was set
-    (known_root / "a.jsonl").write_bytes(raw(recorded))
+    (known_root / "a.jsonl").write_bytes(session_bytes(recorded))
     index_roots()
     session = Session.objects.select_related("root").get()
     put("openai", "m", thinking_levels=list(LEVELS))

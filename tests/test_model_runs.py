@@ -22,10 +22,8 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from tests.building import raw
-from tests.running import quiet, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
 
 DIALECTS = ("anthropic", "openai")
 WINDOW = 100_000
@@ -34,8 +32,8 @@ WINDOW = 100_000
 @pytest.fixture
 def session(known_root: Path) -> Session:
     path = known_root / "work.jsonl"
-    path.write_bytes(raw(working_session(steps=20)))
-    return index_file(quiet(path))
+    path.write_bytes(session_bytes(working_session(steps=20)))
+    return index_file(backdate(path))
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from devtools.scripted.server import ScriptedProvider
-from tests.building import raw
-from tests.running import working_session
-from tests.serving import Server, put, served
+from tests.factories import session_bytes, working_session
+from tests.server import Server, put_session, start_server
 
 RUNS = 6
 
@@ -29,11 +28,11 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def server(tmp_path: Path, provider: ScriptedProvider) -> Iterator[Server]:
-    with served(tmp_path) as running:
+    with start_server(tmp_path) as running:
         source = tmp_path / "source.jsonl"
-        source.write_bytes(raw(working_session(steps=20)))
+        source.write_bytes(session_bytes(working_session(steps=20)))
         for number in range(RUNS):
-            put(running, source, f"s{number}.jsonl")
+            put_session(running, source, f"s{number}.jsonl")
         url = provider.base_url("openai")
         running.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
         for script in ("good-plan", "calls-20", "long-thinking", "stalls"):

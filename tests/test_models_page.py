@@ -25,11 +25,11 @@ from compaction_app.services.configuring import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.views.models import TOLD_SECONDS
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.services.indexing import index_roots
-from tests.building import PROJECT, assistant, chain, raw, text, user
-from tests.echoing import Echo, echoing
-from tests.running import Installation
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.fake_provider_echo import EchoProvider, start_echo_provider
+from tests.installation import Installation
+from tests.paths import PROJECT
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 KEY = "sk-environment-0123456789abcdefWXYZ"
 TYPED = "sk-entered-by-hand-0123456789abZYXW"
 OWN = {"name": "own", "dialect": "openai", "base_url": "https://llm.example.com/v1"}
@@ -47,8 +47,8 @@ pytestmark = pytest.mark.usefixtures("known_root")
 
 
 @pytest.fixture
-def echo() -> Iterator[Echo]:
-    with echoing() as running:
+def echo() -> Iterator[EchoProvider]:
+    with start_echo_provider() as running:
         yield running
 
 
@@ -138,7 +138,7 @@ def test_a_model_with_an_address_of_its_own_shows_it(browser: Client) -> None:
 def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path) -> None:
     evil = '"><script>alert(1)</script>\x1b\u202e'
     (known_root / "a.jsonl").write_bytes(
-        raw(chain(user("x"), assistant(text("y"), provider="own", model=evil)))
+        session_bytes(chain(user("x"), assistant(text("y"), provider="own", model=evil)))
     )
     index_roots()
     sent(browser, "/providers/add", OWN)
@@ -246,7 +246,7 @@ def test_the_page_of_nothing_leads_to_the_models_too(browser: Client) -> None:
 def put_sessions(root: Path, *pairs: tuple[str, str]) -> None:
     for number, (provider, model) in enumerate(pairs):
         recorded = chain(user("hello"), assistant(text("hi"), provider=provider, model=model))
-        (root / f"{number}.jsonl").write_bytes(raw(recorded))
+        (root / f"{number}.jsonl").write_bytes(session_bytes(recorded))
     index_roots()
 
 
@@ -497,7 +497,7 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
 
 
 def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
-    browser: Client, echo: Echo
+    browser: Client, echo: EchoProvider
 ) -> None:
     told = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
     assert told.startswith("It can plan.")
@@ -505,7 +505,9 @@ def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
     assert len(echo.heard) == 1
 
 
-def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(browser: Client, echo: Echo) -> None:
+def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(
+    browser: Client, echo: EchoProvider
+) -> None:
     row = put_model(f"{echo.base}/good/v1")
     part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"}).content.decode()
     assert part.startswith(f'<p class="verdict" id="verdict-{row.pk}"')
@@ -536,7 +538,7 @@ def test_what_is_wrong_with_a_model_is_said_in_plain_words(
 
 
 def test_nobody_at_the_address_is_said_with_the_address(browser: Client) -> None:
-    with echoing() as gone:
+    with start_echo_provider() as gone:
         base = gone.base
     assert base.removeprefix("http://") in verdict_of(browser, put_model(f"{base}/v1"))
 
@@ -546,7 +548,9 @@ def test_a_test_without_a_key_that_is_needed_asks_nobody(browser: Client) -> Non
     assert "Set OPENAI_API_KEY" in verdict_of(browser, row)
 
 
-def test_a_model_that_thinks_is_asked_to_think_as_little_as_it_takes(browser: Client, echo: Echo) -> None:
+def test_a_model_that_thinks_is_asked_to_think_as_little_as_it_takes(
+    browser: Client, echo: EchoProvider
+) -> None:
     verdict_of(browser, put_model(f"{echo.base}/good/v1", thinking_levels=["high", "low"]))
     assert b'"reasoning_effort":"low"' in echo.bodies[0].replace(b" ", b"")
 
@@ -555,9 +559,9 @@ def test_a_model_that_thinks_is_asked_to_think_as_little_as_it_takes(browser: Cl
 
 
 def test_a_key_arrives_where_it_was_entered_for_and_no_longer_after_the_base_url_was_edited(
-    browser: Client, echo: Echo
+    browser: Client, echo: EchoProvider
 ) -> None:
-    with echoing() as evil:
+    with start_echo_provider() as evil:
         sent(browser, "/providers/add", {**OWN, "base_url": f"{echo.base}/good/v1", "key": TYPED})
         sent(browser, "/models/add", MODEL)
         row = PlannerModel.objects.get()
@@ -572,7 +576,7 @@ def test_a_key_arrives_where_it_was_entered_for_and_no_longer_after_the_base_url
 
 
 def test_a_model_elsewhere_is_asked_without_its_providers_key(
-    browser: Client, echo: Echo, monkeypatch: pytest.MonkeyPatch
+    browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     sent(browser, "/providers/add", {**OWN, "key": TYPED})
@@ -586,8 +590,10 @@ def test_a_model_elsewhere_is_asked_without_its_providers_key(
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser: Client, echo: Echo, dialect: str) -> None:
-    with echoing() as evil:
+def test_no_redirect_takes_a_key_or_a_text_elsewhere(
+    browser: Client, echo: EchoProvider, dialect: str
+) -> None:
+    with start_echo_provider() as evil:
         echo.aim = f"{evil.base}/good/v1/messages"
         base = f"{echo.base}/redirect"
         sent(browser, "/providers/add", {**OWN, "dialect": dialect, "base_url": base, "key": TYPED})
@@ -600,7 +606,7 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser: Client, echo: Echo
 
 
 def test_a_key_of_the_environment_arrives_at_the_base_url_beside_it(
-    browser: Client, echo: Echo, monkeypatch: pytest.MonkeyPatch
+    browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{echo.base}/401")

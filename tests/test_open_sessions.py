@@ -21,10 +21,10 @@ from sessions_app.files import file_state
 from sessions_app.open_files import writers_of
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import RedlineError
-from tests.building import raw
-from tests.running import Installation, place, quiet, refusal, reviewed, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, place
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan
 
 LINES = 2_000
 ROUNDS = 50
@@ -40,7 +40,7 @@ with open(sys.argv[1], "ab", buffering=0) as session:
 
 @pytest.fixture
 def path(known_root: Path) -> Path:
-    return place(known_root / "s.jsonl", raw(working_session(steps=4)))
+    return place(known_root / "s.jsonl", session_bytes(working_session(steps=4)))
 
 
 class Agent:
@@ -64,7 +64,7 @@ class Agent:
 
 def small_plan(path: Path) -> Approved:
     """The least that a planner deletes, so that there is something left for the next plan."""
-    return reviewed(path, compression_ratio=0.999)
+    return approved_plan(path, compression_ratio=0.999)
 
 
 def line_of(number: int) -> bytes:
@@ -112,10 +112,10 @@ def test_a_commit_and_a_restore_beside_a_process_that_has_the_session_open_name_
     before = path.read_bytes()
     with agent_on(path) as agent:
         with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
-            commit(reviewed(path), Yeses(), now())
+            commit(approved_plan(path), Yeses(), now())
         assert caught.value.code == "session_live"
         assert path.read_bytes() == before
-        backup = commit(reviewed(path), Yeses(live=True), now()).backup.path
+        backup = commit(approved_plan(path), Yeses(live=True), now()).backup.path
         after = path.read_bytes()
         with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
             restore(backup, RestoreYeses(), now())
@@ -127,7 +127,7 @@ def test_a_commit_and_a_restore_beside_a_process_that_has_the_session_open_name_
 
 
 def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Installation, path: Path) -> None:
-    backup = commit(reviewed(path), Yeses(), now()).backup.path
+    backup = commit(approved_plan(path), Yeses(), now()).backup.path
     with agent_on(path) as agent:
         refused = redline.call("restore", backup, "--yes")
         assert (refused.code, "--live" in refused.err) == (5, True)
@@ -139,7 +139,7 @@ def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Instal
 
 def test_the_page_of_a_restore_names_who_has_the_session_open(browser: Client, path: Path) -> None:
     session = index_file(path)
-    backup = commit(reviewed(path), Yeses(), now()).backup.path
+    backup = commit(approved_plan(path), Yeses(), now()).backup.path
     page = f"/sessions/{session.root_id}/{session.relative_path}/backups/{backup.name}/restore"
     assert 'value="live"' not in browser.get(page).content.decode()
     with agent_on(path) as agent:
@@ -152,7 +152,7 @@ def test_the_page_of_a_restore_names_who_has_the_session_open(browser: Client, p
 def test_no_line_of_a_writer_that_holds_the_file_open_is_lost_unannounced(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place(path, raw(working_session(steps=2 * ROUNDS)))
+    place(path, session_bytes(working_session(steps=2 * ROUNDS)))
     backup = commit(small_plan(path), Yeses(), now()).backup.path
     announced = overtaken = 0
     with agent_on(path) as agent:
@@ -181,7 +181,7 @@ def test_no_line_of_a_writer_that_holds_the_file_open_is_lost_unannounced(
 def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confirmed_restores(
     path: Path,
 ) -> None:
-    backup = commit(reviewed(path, compression_ratio=0.9), Yeses(), now()).backup.path
+    backup = commit(approved_plan(path, compression_ratio=0.9), Yeses(), now()).backup.path
     written = restored = 0
     done = threading.Event()
 
@@ -217,7 +217,7 @@ def test_a_session_that_is_open_elsewhere_is_said_on_the_page_of_its_commit(
 ) -> None:
     from tests.test_commit_page import approve, planned
 
-    run: Run = approve(planned(index_file(quiet(path))))
+    run: Run = approve(planned(index_file(backdate(path))))
     with agent_on(path) as agent:
         shown = browser.get(f"/runs/{run.pk}/commit").content.decode()
         assert 'value="live"' in shown

@@ -20,11 +20,9 @@ from sessions_app.credentials import COOKIE, SALT, new_launch_cookie
 from sessions_app.launching import TOKEN_FILE, new_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
-from tests.browsing import at_our_host
-from tests.building import assistant, call, chain, raw, result, text, thinking, user
-from tests.running import Installation
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.clients import new_client
+from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
+from tests.installation import Installation
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def roots(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 def put(root: Path, name: str, recorded: list[Any]) -> str:
     """Write a session, index it, and give its address."""
-    (root / name).write_bytes(raw(recorded))
+    (root / name).write_bytes(session_bytes(recorded))
     index_roots()
     found = Session.objects.get(relative_path=name)
     return f"/sessions/{found.root_id}/{name}"
@@ -82,7 +80,7 @@ def test_a_launch_token_lets_one_browser_in_once(redline: Installation, client: 
     assert cookie["samesite"] == "Strict"
     assert cookie["httponly"]
     assert client.get("/").status_code == 200
-    assert at_our_host().get("/launch", {"token": token}).status_code == 403
+    assert new_client().get("/launch", {"token": token}).status_code == 403
 
 
 def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Client) -> None:
@@ -307,7 +305,7 @@ def test_a_broken_pair_is_warned_of(browser: Client, roots: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../a.jsonl", "..%2fa.jsonl", "/etc/passwd.jsonl", "a.jsonl%00.jsonl"])
 def test_no_address_leads_out_of_a_root(browser: Client, roots: Path, path: str) -> None:
-    (roots.parent / "a.jsonl").write_bytes(raw(conversation("outside")))
+    (roots.parent / "a.jsonl").write_bytes(session_bytes(conversation("outside")))
     put(roots, "b.jsonl", conversation("inside"))
     answer = browser.get(f"/sessions/{Root.objects.get().pk}/{path}")
     assert answer.status_code == 404

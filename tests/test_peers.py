@@ -17,8 +17,8 @@ from sessions_app import peers
 from sessions_app.launching import api_token, browser_host
 from sessions_app.listeners import IPV4, IPV6, listening
 from sessions_app.peers import Address, is_of_another_user, user_of
-from tests.running import NOBODY, as_nobody, in_child
-from tests.serving import Server, served
+from tests.processes import NOBODY, become_nobody, in_child
+from tests.server import Server, start_server
 
 MAPPED = "::ffff:127.0.0.1"
 """127.0.0.1, as a socket of IPv6 calls it."""
@@ -77,7 +77,7 @@ def test_a_socket_belongs_to_who_opened_it(served_at: str, asked_at: str) -> Non
 
         teller = threading.Thread(target=tell)
         teller.start()
-        told = in_child(ask, as_nobody)
+        told = in_child(ask, become_nobody)
         teller.join()
     assert told == str(NOBODY if os.geteuid() == 0 else os.geteuid())
 
@@ -119,7 +119,7 @@ def test_without_the_kernels_word_nobody_is_refused(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("peers")) as running:
+    with start_server(tmp_path_factory.mktemp("peers")) as running:
         yield running
 
 
@@ -145,4 +145,4 @@ def test_another_user_gets_no_answer_whatever_they_bring(server: Server, at: str
     answered = "404" if path.startswith("/api/") else "200"
     assert in_child(ask) == answered
     # Only root can become another user for this.
-    assert in_child(ask, as_nobody) == ("no answer" if os.geteuid() == 0 else answered)
+    assert in_child(ask, become_nobody) == ("no answer" if os.geteuid() == 0 else answered)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.provider_bombs import bomb
-from tests.serving import served
+from tests.server import start_server
 
 BAR_MEGABYTES: Final = 20
 
@@ -56,7 +56,7 @@ def peak_megabytes(process: int) -> float:
 
 def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
     assert len(Provider.body) < 10_000
-    with hostile() as address, served(tmp_path) as server:
+    with hostile() as address, start_server(tmp_path) as server:
         models = {}
         for name, url in (
             ("closed", "http://127.0.0.1:1/v1"),

@@ -36,26 +36,16 @@ from sessions_app.models import Session
 from sessions_app.restoration import Restored
 from sessions_app.services.session_locks import settle_session
 from sessions_app.sessionlog.errors import RedlineError
-from tests.building import message, raw, user
-from tests.running import (
-    Installation,
-    as_nobody,
-    give_away,
-    in_child,
-    place,
-    quiet,
-    refusal,
-    reviewed,
-    snapshot,
-    working_session,
-)
-
-pytest_plugins = ["tests.running"]
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan
+from tests.processes import become_nobody, give_to_nobody, in_child
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def now() -> datetime:
@@ -64,7 +54,7 @@ def now() -> datetime:
 
 def compacted(path: Path, **own: object) -> Path:
     """The backup of a compaction that was just written."""
-    return commit(reviewed(path, **own), Yeses(live=True), now()).backup.path
+    return commit(approved_plan(path, **own), Yeses(live=True), now()).backup.path
 
 
 def back(backup: Path, **yeses: bool) -> Restored:
@@ -101,7 +91,7 @@ def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path: Path) 
     back(backup)
     session = Session.objects.get()
     assert (session.leaf_id, session.size) == ("e27", path.stat().st_size)
-    commit(reviewed(path), Yeses(), now())  # the last write was ours, so no --live
+    commit(approved_plan(path), Yeses(), now())  # the last write was ours, so no --live
 
 
 def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
@@ -121,8 +111,8 @@ def test_lines_that_came_after_the_backup_need_a_yes(path: Path) -> None:
     backup = compacted(path)
     assert newer_lines(path, backup) == []
     with path.open("ab") as file:
-        file.write(raw([message("n1", "e27", user("New work.")), b"{torn"]))
-    quiet(path)
+        file.write(session_bytes([message("n1", "e27", user("New work.")), b"{torn"]))
+    backdate(path)
     after = path.read_bytes()
     assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [
         ("n1", "user"),
@@ -145,7 +135,7 @@ def test_a_later_compaction_is_newer_too(path: Path) -> None:
 
 
 def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path) -> None:
-    line = raw([message("n1", "e27", user("Whole."))])
+    line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
     backup = compacted(path)
     assert newer_lines(path, backup) == []  # only its newline came since
@@ -183,12 +173,12 @@ def test_no_line_that_a_restore_would_lose_goes_unsaid(
 
 def test_a_session_that_lies_far_into_a_large_file_differs_where_it_differs(path: Path) -> None:
     body = path.read_bytes() + b"".join(
-        raw([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
+        session_bytes([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
     )
     place(path, body)  # more than one chunk is the same
     assert len(body) > 2 * CHUNK
     backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), body)
-    place(path, body[:-20_000] + b"#" + body[-19_999:] + raw([message("y", "x59", user("New."))]))
+    place(path, body[:-20_000] + b"#" + body[-19_999:] + session_bytes([message("y", "x59", user("New."))]))
     change = difference(path, backup)
     assert [(line.number, line.entry_id) for line in change.newer] == [(88, "x59"), (89, "y")]
     assert change.brought_back == 1
@@ -196,8 +186,8 @@ def test_a_session_that_lies_far_into_a_large_file_differs_where_it_differs(path
 
 def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> None:
     old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
-    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), raw(old))
-    place(path, raw([*old, {"type": "message", "message": user("two")}]))
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), session_bytes(old))
+    place(path, session_bytes([*old, {"type": "message", "message": user("two")}]))
     assert difference(path, backup) == Difference([Newer(3, "00000002", "user")], "", 0)
 
 
@@ -214,8 +204,8 @@ def test_a_yes_that_was_given_for_another_state_is_none(path: Path) -> None:
     backup = compacted(path)
     seen = state_of(path, backup)
     with path.open("ab") as file:
-        file.write(raw([message("n1", "e27", user("New work."))]))
-    quiet(path)
+        file.write(session_bytes([message("n1", "e27", user("New work."))]))
+    backdate(path)
     yeses = RestoreYeses(drop_newer=True)
     assert refused(path, lambda: restore(backup, yeses, now(), shown=seen)) == "4 session_changed"
     restore(backup, yeses, now(), shown=state_of(path, backup))
@@ -300,7 +290,7 @@ def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) ->
     # `backupPath` is text: only what lies beside the session and is named like a backup is one.
     elsewhere = place(tmp_path / f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak", b"not ours\n")
     entry = {"type": "context_compaction", "id": "n1", "parentId": "e27", "backupPath": str(elsewhere)}
-    place(path, path.read_bytes() + raw([entry]))
+    place(path, path.read_bytes() + session_bytes([entry]))
     assert list_backups(path) == []
     link = path.with_name(elsewhere.name)
     link.symlink_to(elsewhere)
@@ -319,7 +309,7 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
 ) -> None:
     before = path.read_bytes()
     backup = compacted(path)
-    late = raw([message("n1", "e27", user("At that very moment."))])
+    late = session_bytes([message("n1", "e27", user("At that very moment."))])
 
     def overtaken(ready: Path, session: Path) -> None:
         with session.open("ab") as file:
@@ -374,17 +364,17 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
 
 
 def test_without_the_permission_nothing_is_restored(public: Installation) -> None:
-    path = place(public.sessions / "s.jsonl", raw(working_session()))
+    path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
     backup = compacted(path)
-    quiet(path)
-    give_away(path.parent, *path.parent.iterdir())
-    give_away(*public.data.rglob("*"))
+    backdate(path)
+    give_to_nobody(path.parent, *path.parent.iterdir())
+    give_to_nobody(*public.data.rglob("*"))
     before = snapshot(path.parent)
     path.parent.chmod(0o500)
-    assert in_child(lambda: refusal(lambda: back(backup)), as_nobody) == "6 permission_denied"
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
     path.parent.chmod(0o700)
     backup.chmod(0)
-    assert in_child(lambda: refusal(lambda: back(backup)), as_nobody) == "6 permission_denied"
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
     backup.chmod(0o600)
     assert snapshot(path.parent) == before
-    assert in_child(lambda: refusal(lambda: back(backup)), as_nobody) == "done"
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "done"

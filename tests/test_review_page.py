@@ -29,11 +29,21 @@ from compaction_app.services.reviewing import approved_of, carried_from, decide,
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from tests.browser.chromium import MISSING, find_chromium
-from tests.building import assistant, call, chain, raw, result, text, thinking, transcript_of, user
-from tests.running import place, quiet, refusal, working_session
-from tests.serving import served
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import (
+    assistant,
+    call,
+    chain,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    working_session,
+)
+from tests.files import backdate, place
+from tests.installation import refusal
+from tests.server import start_server
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HTMX = {"hx-request": "true"}
@@ -41,8 +51,8 @@ HTMX = {"hx-request": "true"}
 
 def planned(root: Path, recorded: list[Any], **asked: object) -> Run:
     path = root / "work.jsonl"
-    path.write_bytes(raw(recorded))
-    return planned_again(index_file(quiet(path)), **asked)
+    path.write_bytes(session_bytes(recorded))
+    return planned_again(index_file(backdate(path)), **asked)
 
 
 def planned_again(session: Session, **asked: object) -> Run:
@@ -492,7 +502,7 @@ def test_a_session_that_is_another_one_now_keeps_the_decisions(
     if gone:
         path.unlink()
     else:
-        path.write_bytes(raw(working_session(steps=3)))
+        path.write_bytes(session_bytes(working_session(steps=3)))
     answer = browser.get(f"/runs/{run.pk}/review")
     assert answer.status_code == 409
     assert "decisions are kept" in answer.content.decode()
@@ -616,8 +626,8 @@ def test_a_call_is_told_as_one_writes_it(text_: str, words: tuple[str, str]) -> 
 def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Path) -> None:
     executable = find_chromium()
     assert executable is not None, MISSING
-    place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
-    with served(tmp_path) as server, sync_playwright() as playwright:
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
+    with start_server(tmp_path) as server, sync_playwright() as playwright:
         session_of = server.session("Mend the parser.")
         run_of = server.post(f"{session_of}/compact", f"{session_of}/compact", planner="embedded")
         server.wait_for(lambda: "Review what it proposes" in server.get(run_of))

@@ -17,10 +17,8 @@ from compaction_app.models import Decision, Run
 from compaction_app.pages.review_keys import key
 from compaction_app.services.reviewing import review_of
 from tests.browser.staging import decide, planned, put_titled, title, undecided
-from tests.serving import served
+from tests.server import start_server
 from tests.test_review_page import HTMX, hidden, leads, page, post, run, version
-
-pytest_plugins = ["tests.running", "tests.browsing"]
 
 __all__ = ["run"]
 SEEN = re.compile(r'name="seen" value="(\d+)"')
@@ -159,7 +157,7 @@ def test_every_form_of_the_review_names_its_version(browser: Client, run: Run, f
 
 def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> None:
     put_titled(tmp_path / "sessions", "raced")
-    with served(tmp_path) as server, ThreadPoolExecutor(2) as pool:
+    with start_server(tmp_path) as server, ThreadPoolExecutor(2) as pool:
         address = planned(server, server.session(title("raced")))
 
         def press(button: str, name: str, seen: str) -> int:

@@ -18,23 +18,34 @@ from compaction_app.pages.run import PAGE_ROWS, follow_run
 from compaction_app.pages.streamed import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN, dollars
 from compaction_app.runs.commands import start_run
 from sessions_app.services.indexing import index_file
-from tests.building import raw
-from tests.running import Installation, place, working_session
-from tests.telling import HOST, MODEL, PREPARED, Telling, a_plan, a_turn, answered, asked, in_pieces, streamed
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.run_factories import (
+    HOST,
+    MODEL,
+    PREPARED,
+    RunFactory,
+    add_plan,
+    add_turn,
+    answered_event,
+    asked_event,
+    pieces_of,
+    streamed_event,
+)
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
 
 
 @pytest.fixture
 def run(known_root: Path) -> Run:
-    session = index_file(place(known_root / "work.jsonl", raw(working_session())))
+    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
     return start_run(session, planner="embedded", asked={})
 
 
 @pytest.fixture
-def telling(run: Run, redline: Installation) -> Telling:
-    return Telling(redline.data / "redline.sqlite3", run.pk)
+def factory(run: Run, redline: Installation) -> RunFactory:
+    return RunFactory(redline.data / "redline.sqlite3", run.pk)
 
 
 Look = Callable[[], str]
@@ -59,9 +70,9 @@ def words(page: str) -> str:
 
 
 def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
-    telling: Telling, look: Look
+    factory: RunFactory, look: Look
 ) -> None:
-    a_plan(telling, turns=2)
+    add_plan(factory, turns=2)
     shown = words(look())
     for said in (
         f"Request 1 · 38,567 characters to {HOST}",
@@ -82,24 +93,26 @@ def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
 
 
 def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(
-    telling: Telling, look: Look
+    factory: RunFactory, look: Look
 ) -> None:
-    telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"])])
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
     assert "context_delete pending The answer is still coming." in words(look())
-    telling.tell_all([streamed(1, ["arguments", 0, '{"dele']), streamed(1, ["arguments", 0, 'tions": []'])])
+    factory.add_all(
+        [streamed_event(1, ["arguments", 0, '{"dele']), streamed_event(1, ["arguments", 0, 'tions": []'])]
+    )
     assert 'context_delete {"deletions": [] pending' in words(look())
-    telling.tell_all([answered(1)])
-    telling.called(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
+    factory.add_all([answered_event(1)])
+    factory.add_call(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
     shown = words(look())
     assert "1 context_delete deletions 0: Nothing was deleted." in shown
     assert "pending" not in shown
 
 
-def test_a_turn_that_broke_off_shows_its_calls_as_not_run(telling: Telling, look: Look) -> None:
-    telling.tell_all(
-        [PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
+def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, look: Look) -> None:
+    factory.add_all(
+        [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
     )
-    telling.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
+    factory.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
     shown = words(look())
     assert 'context_delete {"de not run The answer broke off.' in shown
     assert f"The run ended: failed. {HOST} closed the connection." in shown
@@ -115,55 +128,59 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(telling: Telling, look
     ],
 )
 def test_an_answer_of_which_nothing_came_did_not_break_off(
-    telling: Telling, look: Look, pieces: list[list[Any]], said: str
+    factory: RunFactory, look: Look, pieces: list[list[Any]], said: str
 ) -> None:
-    telling.tell_all([PREPARED, asked(1), streamed(1, *pieces)])
-    telling.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, *pieces)])
+    factory.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
     shown = words(look())
     assert said in shown
     assert ("The answer broke off." in shown) is (said == "The answer broke off.")
 
 
-def test_a_nudge_says_who_speaks_to_whom(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED])
-    telling.tell("nudged", text="The target is not reached. Delete more.")
+def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED])
+    factory.add("nudged", text="The target is not reached. Delete more.")
     assert "Redline told the model: The target is not reached. Delete more." in words(look())
-    Run.objects.filter(pk=telling.run).update(planner="embedded")
+    Run.objects.filter(pk=factory.run).update(planner="embedded")
     assert "Redline told the planner: The target is not reached. Delete more." in words(look())
 
 
-def test_the_calls_behind_the_one_that_met_the_target_are_not_run(telling: Telling, look: Look) -> None:
+def test_the_calls_behind_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
     calls = [["call", index, f"context_read_{index}"] for index in range(3)]
-    telling.tell_all([PREPARED, asked(1), streamed(1, *calls), answered(1, calls=3)])
-    telling.called(1, 0, "context_read_0", {})
-    telling.end("target_met")
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, *calls), answered_event(1, calls=3)])
+    factory.add_call(1, 0, "context_read_0", {})
+    factory.end("target_met")
     shown = words(look())
     assert "context_read_1 not run context_read_2 not run" in shown
     assert "412 tokens out" in shown
 
 
-def test_a_run_whose_worker_is_gone_leaves_nothing_pending(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED, asked(1), streamed(1, ["text", "I look."], ["call", 0, "context_delete"])])
-    telling.leave("interrupted", "Its worker is gone.")
+def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory: RunFactory, look: Look) -> None:
+    factory.add_all(
+        [PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])]
+    )
+    factory.set_state("interrupted", "Its worker is gone.")
     assert "I look. context_delete not run The answer broke off." in words(look())
 
 
-def test_an_attempt_that_begins_again_gives_no_anchor_twice(telling: Telling, look: Look) -> None:
+def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory, look: Look) -> None:
     for _ in range(2):
-        telling.calls = 0
-        telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"]), answered(1)])
-        telling.called(1, 0, "context_delete", {"deletions": []})
+        factory.calls = 0
+        factory.add_all(
+            [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)]
+        )
+        factory.add_call(1, 0, "context_delete", {"deletions": []})
     anchors = re.findall(r' id="([^"]+)"', look())
     assert len(set(anchors)) == len(anchors)
     assert anchors.count("ev-1") == 1
 
 
-def test_whatever_a_model_says_is_text(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED, asked(1)])
-    telling.tell("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
-    telling.tell_all(
+def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    factory.add("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
+    factory.add_all(
         [
-            streamed(
+            streamed_event(
                 1, ["thought", HOSTILE], ["text", HOSTILE], ["call", 0, HOSTILE], ["arguments", 0, HOSTILE]
             )
         ]
@@ -178,46 +195,52 @@ def test_whatever_a_model_says_is_text(telling: Telling, look: Look) -> None:
 
 
 def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
-    telling: Telling, look: Look
+    factory: RunFactory, look: Look
 ) -> None:
     thought, said = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
-    telling.tell_all([PREPARED, asked(1)])
-    began = telling.seq
+    factory.add_all([PREPARED, asked_event(1)])
+    began = factory.seq
     for kind, all_of_it in (("thought", thought), ("text", said)):
-        telling.tell_all(streamed(1, piece) for piece in in_pieces([kind], all_of_it, 4_000))
+        factory.add_all(streamed_event(1, piece) for piece in pieces_of([kind], all_of_it, 4_000))
     open_page = look()
     assert thought in open_page
     assert said in open_page
-    telling.tell_all([answered(1)])
+    factory.add_all([answered_event(1)])
     page = look()
     assert "T" * THOUGHT_SHOWN + "… <a" in page
     assert "S" * TEXT_SHOWN + "… <a" in page
     assert f"All {TEXT_SHOWN + 9:,} characters" in page
-    assert f'href="/runs/{telling.run}/requests/{began}"' in page
+    assert f'href="/runs/{factory.run}/requests/{began}"' in page
     assert thought in look(f"/requests/{began}")
     assert said in look(f"/requests/{began}")
 
 
-def test_a_request_that_is_none_of_this_run_is_not_there(telling: Telling, browser: Client) -> None:
-    telling.tell_all([PREPARED, asked(1)])
-    assert browser.get(f"/runs/{telling.run}/requests/1").status_code == 404
-    assert browser.get(f"/runs/{telling.run}/requests/99").status_code == 404
+def test_a_request_that_is_none_of_this_run_is_not_there(factory: RunFactory, browser: Client) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
+    assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
 
 
-def test_the_arguments_of_a_call_that_did_not_run_are_cut(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED, asked(1), streamed(1, ["call", 0, "context_delete"])])
-    telling.tell_all(streamed(1, piece) for piece in in_pieces(["arguments", 0], "A" * 5_000, 500))
+def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
+    factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
     assert "A" * 5_000 in look()
-    telling.end("cancelled")
+    factory.end("cancelled")
     assert max(map(len, re.findall("A+", look()))) == ARGUMENTS_SHOWN
 
 
-def test_a_long_run_shows_its_last_turns_whole(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED])
+def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED])
     turns = PAGE_ROWS // 3 + 10
     for turn in range(1, turns + 1):
-        telling.tell_all([asked(turn), streamed(turn, ["text", f"I look at part {turn}."]), answered(turn)])
-        telling.called(turn, 0, "context_read_entry", {})
+        factory.add_all(
+            [
+                asked_event(turn),
+                streamed_event(turn, ["text", f"I look at part {turn}."]),
+                answered_event(turn),
+            ]
+        )
+        factory.add_call(turn, 0, "context_read_entry", {})
     page = look()
     numbers = list(map(int, re.findall(r"<b>Request (\d+)</b>", page)))
     assert numbers == list(range(numbers[0], turns + 1))
@@ -227,16 +250,16 @@ def test_a_long_run_shows_its_last_turns_whole(telling: Telling, look: Look) -> 
     assert len(re.findall(r"<b>Request (\d+)</b>", look("?all=1"))) == turns
 
 
-def test_what_streams_is_told_once_however_long_it_gets(telling: Telling) -> None:
+def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> None:
     """A hundred kilobytes in three hundred rows: each look sends what is new, and reads two tables once."""
-    telling.tell_all([PREPARED, asked(1)])
-    found = follow_run(telling.run, 0, None, 200)
+    factory.add_all([PREPARED, asked_event(1)])
+    found = follow_run(factory.run, 0, None, 200)
     assert found is not None
     sent, queries = 0, []
-    for piece in in_pieces(["text"], "x" * 100_000, 333):
-        telling.tell_all([streamed(1, piece)])
+    for piece in pieces_of(["text"], "x" * 100_000, 333):
+        factory.add_all([streamed_event(1, piece)])
         with CaptureQueriesContext(connection) as captured:
-            found = follow_run(telling.run, found.shown.seq, found.shown, 200)
+            found = follow_run(factory.run, found.shown.seq, found.shown, 200)
         assert found is not None
         assert [change.place for change in found.changes] == ["turn-2-text"]
         assert found.standing is None
@@ -246,15 +269,15 @@ def test_what_streams_is_told_once_however_long_it_gets(telling: Telling) -> Non
     assert max(queries) == 2
 
 
-def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(telling: Telling, look: Look) -> None:
+def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: RunFactory, look: Look) -> None:
     told: list[Any] = [PREPARED]
     for turn in range(1, 51):
         told += [
-            asked(turn),
-            *[streamed(turn, ["thought", "and so on, "]) for _ in range(110)],
-            answered(turn),
+            asked_event(turn),
+            *[streamed_event(turn, ["thought", "and so on, "]) for _ in range(110)],
+            answered_event(turn),
         ]
-    telling.tell_many(told)
+    factory.insert_all(told)
     with CaptureQueriesContext(connection) as captured:
         page = look()
     assert page.count("<b>Request") == 50
@@ -280,10 +303,10 @@ def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, said: 
 # ---- beside the log ----------------------------------------------------------------------------------------
 
 
-def test_what_was_sent_and_received_is_added_up(telling: Telling, look: Look) -> None:
+def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look) -> None:
     assert "Nothing has left this machine yet." in look()
-    telling.tell_all([PREPARED, asked(1, 30_000), answered(1), asked(2, 40_000)])
-    telling.tell_all([answered(2, cacheRead=9_000, estimated=True)])
+    factory.add_all([PREPARED, asked_event(1, 30_000), answered_event(1), asked_event(2, 40_000)])
+    factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
     page = look()
     for said in (
         f"<dd>{HOST}</dd>",
@@ -303,23 +326,23 @@ def beside(page: str) -> str:
     return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
 
 
-def test_what_was_not_reported_is_no_sum(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED, asked(1, 30_000)])
+def test_what_was_not_reported_is_no_sum(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1, 30_000)])
     said = beside(look())
     assert said.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
     assert "$" not in words_of_bar(look())
-    telling.end("failed", "It is gone.")
+    factory.end("failed", "It is gone.")
     assert beside(look()).endswith("Received nothing Tokens, cost not reported")
 
 
-def test_what_streams_counts_before_its_tokens_are_reported(telling: Telling, look: Look) -> None:
-    telling.tell_all([PREPARED, asked(1, 30_000)])
-    assert telling.usage is not None
-    telling.usage |= {"received": 90, "cost": None}
-    telling.tell_all([streamed(1, ["text", "x" * 90])])
+def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1, 30_000)])
+    assert factory.usage is not None
+    factory.usage |= {"received": 90, "cost": None}
+    factory.add_all([streamed_event(1, ["text", "x" * 90])])
     assert beside(look()).endswith("Received 90 characters Tokens, cost not reported yet")
-    telling.usage |= {"input": 7_500, "output": 23, "estimated": True}
-    telling.end("cancelled")
+    factory.usage |= {"input": 7_500, "output": 23, "estimated": True}
+    factory.end("cancelled")
     said = beside(look())
     assert "about 7,500 tokens Received 90 characters about 23 tokens Cost not known: no price" in said
 
@@ -330,27 +353,27 @@ def words_of_bar(page: str) -> str:
     return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
 
 
-def test_beside_stop_stands_how_far_it_is_and_what_it_cost(telling: Telling, look: Look) -> None:
-    a_plan(telling, turns=2)
+def test_beside_stop_stands_how_far_it_is_and_what_it_cost(factory: RunFactory, look: Look) -> None:
+    add_plan(factory, turns=2)
     assert words_of_bar(look()) == "21.6% struck $0.024"
-    telling.end("target_met")
+    factory.end("target_met")
     assert words_of_bar(look()) == ""
 
 
-def test_the_list_says_who_planned_and_what_it_cost(telling: Telling, browser: Client) -> None:
+def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser: Client) -> None:
     def row() -> str:
         page = browser.get("/runs/").content.decode()
         found = page[page.index("<tbody>") :].partition("</tbody>")[0]
         return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
 
-    telling.tell_all([PREPARED, asked(1)])
+    factory.add_all([PREPARED, asked_event(1)])
     assert MODEL in row()
     assert "not reported yet" in row()
-    telling.tell_all([answered(1)])
+    factory.add_all([answered_event(1)])
     assert "$0.012" in row()
     assert "about" not in row()
-    telling.tell_all([asked(2), answered(2, estimated=True)])
-    telling.end("target_met")
+    factory.add_all([asked_event(2), answered_event(2, estimated=True)])
+    factory.end("target_met")
     assert "about $0.024" in row()
     Run.objects.update(planner="embedded", usage=None)
     assert "embedded" in row()
@@ -358,12 +381,12 @@ def test_the_list_says_who_planned_and_what_it_cost(telling: Telling, browser: C
 
 
 def test_where_a_run_goes_on_it_says_to_which_host_it_sends_again(
-    telling: Telling, look: Look, browser: Client
+    factory: RunFactory, look: Look, browser: Client
 ) -> None:
-    telling.tell_all([PREPARED, asked(1)])
+    factory.add_all([PREPARED, asked_event(1)])
     assert "again" not in look()
-    a_turn(telling, 2)
-    telling.end("failed", "The credit is used up.")
+    add_turn(factory, 2)
+    factory.end("failed", "The credit is used up.")
     assert f"sends to {HOST} again" in look()
     Run.objects.update(base_url="https://gateway.example:8443/api")
     assert "sends to gateway.example:8443 again" in look()
@@ -378,15 +401,15 @@ def test_the_embedded_planner_sends_nothing(look: Look) -> None:
 
 
 def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_validated(
-    telling: Telling, look: Look
+    factory: RunFactory, look: Look
 ) -> None:
-    telling.tell_all([PREPARED, asked(1)])
-    telling.end("failed", f"{HOST}: the credit is used up.")
+    factory.add_all([PREPARED, asked_event(1)])
+    factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()
     assert "Try again" in page
     assert "Review what it proposes" not in page
-    telling.leave("running")
-    a_turn(telling, 2)
-    telling.end("failed", f"{HOST}: the credit is used up.")
+    factory.set_state("running")
+    add_turn(factory, 2)
+    factory.end("failed", f"{HOST}: the credit is used up.")
     assert "Review what it proposes" in look()
     assert f"{HOST}: the credit is used up. Nothing was written." in look()

@@ -30,14 +30,14 @@ from compaction_app.runs.worker import work
 from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.services.indexing import index_file
 from tests.browser.staging import worker_of
-from tests.building import raw
-from tests.patience import WAIT_SECONDS
-from tests.running import Installation, place, working_session
-from tests.serving import Server, served
-from tests.telling import PREPARED, Telling, answered, streamed
-from tests.telling import asked as was_asked
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
+from tests.run_factories import asked_event as was_asked
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 SEQ = re.compile(r'data-seq="(\d+)"')
 
 
@@ -50,9 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         path = root / f"{name}.jsonl"
         recorded = working_session(steps=steps, words=40)
         recorded[1]["message"]["content"] = f"Mend the {name} parser."
-        path.write_bytes(raw(recorded))
+        path.write_bytes(session_bytes(recorded))
         os.utime(path, (time.time() - 3_600,) * 2)
-    with served(base) as running:
+    with start_server(base) as running:
         yield running
 
 
@@ -156,15 +156,15 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
     root = tmp_path / "sessions"
     root.mkdir()
     path = root / "long.jsonl"
-    path.write_bytes(raw(working_session(steps=3_000, words=40)))
+    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
     os.utime(path, (time.time() - 3_600,) * 2)
-    with served(tmp_path) as first:
+    with start_server(tmp_path) as first:
         address = first.session("Mend the parser.")
         page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
         first.wait_for(lambda: SEQ.search(first.get(page)))
         first.child.send_signal(signal.SIGINT)
         assert first.child.wait(timeout=WAIT_SECONDS) == 0
-    with served(tmp_path) as second:
+    with start_server(tmp_path) as second:
         shown = second.get(page)
         if "interrupted" in shown:
             second.post(page, f"{page}/resume")
@@ -177,9 +177,9 @@ def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     root.mkdir()
     path = root / "long.jsonl"
-    path.write_bytes(raw(working_session(steps=3_000, words=40)))
+    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
     os.utime(path, (time.time() - 3_600,) * 2)
-    with served(tmp_path) as first:
+    with start_server(tmp_path) as first:
         address = first.session("Mend the parser.")
         page = first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded")
         worker = first.wait_for(lambda: SEQ.search(first.get(page)) and worker_of(first, page))
@@ -189,7 +189,7 @@ def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
         first.child.kill()
         first.child.wait()
         os.kill(worker, signal.SIGCONT)
-    with served(tmp_path) as second:
+    with start_server(tmp_path) as second:
         second.wait_for(lambda: "the target is met" in second.get(page))
         seen = list(map(int, SEQ.findall(second.get(page))))
     assert len(seen) > len(had)
@@ -200,9 +200,9 @@ def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_pat
     root = tmp_path / "sessions"
     root.mkdir()
     path = root / "small.jsonl"
-    path.write_bytes(raw(working_session()))
+    path.write_bytes(session_bytes(working_session()))
     os.utime(path, (time.time() - 3_600,) * 2)
-    with served(tmp_path, REDLINE_WORK_IN="worker") as server:
+    with start_server(tmp_path, REDLINE_WORK_IN="worker") as server:
         address = server.session("Mend the parser.")
         page = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
         assert "waiting for a worker" in server.get(page)
@@ -252,7 +252,7 @@ def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Calla
 
 @pytest.fixture
 def run(known_root: Path) -> int:
-    session = index_file(place(known_root / "work.jsonl", raw(working_session())))
+    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
     return start_run(session, planner="embedded", asked={}).pk
 
 
@@ -284,22 +284,25 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
 def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
     run: int, redline: Installation
 ) -> None:
-    telling = Telling(redline.data / "redline.sqlite3", run)
-    telling.tell_all(
-        [PREPARED, was_asked(1), streamed(1, ["text", "It had "], ["call", 0, "context_delete"])]
+    factory = RunFactory(redline.data / "redline.sqlite3", run)
+    factory.add_all(
+        [PREPARED, was_asked(1), streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])]
     )
     told: list[str] = []
 
     async def watch(socket: ApplicationCommunicator) -> None:
-        await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {telling.seq}}}'})
+        await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {factory.seq}}}'})
         told.append((await socket.receive_output(10))["text"])
-        telling.tell_all(
-            [streamed(1, ["text", "this <b> "]), streamed(1, ["text", "too."], ["arguments", 0, "{"])]
+        factory.add_all(
+            [
+                streamed_event(1, ["text", "this <b> "]),
+                streamed_event(1, ["text", "too."], ["arguments", 0, "{"]),
+            ]
         )
         told.append((await socket.receive_output(10))["text"])
-        telling.tell_all([answered(1)])
-        telling.called(1, 0, "context_delete", {})
-        telling.end("target_met")
+        factory.add_all([answered_event(1)])
+        factory.add_call(1, 0, "context_delete", {})
+        factory.end("target_met")
         while (said := await socket.receive_output(10))["type"] == "websocket.send":
             told.append(said["text"])
         assert said["code"] == compaction_app.consumers.OVER
@@ -310,7 +313,7 @@ def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
     appended = re.findall(r'<div hx-swap-oob="beforeend:#([^"]+)">([^<]*)</div>', second)
     assert appended == [("turn-2-text", "this &lt;b&gt; too."), ("turn-2-call-0-arguments", "{")]
     assert SEQ.findall(second) == []
-    assert f'data-upto="{telling.seq - 3}"' in second
+    assert f'data-upto="{factory.seq - 3}"' in second
     after = "".join(rest)
     assert re.search(
         r'<li class="ev" id="ev-1" data-seq="\d+" hx-swap-oob="outerHTML:#turn-2-call-0">', after

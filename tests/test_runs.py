@@ -49,18 +49,17 @@ from sessions_app.logs import kept_log
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
-from tests.building import raw
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.running import Installation, quiet, refusal, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.installation import Installation, refusal
+from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
 def session(known_root: Path) -> Session:
     path = known_root / "work.jsonl"
-    path.write_bytes(raw(working_session()))
-    return index_file(quiet(path))
+    path.write_bytes(session_bytes(working_session()))
+    return index_file(backdate(path))
 
 
 def started(session: Session, **more: Any) -> Run:
@@ -206,8 +205,8 @@ def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session)
 
 def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
     path = known_root / "short.jsonl"
-    path.write_bytes(raw(working_session(steps=0)[:2]))
-    run = planned(index_file(quiet(path)))
+    path.write_bytes(session_bytes(working_session(steps=0)[:2]))
+    run = planned(index_file(backdate(path)))
     assert run.state == State.FAILED
     assert "fewer than two entries" in run.failure
 
@@ -333,8 +332,8 @@ def killed(session: Session, redline: Installation) -> Run:
 @pytest.fixture
 def long_session(known_root: Path) -> Session:
     path = known_root / "long.jsonl"
-    path.write_bytes(raw(working_session(steps=2_500, words=60)))
-    return index_file(quiet(path))
+    path.write_bytes(session_bytes(working_session(steps=2_500, words=60)))
+    return index_file(backdate(path))
 
 
 def test_a_killed_worker_loses_nothing_and_its_run_resumes(

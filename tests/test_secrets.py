@@ -28,9 +28,9 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 
 from sessions_app.launching import api_token
 from tests.browser.staging import decide, is_over, planned, put_titled, title
-from tests.echoing import Echo, echoing
-from tests.patience import WAIT_SECONDS
-from tests.serving import CSRF, Server, served
+from tests.fake_provider_echo import EchoProvider, start_echo_provider
+from tests.server import CSRF, Server, start_server
+from tests.wait import WAIT_SECONDS
 
 KEYS: Final = {
     "anthropic": "sk-ant-api03-Vq7TzLw2NfXk9RbYp4HsJd8Gm3Cu6QeAvnWo",
@@ -44,7 +44,7 @@ WAYS: Final = {
     # These are asked again and again, so once each.
     "429": ("openai",), "500": ("anthropic",), "good": ("openai",), "says": ("openai",),
 }  # fmt: skip
-"""How the provider answers, and in which dialects: see `tests.echoing`."""
+"""How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
 OF_A_KIND: Final = 20
 """Pages of one address that are searched: each entry of a session has one."""
 
@@ -67,15 +67,15 @@ def found_in(text: str | bytes) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def echo() -> Iterator[Echo]:
-    with echoing() as running, echoing() as other:
+def echo() -> Iterator[EchoProvider]:
+    with start_echo_provider() as running, start_echo_provider() as other:
         running.aim = f"{other.base}/good"
         yield running
         assert other.heard == []
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iterator[Server]:
     """A server on which every way to lose a key was gone, but the tests of models: a run of each was planned."""
     base = tmp_path_factory.mktemp("secrets")
     (base / "home").mkdir()
@@ -88,13 +88,13 @@ def server(tmp_path_factory: pytest.TempPathFactory, echo: Echo) -> Iterator[Ser
     }
     root = base / "sessions"
     root.mkdir()
-    with (base / "stderr").open("wb") as stderr, served(base, stderr=stderr, **environment) as running:
+    with (base / "stderr").open("wb") as stderr, start_server(base, stderr=stderr, **environment) as running:
         _configure(running, echo)
         _plan_all(running)
         yield running
 
 
-def _configure(server: Server, echo: Echo) -> None:
+def _configure(server: Server, echo: EchoProvider) -> None:
     for way, dialects in WAYS.items():
         for dialect in dialects:
             address = {"name": f"{dialect}-{way}", "dialect": dialect, "base_url": f"{echo.base}/{way}"}
@@ -154,7 +154,7 @@ def _plan_all(server: Server) -> None:
 
 
 def test_the_provider_heard_each_key_and_the_search_finds_what_it_looks_for(
-    server: Server, echo: Echo
+    server: Server, echo: EchoProvider
 ) -> None:
     """Else nothing below would prove anything."""
     heard = " ".join(echo.keys())
@@ -172,7 +172,7 @@ def test_no_test_of_a_model_shows_a_key(server: Server) -> None:
     assert not [found for text in told if (found := found_in(text))]
 
 
-def test_no_body_of_a_request_holds_a_key(server: Server, echo: Echo) -> None:
+def test_no_body_of_a_request_holds_a_key(server: Server, echo: EchoProvider) -> None:
     """But one that brings an answer back as it came, to whoever gave it."""
     first = [body for body in echo.bodies if b'"assistant"' not in body]
     assert len(first) > len(echo.bodies) / 2

@@ -19,11 +19,10 @@ from sessions_app.launching import SESSION_SECONDS, browser_host, new_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.services.roots import managed_root
-from tests.browsing import at_our_host, let_in
-from tests.building import assistant, chain, raw, text, user
-from tests.running import Installation, snapshot
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.clients import authorized_client, new_client
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.files import snapshot
+from tests.installation import Installation
 
 SAMPLES = ("a.jsonl", "1", "e1", "x")
 """What a part of an address may be: a session, a number, an entry, a word."""
@@ -54,7 +53,7 @@ def an_address_of(name: str, pattern: URLPattern, root: int) -> str:
 
 @pytest.fixture
 def addresses(known_root: Path) -> list[str]:
-    (known_root / "a.jsonl").write_bytes(raw(chain(user("hello"), assistant(text("hi")))))
+    (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("hello"), assistant(text("hi")))))
     index_roots()
     root = Session.objects.get(relative_path="a.jsonl").root_id
     return [an_address_of(name, pattern, root) for name, pattern in patterns()]
@@ -63,7 +62,7 @@ def addresses(known_root: Path) -> list[str]:
 @pytest.fixture
 def checking(redline: Installation) -> Client:
     """A known browser whose forms come without a token, as another site's would."""
-    return let_in(enforce_csrf_checks=True)
+    return authorized_client(enforce_csrf_checks=True)
 
 
 # ---- who gets in -------------------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ def test_looking_changes_nothing(addresses: list[str], browser: Client, redline:
 def test_every_answer_has_its_headers(addresses: list[str], browser: Client, client: Client) -> None:
     answers = [browser.get(address) for address in [*addresses, "/nowhere", "/admin/", "/launch"]]
     answers += [
-        at_our_host().get("/"),
+        new_client().get("/"),
         Client(headers={"host": "127.0.0.1"}).get("/"),
         browser.get("/", headers={"host": "evil.example"}),
         browser.post("/"),
@@ -275,10 +274,10 @@ def test_no_address_leads_out_of_a_root(known_root: Path, browser: Client, trick
     outside = known_root.parent / "private"
     outside.mkdir()
     for place in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
-        place.write_bytes(raw(chain(user("a secret of the house"))))
+        place.write_bytes(session_bytes(chain(user("a secret of the house"))))
     (known_root / "link.jsonl").symlink_to(known_root.parent / "secret.jsonl")
     (known_root / "linked").symlink_to(outside)
-    (known_root / "a.jsonl").write_bytes(raw(chain(user("hello"))))
+    (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("hello"))))
     index_roots()
     root = Root.objects.get(path=str(known_root)).pk
     for after in ("", "/entries/e1", "/entries/e1/text", "/compact"):
@@ -297,7 +296,7 @@ def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
     known_root: Path, browser: Client, addresses: list[str]
 ) -> None:
     secret = known_root.parent / "secret.jsonl"
-    secret.write_bytes(raw(chain(user("a secret of the house"))))
+    secret.write_bytes(session_bytes(chain(user("a secret of the house"))))
     (known_root / "a.jsonl").unlink()
     (known_root / "a.jsonl").symlink_to(secret)
     index_roots()
@@ -310,7 +309,7 @@ def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
 def test_a_root_that_only_the_command_line_named_has_no_addresses(known_root: Path, browser: Client) -> None:
     own = known_root.parent / "own"
     own.mkdir()
-    (own / "a.jsonl").write_bytes(raw(chain(user("a secret of the house"))))
+    (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
     from sessions_app.services.indexing import index_paths
 
     index_paths([own])

@@ -19,10 +19,11 @@ import pytest
 
 import redline.serving
 from sessions_app import children
-from tests.building import PROJECT, chain, raw, user
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.running import place, working_session
-from tests.serving import Server, opener, served
+from tests.factories import chain, session_bytes, user, working_session
+from tests.files import place
+from tests.paths import PROJECT
+from tests.server import Server, opener, start_server
+from tests.wait import WAIT_SECONDS, wait_until
 
 linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look at")
 
@@ -30,7 +31,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there i
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "a.jsonl").write_bytes(raw(chain(user("hello from a real session"))))
+    (tmp_path / "sessions" / "a.jsonl").write_bytes(session_bytes(chain(user("hello from a real session"))))
     return {
         **os.environ,
         "REDLINE_DATA_DIR": str(tmp_path / "data"),
@@ -118,8 +119,8 @@ def is_running(process: int) -> bool:
 def followed(tmp_path: Path) -> Iterator[Server]:
     """A server whose follower works."""
     (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "a.jsonl").write_bytes(raw(chain(user("followed"))))
-    with served(tmp_path) as running:
+    (tmp_path / "sessions" / "a.jsonl").write_bytes(session_bytes(chain(user("followed"))))
+    with start_server(tmp_path) as running:
         running.session("followed")
         yield running
 
@@ -148,18 +149,18 @@ def test_children_end_by_themselves_where_the_server_was_killed(followed: Server
 @linux
 def test_a_follower_that_was_killed_is_replaced_and_misses_nothing(followed: Server) -> None:
     os.kill(children_of(followed.child.pid)[0], signal.SIGKILL)
-    (followed.root / "b.jsonl").write_bytes(raw(chain(user("written meanwhile"))))
+    (followed.root / "b.jsonl").write_bytes(session_bytes(chain(user("written meanwhile"))))
     followed.session("written meanwhile")
 
 
 def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "a.jsonl").write_bytes(raw(chain(user("readable"))))
+    (tmp_path / "sessions" / "a.jsonl").write_bytes(session_bytes(chain(user("readable"))))
     (tmp_path / "file").write_text("no directory", encoding="utf-8")
     roots = [{"path": str(tmp_path / name)} for name in ("file", "sessions", "not-there-yet")]
     with (
         (tmp_path / "stderr").open("wb") as stderr,
-        served(tmp_path, stderr=stderr, REDLINE_ROOTS=json.dumps(roots)) as running,
+        start_server(tmp_path, stderr=stderr, REDLINE_ROOTS=json.dumps(roots)) as running,
     ):
         running.session("readable")
         running.wait_for(lambda: "is not a directory" in running.get("/"))
@@ -172,22 +173,22 @@ def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_p
 
 def test_a_second_start_waits_for_no_session_to_be_read(tmp_path: Path) -> None:
     """Pages answer while a root that takes seconds is read; what is known already is on the first of them."""
-    large = raw(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
+    large = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
     (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "known.jsonl").write_bytes(raw(chain(user("known before"))))
-    with served(tmp_path) as running:
+    (tmp_path / "sessions" / "known.jsonl").write_bytes(session_bytes(chain(user("known before"))))
+    with start_server(tmp_path) as running:
         running.session("known before")
     for number in range(20):
         (tmp_path / "sessions" / f"{number}.jsonl").write_bytes(large)
-    with served(tmp_path) as running:
+    with start_server(tmp_path) as running:
         page = running.get("/")
         assert "known before" in page
         assert page.count("<tr>") < 20
 
 
 def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
-    place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
-    with (tmp_path / "stderr").open("wb") as stderr, served(tmp_path, stderr=stderr) as running:
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
+    with (tmp_path / "stderr").open("wb") as stderr, start_server(tmp_path, stderr=stderr) as running:
         address = running.session("Mend the parser.")
         (running.data / "redline.toml").write_text("live_minute = 3\n", encoding="utf-8")
         page = running.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
@@ -202,8 +203,8 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
 def test_two_plain_servers_on_one_machine_both_know_the_browser(tmp_path: Path) -> None:
     """To a browser all ports of 127.0.0.1 are one site, and it brings the cookies of both to both."""
     with (
-        served(tmp_path / "one", arguments=["--plain"]) as one,
-        served(tmp_path / "two", arguments=["--plain"]) as two,
+        start_server(tmp_path / "one", arguments=["--plain"]) as one,
+        start_server(tmp_path / "two", arguments=["--plain"]) as two,
     ):
         browser = opener(one.cookies)
         browser.open(one.base)

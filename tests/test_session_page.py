@@ -24,29 +24,28 @@ from compaction_app.runs.commands import start_run
 from sessions_app.models import Session
 from sessions_app.services.indexing import index_roots
 from sessions_app.sessionlog.errors import BadInput
-from tests.browsing import at_our_host
-from tests.building import (
+from tests.clients import new_client
+from tests.factories import (
     HEADER,
     assistant,
     block,
+    branch_summary,
     call,
     chain,
     compaction,
-    edit,
+    context_edit,
     message,
-    raw,
     result,
-    summarised,
-    summary,
+    session_bytes,
+    summary_compaction,
     text,
     thinking,
     user,
     whole,
 )
-from tests.running import refusal
+from tests.installation import refusal
 from tests.test_pages import HOSTILE, conversation, put, roots
 
-pytest_plugins = ["tests.running", "tests.browsing"]
 __all__ = ["roots"]
 
 
@@ -101,7 +100,7 @@ def test_many_damaged_lines_leave_the_page_short(browser: Client, roots: Path) -
 
 
 def test_a_torn_last_line_is_shown_at_the_end(browser: Client, roots: Path) -> None:
-    (roots / "a.jsonl").write_bytes(raw(chain(user("one"))) + b'{"type":"mess')
+    (roots / "a.jsonl").write_bytes(session_bytes(chain(user("one"))) + b'{"type":"mess')
     index_roots()
     page = page_of(browser, f"/sessions/{Session.objects.get().root_id}/a.jsonl", view="all")
     assert page.index(">one<") < page.index("{&quot;type&quot;:&quot;mess")
@@ -123,7 +122,7 @@ def test_notes_say_their_value(browser: Client, roots: Path) -> None:
         {"type": "model_change", "provider": "anthropic", "modelId": "claude-x"},
         {"type": "thinking_level_change", "thinkingLevel": "high"},
         {"type": "session_info", "name": "Trailing commas"},
-        summary("what was tried before"),
+        branch_summary("what was tried before"),
         {"type": "usage", "what": "ever"},
     )
     page = page_of(browser, put(roots, "a.jsonl", recorded), view="all")
@@ -184,7 +183,7 @@ def test_what_another_reading_leaves_out_is_faint_and_not_struck(browser: Client
         user("go"),
         assistant(text("an old answer")),
         assistant(text("kept")),
-        summarised("in <short>", "e3"),
+        summary_compaction("in <short>", "e3"),
         compaction(whole("e3")),
         user("more"),
     )
@@ -209,7 +208,10 @@ def test_an_edit_shows_its_own_words_where_the_model_sees_them(
     browser: Client, roots: Path, content: Any
 ) -> None:
     recorded = chain(
-        user("the old words"), assistant(text("hm")), edit("e1", {"content": content}), edit("e2", None)
+        user("the old words"),
+        assistant(text("hm")),
+        context_edit("e1", {"content": content}),
+        context_edit("e2", None),
     )
     address = put(roots, "a.jsonl", recorded)
     Session.objects.update(reader="pi")
@@ -345,7 +347,7 @@ def test_a_compaction_that_counts_or_was_left_knowingly_is_not_bypassed(
 
 
 def test_the_reader_can_be_chosen_and_given_back(browser: Client, roots: Path) -> None:
-    recorded = chain(user("go"), assistant(text("long " * 99)), summarised("short", "e4"), user("on"))
+    recorded = chain(user("go"), assistant(text("long " * 99)), summary_compaction("short", "e4"), user("on"))
     address = put(roots, "a.jsonl", recorded)
     before = Session.objects.get().context_tokens
     answer = browser.post(f"{address}/reader", {"reader": "pi"})
@@ -370,7 +372,7 @@ def test_a_reader_that_is_not_there_changes_nothing(browser: Client, roots: Path
 
 def test_acts_need_a_form_of_this_site(roots: Path, browser: Client) -> None:
     address = put(roots, "a.jsonl", conversation("one"))
-    strict = at_our_host(enforce_csrf_checks=True)
+    strict = new_client(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
     for act in ("reader", "read-anew", "migrate"):
         assert strict.post(f"{address}/{act}").status_code == 403
@@ -445,7 +447,7 @@ def test_what_was_not_read_yet_can_be_read(browser: Client, roots: Path) -> None
 
 def test_a_rewritten_file_is_no_other_text(browser: Client, roots: Path) -> None:
     address = put(roots, "a.jsonl", conversation("one"))
-    (roots / "a.jsonl").write_bytes(raw(conversation("two")))
+    (roots / "a.jsonl").write_bytes(session_bytes(conversation("two")))
     answer = browser.get(address)
     assert answer.status_code == 409
     assert b"changed while it was read" in answer.content
@@ -562,7 +564,7 @@ def test_a_file_that_grew_is_worked_out_anew(browser: Client, roots: Path) -> No
     address = put(roots, "a.jsonl", conversation("one"))
     assert "Later words" not in page_of(browser, address)
     with (roots / "a.jsonl").open("ab") as file:
-        file.write(raw([message("x1", "e3", user("Later words"))]))
+        file.write(session_bytes([message("x1", "e3", user("Later words"))]))
     index_roots()
     assert "Later words" in page_of(browser, address)
 
@@ -590,10 +592,10 @@ def test_what_is_new_on_the_page_is_inert_too(browser: Client, roots: Path, word
         {"type": "label", "targetId": "e1", "label": words},
         {"type": "model_change", "provider": words, "modelId": words},
         {"type": "thinking_level_change", "thinkingLevel": words},
-        summary(words),
+        branch_summary(words),
         compaction(whole("e2"), whole(words)),
-        edit(words, {"content": words}),
-        summarised(words, words),
+        context_edit(words, {"content": words}),
+        summary_compaction(words, words),
         {"type": words},
         {"type": "label", "targetId": words, "label": words},
     )
@@ -623,7 +625,7 @@ def test_what_is_new_on_the_page_is_inert_too(browser: Client, roots: Path, word
 
 
 def test_a_name_with_a_line_break_has_an_address(browser: Client, roots: Path) -> None:
-    (roots / "a\nb.jsonl").write_bytes(raw(conversation("one")))
+    (roots / "a\nb.jsonl").write_bytes(session_bytes(conversation("one")))
     index_roots()
     assert browser.get("/").status_code == 200
     found = Session.objects.get()
@@ -642,7 +644,7 @@ LONG = 12_000_000
         lambda: chain(user("go"), {"type": "label", "targetId": "e1", "label": "x" * LONG}),
         lambda: chain(user("go"), {"type": "session_info", "name": "x" * LONG}),
         lambda: chain(user("go"), assistant(text("a")), compaction(*[whole("e2")] * 100_000)),
-        lambda: chain(user("go"), summarised("x" * LONG, "e1")),
+        lambda: chain(user("go"), summary_compaction("x" * LONG, "e1")),
         lambda: chain(user("go"), assistant(*[text("'")] * 100_000)),
         lambda: chain(user("go"), *[assistant(*[thinking("<" * 200)] * 40)] * 40),
         lambda: chain(user("go"), assistant(call("c", "n" * LONG, path="'" * 5_000))),

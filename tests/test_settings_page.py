@@ -16,10 +16,8 @@ from sessions_app.checks import check_configuration, check_distinct_roots, check
 from sessions_app.models import Root, Session
 from sessions_app.services import in_force
 from sessions_app.services.indexing import index_roots
-from tests.building import assistant, chain, compacted, gone, raw, text, user
-from tests.running import Installation
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
+from tests.installation import Installation
 
 
 def page(browser: Client) -> str:
@@ -29,7 +27,7 @@ def page(browser: Client) -> str:
 
 
 def put(root: Path, name: str, recorded: list[Any]) -> Session:
-    (root / name).write_bytes(raw(recorded))
+    (root / name).write_bytes(session_bytes(recorded))
     index_roots()
     return Session.objects.get(relative_path=name)
 
@@ -146,7 +144,7 @@ def test_a_reader_chosen_for_a_root_is_in_force_at_once_and_counted_anew(
             user("one"),
             assistant(text("long answer " * 500)),
             user("two"),
-            compacted(gone("e2")),
+            compaction(whole("e2")),
             user("three"),
         ),
     )

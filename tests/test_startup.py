@@ -10,10 +10,10 @@ import pytest
 from django.core import checks
 
 from redline.main import WITH_PAGES, WITHOUT_MODELS, commands
-from tests.building import PROJECT, raw
-from tests.running import Installation, place, working_session
-
-pytest_plugins = ["tests.running"]
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.paths import PROJECT
 
 PAGES = (
     "redline.urls",
@@ -46,7 +46,7 @@ finally:
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", raw(working_session()))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def loaded_by(installation: Installation, *arguments: object) -> set[str]:

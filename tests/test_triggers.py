@@ -33,12 +33,12 @@ from sessions_app.services.browsing import Choice, browse
 from sessions_app.services.indexing import index_file
 from sessions_app.services.listing import list_sessions
 from sessions_app.services.rows import remember_own_write
-from tests.building import assistant, raw, text, user
-from tests.patience import WAIT_SECONDS
-from tests.running import Installation, as_nobody, configured, in_child, quiet, working_session
-from tests.serving import Server, served
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import assistant, session_bytes, text, user, working_session
+from tests.files import backdate
+from tests.installation import Installation, override_configuration
+from tests.processes import become_nobody, in_child
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 MODEL = {"provider": "p", "model": "small-model"}
 WINDOW = 50_000
@@ -52,7 +52,7 @@ def small_window(request: pytest.FixtureRequest) -> Iterator[None]:
     if "known_root" in request.fixturenames:
         # It configures the root: what is configured here comes on top.
         request.getfixturevalue("known_root")
-    with configured(windows={"small-model": WINDOW}, plan_by_itself=True):
+    with override_configuration(windows={"small-model": WINDOW}, plan_by_itself=True):
         yield
 
 
@@ -80,8 +80,8 @@ def full(**more: Any) -> dict[str, Any]:
 
 def put(root: Path, *said: dict[str, Any], name: str = "work", hours: float = 1, **more: Any) -> Session:
     path = root / f"{name}.jsonl"
-    path.write_bytes(raw(recorded(*said, **more)))
-    return index_file(quiet(path, hours=hours))
+    path.write_bytes(session_bytes(recorded(*said, **more)))
+    return index_file(backdate(path, hours=hours))
 
 
 def write_on(session: Session, number: int, message: dict[str, Any]) -> Session:
@@ -95,8 +95,8 @@ def write_on(session: Session, number: int, message: dict[str, Any]) -> Session:
         "message": message,
     }
     with path.open("ab") as file:
-        file.write(raw([entry]))
-    return index_file(quiet(path, hours=0.5))
+        file.write(session_bytes([entry]))
+    return index_file(backdate(path, hours=0.5))
 
 
 def look(after: timedelta = timedelta()) -> list[int]:
@@ -220,7 +220,7 @@ def test_what_could_not_be_written_or_would_not_be_honoured_is_left(known_root: 
     put(known_root, full(), name="old")
     old = (known_root / "old.jsonl").read_bytes().replace(b'"version": 3', b'"version": 2', 1)
     (known_root / "old.jsonl").write_bytes(old)
-    session = index_file(quiet(known_root / "old.jsonl"))
+    session = index_file(backdate(known_root / "old.jsonl"))
     assert "version 2" in left_because(session, now, Path.home())
     other = put(known_root, full(), name="other")
     Session.objects.filter(pk=other.pk).update(reader="pi")
@@ -236,7 +236,7 @@ def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
         directory.chmod(directory.stat().st_mode | 0o055)
     told = in_child(
         lambda: "left" if not os.access(known_root / "work.jsonl", os.W_OK) else "may be written to",
-        as_nobody,
+        become_nobody,
     )
     assert told == "left"
     if os.geteuid():
@@ -444,7 +444,7 @@ def test_a_model_plans_by_itself_only_where_the_user_agreed(
     known_root: Path, model: PlannerModel, asked: str
 ) -> None:
     session = put(known_root, full())
-    with configured(plan_by_itself_with=asked):
+    with override_configuration(plan_by_itself_with=asked):
         chosen = planner_by_itself(session)
         assert (chosen.planner, chosen.thinking) == ("embedded", "")
         assert "You have not agreed that here/small-model plans" in chosen.note
@@ -464,10 +464,10 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
     last = {"type": "message", "id": "last", "parentId": "level", "timestamp": "t"}
     last["message"] = assistant(text("Done."), **own, usage=FULL)
     path = known_root / "work.jsonl"
-    path.write_bytes(raw([*recorded(), recorded_at_high, last]))
+    path.write_bytes(session_bytes([*recorded(), recorded_at_high, last]))
     with (
         ScriptedProvider() as provider,
-        configured(plan_by_itself_with="session", windows={"good-plan": WINDOW}),
+        override_configuration(plan_by_itself_with="session", windows={"good-plan": WINDOW}),
     ):
         url = provider.base_url("openai")
         Provider.objects.create(name="scripted", dialect="openai", base_url=url)
@@ -478,7 +478,7 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
             output_limit=8_000,
             thinking_levels=["low", "medium"],
         )
-        session = index_file(quiet(path))
+        session = index_file(backdate(path))
         run = planned()
         assert (run.planner, run.state, provider.requests) == ("embedded", State.TARGET_MET, [])
         assert "You have not agreed" in run.note
@@ -497,21 +497,21 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
 def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:
     agree()
     Agreement.objects.update(origin="http://127.0.0.1:10")
-    with configured(plan_by_itself_with="here/small-model"):
+    with override_configuration(plan_by_itself_with="here/small-model"):
         assert planner_by_itself(put(known_root, full())).planner == "embedded"
 
 
 def test_an_agreement_is_not_for_a_model_at_another_address(known_root: Path, model: PlannerModel) -> None:
     agree()
     PlannerModel.objects.update(base_url="http://127.0.0.1:10/v1")
-    with configured(plan_by_itself_with="here/small-model"):
+    with override_configuration(plan_by_itself_with="here/small-model"):
         assert planner_by_itself(put(known_root, full())).planner == "embedded"
 
 
 def test_the_page_of_runs_names_the_planner_in_force_first(
     known_root: Path, model: PlannerModel, browser: Client
 ) -> None:
-    with configured(plan_by_itself_with="here/small-model"):
+    with override_configuration(plan_by_itself_with="here/small-model"):
         page = browser.get("/runs/").content.decode()
         assert "is planned with the embedded planner, and the proposal waits" in page
         assert "planned with here/small-model" not in page
@@ -526,7 +526,7 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
 
 def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Client) -> None:
     put(known_root, full())
-    with configured(plan_by_itself_with="nobody/nothing"):
+    with override_configuration(plan_by_itself_with="nobody/nothing"):
         [number] = look()
         run = Run.objects.get(pk=number)
         assert run.planner == "embedded"
@@ -582,7 +582,7 @@ def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path,
     assert "that agent ignores what Redline writes" in page
     assert "\u202e" not in page
     assert "<b>the</b>" not in page
-    with configured(plan_by_itself=False):
+    with override_configuration(plan_by_itself=False):
         page = browser.get("/runs/").content.decode()
     assert "plan_by_itself = true" in page
     assert "ignores what Redline writes" not in page
@@ -609,8 +609,8 @@ def test_a_proposal_is_told_of_once_and_not_those_from_before(known_root: Path) 
 def server(tmp_path: Path) -> Iterator[Server]:
     around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
     (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "work.jsonl").write_bytes(raw(recorded()))
-    with served(tmp_path, **around) as running:
+    (tmp_path / "sessions" / "work.jsonl").write_bytes(session_bytes(recorded()))
+    with start_server(tmp_path, **around) as running:
         running.session("Mend the parser.")
         yield running
 
@@ -632,7 +632,7 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server)
     with server.socket("/ws/sessions") as quiet_page, server.socket("/ws/sessions") as page:
         page.send(json.dumps({"query": "", "asked": 1}))
         with path.open("ab") as file:
-            file.write(raw([recorded(full())[-1]]))
+            file.write(session_bytes([recorded(full())[-1]]))
         before = path.read_bytes()
         for socket in (page, quiet_page):
             told = heard(socket)

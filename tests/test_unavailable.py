@@ -35,11 +35,12 @@ from sessions_app.launching import api_token
 from sessions_app.models import Root, Session
 from sessions_app.services.indexing import index_file, index_roots
 from sessions_app.sqlite import left_out_if_busy
-from tests.building import PROJECT, raw
-from tests.running import Installation, Result, finish, place, quiet, reviewed, snapshot, working_session
-from tests.serving import served
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation, Result, finish
+from tests.paths import PROJECT
+from tests.plans import approved_plan
+from tests.server import start_server
 
 SHORT: Final = 0.05
 """Seconds that a statement waits for another writer, in these tests."""
@@ -51,7 +52,7 @@ CODES: Final = {"busy": 5, "disk_full": 60, "read_only": 60}
 
 @pytest.fixture
 def session(known_root: Path) -> Session:
-    return index_file(place(known_root / "work.jsonl", raw(working_session())))
+    return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
@@ -155,8 +156,8 @@ def test_what_is_no_failure_of_the_system_stays_a_bug(
 
 
 def test_a_real_server_says_that_its_database_is_busy_and_answers_what_only_reads(tmp_path: Path) -> None:
-    place(tmp_path / "sessions" / "work.jsonl", raw(working_session()))
-    with served(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
+    with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
         address = server.session("Mend the parser.")
         with another_writer(server.data / "redline.sqlite3"):
             for page in ("/", "/settings", "/models", "/runs/", address):
@@ -178,7 +179,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
     written = start_run(session, planner="embedded", asked={})
     work(written.pk, worker_name())
     Run.objects.update(state=State.COMMITTED)
-    committed = commit(reviewed(path), Yeses(live=True), timezone.now())
+    committed = commit(approved_plan(path), Yeses(live=True), timezone.now())
     session.refresh_from_db()
     run = start_run(session, planner="embedded", asked={}, by_itself=True)
     work(run.pk, worker_name())
@@ -186,7 +187,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         run=written, seq=1_000, kind="asked", at=timezone.now(), data={"turn": 1, "characters": 1}
     )
     Compaction.objects.update(run=written)
-    place(redline.data / "sessions" / "kept.jsonl", raw(working_session()))
+    place(redline.data / "sessions" / "kept.jsonl", session_bytes(working_session()))
     index_roots()
     Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:1/v1")
     model = PlannerModel.objects.create(provider="own", name="m", window=20_000, output_limit=1_000)
@@ -345,7 +346,7 @@ def limited(redline: Installation, *arguments: object, bytes_at_most: int) -> Re
 
 
 def test_a_command_says_that_the_database_is_busy(redline: Installation, known_root: Path) -> None:
-    path = quiet(place(known_root / "new.jsonl", raw(working_session())))
+    path = backdate(place(known_root / "new.jsonl", session_bytes(working_session())))
     connection.close()
     with busy():
         ended = redline.run("index", path, "--json", REDLINE_DATABASE_SECONDS=str(SHORT))
@@ -355,7 +356,7 @@ def test_a_command_says_that_the_database_is_busy(redline: Installation, known_r
 
 @pytest.mark.parametrize("code", ["disk_full", "read_only"])
 def test_a_command_says_what_the_disk_refuses(redline: Installation, known_root: Path, code: str) -> None:
-    path = quiet(place(known_root / "new.jsonl", raw(working_session(steps=400))))
+    path = backdate(place(known_root / "new.jsonl", session_bytes(working_session(steps=400))))
     with failing(code):
         ended = redline.call("index", path, "--json")
     assert (ended.code, ended.error) == (6, code)
@@ -363,7 +364,7 @@ def test_a_command_says_what_the_disk_refuses(redline: Installation, known_root:
 
 
 def test_a_limit_on_file_sizes_is_a_failure_of_the_disk(redline: Installation, known_root: Path) -> None:
-    path = quiet(place(known_root / "new.jsonl", raw(working_session(steps=2_000))))
+    path = backdate(place(known_root / "new.jsonl", session_bytes(working_session(steps=2_000))))
     size = (redline.data / "redline.sqlite3").stat().st_size
     ended = limited(redline, "index", path, "--json", bytes_at_most=size)
     assert (ended.code, ended.error) == (6, "disk_failed")

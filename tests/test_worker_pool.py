@@ -16,11 +16,10 @@ from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.worker_pool import RunPool
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.services.indexing import index_file
-from tests.building import raw
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.running import Installation, quiet, working_session
-
-pytest_plugins = ["tests.running", "tests.browsing"]
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.installation import Installation
+from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
 
     def begin(name: str) -> Run:
         path = known_root / name
-        path.write_bytes(raw(working_session(steps=8)))
-        return start_run(index_file(quiet(path)), planner="scripted/stalls", asked={})
+        path.write_bytes(session_bytes(working_session(steps=8)))
+        return start_run(index_file(backdate(path)), planner="scripted/stalls", asked={})
 
     return begin
 

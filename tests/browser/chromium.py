@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, WebSocket
 
-from tests.patience import WAIT_SECONDS
-from tests.serving import Server
+from tests.server import Server
+from tests.wait import WAIT_SECONDS
 
 ARGUMENTS: Final = (
     "--no-sandbox",

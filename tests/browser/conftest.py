@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.chromium import ARGUMENTS, MISSING, Watched, find_chromium, window
-from tests.patience import WAIT_SECONDS
-from tests.serving import Server
+from tests.server import Server
+from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
 

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tests.building import assistant, call, chain, corpus, raw, result, text, user
-from tests.running import place, working_session
-from tests.serving import Server
+from tests.factories import assistant, call, chain, result, session_bytes, text, user, working_session
+from tests.files import place
+from tests.paths import corpus
+from tests.server import Server
 
 REAL: Final = "pi/before-compaction.v3.jsonl"
 LONG_STEPS: Final = 6_000
@@ -30,7 +31,7 @@ def title(name: str) -> str:
 
 
 def put_titled(root: Path, name: str, **shape: int) -> Path:
-    return place(root / f"{name}.jsonl", raw(titled(name, **shape)))
+    return place(root / f"{name}.jsonl", session_bytes(titled(name, **shape)))
 
 
 def worked_session() -> bytes:
@@ -50,7 +51,7 @@ def worked_session() -> bytes:
                 result(name, words),
             ]
         turns += [assistant(text(f"Part {number} is mended."))]
-    return raw(chain(*turns))
+    return session_bytes(chain(*turns))
 
 
 def forked_session() -> bytes:
@@ -65,7 +66,7 @@ def forked_session() -> bytes:
         user("Good."),
     )
     trunk[5]["parentId"] = "e3"
-    return raw(trunk)
+    return session_bytes(trunk)
 
 
 def start(server: Server, address: str, **given: str) -> str:

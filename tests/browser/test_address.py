@@ -12,14 +12,14 @@ from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled
-from tests.serving import Server, served
+from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("address")) as running:
+    with start_server(tmp_path_factory.mktemp("address")) as running:
         put_titled(running.root, "addressed", steps=2)
         running.session("Mend the addressed parser.")
         yield running
@@ -67,7 +67,7 @@ def test_the_plain_address_shows_where_to_go_and_not_the_name(server: Server, br
 def test_a_plain_server_is_used_in_a_browser(
     tmp_path_factory: pytest.TempPathFactory, browse: Opener
 ) -> None:
-    with served(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
+    with start_server(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
         put_titled(plain.root, "plain", steps=2)
         plain.session("Mend the plain parser.")
         page = browse(plain).open("/")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import decide, planned, put_titled, title, undecided
-from tests.serving import Server, served
+from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("history")
     for name in ("first", "second"):
         put_titled(base / "sessions", name)
-    with served(base) as running:
+    with start_server(base) as running:
         yield running
 
 

@@ -14,9 +14,21 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import decide, planned, title, titled
-from tests.building import assistant, bash, call, chain, custom, raw, result, summary, text, thinking, user
-from tests.running import place
-from tests.serving import Server, served
+from tests.factories import (
+    assistant,
+    bash,
+    branch_summary,
+    call,
+    chain,
+    custom,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    user,
+)
+from tests.files import place
+from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 MARKUP: Final = (
@@ -56,7 +68,7 @@ def hostile_session() -> bytes:
         custom(TEXT) | {"customType": EVIL},
         bash(TEXT, TEXT, 1),
         bash(EVIL, EVIL),
-        summary(TEXT),
+        branch_summary(TEXT),
         {"type": "label", "targetId": "e6", "label": EVIL},
         {"type": EVIL, "data": EVIL},
         {"type": "custom", "customType": EVIL, "data": {EVIL: TEXT}},
@@ -80,14 +92,14 @@ def hostile_session() -> bytes:
     header = {**header, "cwd": f"/home/{EVIL}", "id": EVIL}
     renamed = [json.loads(json.dumps(one).replace('"e6"', json.dumps(ID))) for one in entries]
     damaged = b'{"type": "message", "id": "' + EVIL.encode()
-    return raw([header, *renamed[:12], damaged, *renamed[12:]])
+    return session_bytes([header, *renamed[:12], damaged, *renamed[12:]])
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("hostile")
     place(base / "sessions" / NAME, hostile_session())
-    with served(base) as running:
+    with start_server(base) as running:
         running.wait_for(lambda: running.get("/").count('class="ses"') == 1)
         yield running
 
@@ -235,7 +247,7 @@ def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
             for key in {"id", "name", "toolCallId", "toolName"} & part.keys():
                 part[key] += HALVES
     recorded[-1]["message"]["content"] += HALVES
-    place(server.root / "halved.jsonl", raw(recorded))
+    place(server.root / "halved.jsonl", session_bytes(recorded))
     run = planned(server, server.session(title("halved")))
     watched = browse(server)
     is_inert(watched.open(run))
@@ -252,7 +264,7 @@ def test_an_id_that_means_something_in_an_address_is_only_an_id(
     server: Server, browse: Opener, name: str, entry_id: str
 ) -> None:
     recorded = json.loads(json.dumps(titled(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
-    place(server.root / f"{name}.jsonl", raw(recorded))
+    place(server.root / f"{name}.jsonl", session_bytes(recorded))
     page = browse(server).open(f"{server.session(title(name))}?view=all")
     page.get_by_role("link", name=entry_id, exact=True).first.click()
     expect(page.locator(".is-selected a.ref").first).to_have_text(entry_id)

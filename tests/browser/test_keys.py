@@ -9,9 +9,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import decide, planned
-from tests.building import assistant, call, chain, raw, result, text, user
-from tests.running import place
-from tests.serving import Server, served
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.files import place
+from tests.server import Server, start_server
 
 TURNS = 4
 HIDDEN = """(one) => {
@@ -45,8 +45,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             assistant(text("Mended.")),
         )
     ]
-    place(base / "sessions" / "keyed.jsonl", raw(chain(*turns)))
-    with served(base) as running:
+    place(base / "sessions" / "keyed.jsonl", session_bytes(chain(*turns)))
+    with start_server(base) as running:
         yield running
 
 

@@ -15,9 +15,9 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import LONG_STEPS, put_titled, title, worker_of
-from tests.building import assistant, chain, raw, text
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.serving import Server, served
+from tests.factories import assistant, chain, session_bytes, text
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS, wait_until
 
 Opener = Callable[..., Watched]
 ABNORMAL = 1006
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         put_titled(base / "sessions", name, steps=LONG_STEPS, words=10)
     for name in ("quiet", "busy"):
         put_titled(base / "sessions", name)
-    with served(base) as running:
+    with start_server(base) as running:
         running.session(title("busy"))
         yield running
 
@@ -199,7 +199,7 @@ def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: O
 def append(path: Path) -> None:
     """One more entry, as an agent writes it."""
     last = path.read_bytes().splitlines()[-1]
-    entry = raw(chain(assistant(text("One more.")))[1:])
+    entry = session_bytes(chain(assistant(text("One more.")))[1:])
     parent = re.search(rb'"id": "(e\d+)"', last)
     assert parent is not None
     with path.open("ab") as file:

@@ -17,9 +17,18 @@ from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title
-from tests.patience import WAIT_SECONDS
-from tests.serving import Server, served
-from tests.telling import HOST, PREPARED, Telling, a_turn, answered, asked, in_pieces, streamed
+from tests.run_factories import (
+    HOST,
+    PREPARED,
+    RunFactory,
+    add_turn,
+    answered_event,
+    asked_event,
+    pieces_of,
+    streamed_event,
+)
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
 PACE = 0.15
@@ -49,22 +58,22 @@ def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("told")
     for name in ("piecewise", "kept", "placed", "aloud", "beside", "long", "left"):
         put_titled(base / "sessions", name)
-    with served(base, REDLINE_WORK_IN="worker") as running:
+    with start_server(base, REDLINE_WORK_IN="worker") as running:
         yield running
 
 
-def told(server: Server, name: str) -> tuple[Telling, str]:
+def told(server: Server, name: str) -> tuple[RunFactory, str]:
     """Who tells a run, and the path of its page."""
     page = start(server, server.session(title(name)))
-    return telling_of(server, page), page
+    return run_factory_of(server, page), page
 
 
-def telling_of(server: Server, page: str) -> Telling:
+def run_factory_of(server: Server, page: str) -> RunFactory:
     """Who tells the run of that page, and keeps it alive."""
     database, run = server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
-    telling = Telling(database, run)
+    factory = RunFactory(database, run)
     server.keep_alive(run)
-    return telling
+    return factory
 
 
 def up_to(page: Page, seq: int) -> None:
@@ -73,35 +82,45 @@ def up_to(page: Page, seq: int) -> None:
 
 
 def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(told_server: Server, browse: Opener) -> None:
-    telling, path = told(told_server, "piecewise")
+    factory, path = told(told_server, "piecewise")
     watched = browse(told_server)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     call = [["call", 0, "context_search_transcript"], ["arguments", 0, '{"pattern": "<b> &amp; \u202e']]
     moments = [
         [PREPARED],
-        [asked(1)],
-        [("retried", {"turn": 1, "attempt": 1, "seconds": 2.0, "why": f"{HOST} is overloaded."}), asked(1)],
-        [streamed(1, ["thought", "I look "]), streamed(1, ["thought", "at <it>.\n\n"], ["text", "Now "])],
-        [streamed(1, ["text", "this:\n  indented"]), streamed(1, *call)],
-        [streamed(1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"])],
-        [streamed(1, piece) for piece in in_pieces(["thought"], "T" * (THOUGHT_SHOWN + 5), 700)],
-        [streamed(1, piece) for piece in in_pieces(["text"], "S " * TEXT_SHOWN, 9_000)],
-        [answered(1, calls=3)],
+        [asked_event(1)],
+        [
+            ("retried", {"turn": 1, "attempt": 1, "seconds": 2.0, "why": f"{HOST} is overloaded."}),
+            asked_event(1),
+        ],
+        [
+            streamed_event(1, ["thought", "I look "]),
+            streamed_event(1, ["thought", "at <it>.\n\n"], ["text", "Now "]),
+        ],
+        [streamed_event(1, ["text", "this:\n  indented"]), streamed_event(1, *call)],
+        [
+            streamed_event(
+                1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"]
+            )
+        ],
+        [streamed_event(1, piece) for piece in pieces_of(["thought"], "T" * (THOUGHT_SHOWN + 5), 700)],
+        [streamed_event(1, piece) for piece in pieces_of(["text"], "S " * TEXT_SHOWN, 9_000)],
+        [answered_event(1, calls=3)],
     ]
     for moment in moments:
-        telling.tell_all(moment)
-        is_same(page, later, telling.seq)
-    telling.called(1, 0, "context_search_transcript", {"pattern": "x"}, sentence="No match.")
-    is_same(page, later, telling.seq)
-    telling.called(1, 1, "context_delete", {"deletions": []}, sentence="One deleted.", gain=90_000)
-    telling.tell("nudged", text="Delete more.")
-    is_same(page, later, telling.seq)
+        factory.add_all(moment)
+        is_same(page, later, factory.seq)
+    factory.add_call(1, 0, "context_search_transcript", {"pattern": "x"}, sentence="No match.")
+    is_same(page, later, factory.seq)
+    factory.add_call(1, 1, "context_delete", {"deletions": []}, sentence="One deleted.", gain=90_000)
+    factory.add("nudged", text="Delete more.")
+    is_same(page, later, factory.seq)
     expect(page.locator(".ev--pending")).to_contain_text("not run")
-    a_turn(telling, 2, answer=False)
-    is_same(page, later, telling.seq)
-    telling.end("cancelled")
-    is_same(page, later, telling.seq)
+    add_turn(factory, 2, answer=False)
+    is_same(page, later, factory.seq)
+    factory.end("cancelled")
+    is_same(page, later, factory.seq)
     assert page.locator(".ev--pending").count() == 3
     assert page.evaluate("window.stayed")
 
@@ -118,34 +137,38 @@ def is_same(page: Page, later: Page, seq: int) -> None:
 def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
     told_server: Server, browse: Opener
 ) -> None:
-    telling, path = told(told_server, "kept")
+    factory, path = told(told_server, "kept")
     page = browse(told_server).open(path)
-    telling.tell_all([PREPARED, asked(1), streamed(1, ["thought", "T" * THOUGHT_SHOWN])])
-    up_to(page, telling.seq)
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["thought", "T" * THOUGHT_SHOWN])])
+    up_to(page, factory.seq)
     page.locator(".thought summary").click()
-    telling.tell_all([streamed(1, ["thought", "U" * 500]), answered(1)])
-    up_to(page, telling.seq)
+    factory.add_all([streamed_event(1, ["thought", "U" * 500]), answered_event(1)])
+    up_to(page, factory.seq)
     assert page.locator(".thought__t").inner_text() == "T" * THOUGHT_SHOWN + "U" * 500
     page.reload()
     expect(page.locator(".thought__t")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
 def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse: Opener) -> None:
-    telling, path = told(told_server, "placed")
-    telling.tell_all([PREPARED])
+    factory, path = told(told_server, "placed")
+    factory.add_all([PREPARED])
     for turn in range(1, 6):
-        a_turn(telling, turn)
+        add_turn(factory, turn)
     page = browse(told_server).open(path)
     place = page.locator("#log .turn").nth(2)
     place.scroll_into_view_if_needed()
     before = place.bounding_box()
-    telling.tell_all([asked(6)])
-    for piece in in_pieces(["thought"], "I go on and on. " * 200, 400):
-        telling.tell_all([streamed(6, piece)])
-    telling.tell_all(
-        [answered(6), asked(7), streamed(7, ["text", "A word. " * 400], ["call", 0, "context_delete"])]
+    factory.add_all([asked_event(6)])
+    for piece in pieces_of(["thought"], "I go on and on. " * 200, 400):
+        factory.add_all([streamed_event(6, piece)])
+    factory.add_all(
+        [
+            answered_event(6),
+            asked_event(7),
+            streamed_event(7, ["text", "A word. " * 400], ["call", 0, "context_delete"]),
+        ]
     )
-    up_to(page, telling.seq)
+    up_to(page, factory.seq)
     assert place.bounding_box() == before
 
 
@@ -156,18 +179,18 @@ def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, br
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     expect(page.locator("#asked")).not_to_contain_text("transcript.jsonl")
-    telling = telling_of(told_server, path)
-    telling.tell_all([PREPARED])
-    is_same(page, later, telling.seq)
+    factory = run_factory_of(told_server, path)
+    factory.add_all([PREPARED])
+    is_same(page, later, factory.seq)
     for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
         expect(page.locator("#asked")).to_contain_text(said)
     expect(page.get_by_role("heading", level=1)).to_have_text("Planning what to strike")
-    a_turn(telling, 1)
-    is_same(page, later, telling.seq)
-    telling.end("target_met")
+    add_turn(factory, 1)
+    is_same(page, later, factory.seq)
+    factory.end("target_met")
     expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {number} planned to strike")
     expect(page.get_by_text("You can leave this page")).to_have_count(0)
-    is_same(page, later, telling.seq)
+    is_same(page, later, factory.seq)
     assert page.evaluate("window.stayed")
 
 
@@ -187,10 +210,10 @@ IN_VIEW = """(selector) => {
 
 
 def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, browse: Opener) -> None:
-    telling, path = told(told_server, "long")
-    telling.tell_all([PREPARED])
+    factory, path = told(told_server, "long")
+    factory.add_all([PREPARED])
     for turn in range(1, 9):
-        a_turn(telling, turn)
+        add_turn(factory, turn)
     stop = "#acts form button"
     sizes = ((1_440, 900), (1_000, 700), (390, 844), (360, 640))
     for (width, height), script in product(sizes, (True, False)):
@@ -212,14 +235,17 @@ def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, br
 def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
     told_server: Server, browse: Opener
 ) -> None:
-    telling, path = told(told_server, "aloud")
+    factory, path = told(told_server, "aloud")
     page = browse(told_server).open(path)
-    telling.tell_all([PREPARED])
-    a_turn(telling, 1)
-    telling.tell_all(
-        [asked(2), streamed(2, ["thought", "Hm."], ["text", "So."], ["call", 0, "context_delete"])]
+    factory.add_all([PREPARED])
+    add_turn(factory, 1)
+    factory.add_all(
+        [
+            asked_event(2),
+            streamed_event(2, ["thought", "Hm."], ["text", "So."], ["call", 0, "context_delete"]),
+        ]
     )
-    up_to(page, telling.seq)
+    up_to(page, factory.seq)
 
     def live(selector: str) -> str | None:
         """How loud the region is that an element is in."""
@@ -248,7 +274,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider)
     base = tmp_path_factory.mktemp("model")
     for name in ("watched", "asked"):
         put_titled(base / "sessions", name, steps=40, words=200)
-    with served(base) as running:
+    with start_server(base) as running:
         add_model(running.data / "redline.sqlite3", provider, "thinking-signed")
         yield running
 

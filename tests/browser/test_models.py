@@ -10,14 +10,14 @@ from playwright.sync_api import Page, expect
 
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
-from tests.serving import Server, served
+from tests.server import Server, start_server
 
 CONFLICT = "status of 409"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("models")) as running:
+    with start_server(tmp_path_factory.mktemp("models")) as running:
         yield running
 
 

@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
-from tests.building import assistant, message, raw, text
-from tests.running import place, working_session
-from tests.serving import Server, served
+from tests.factories import assistant, message, session_bytes, text, working_session
+from tests.files import place
+from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 WINDOW = 50_000
@@ -46,9 +46,9 @@ STAND_IN = """
 def server(tmp_path: Path) -> Iterator[Server]:
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
-    place(tmp_path / "sessions" / "work.jsonl", raw(recorded))
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(recorded))
     around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
-    with served(tmp_path, **around) as running:
+    with start_server(tmp_path, **around) as running:
         running.session("the parser.")
         yield running
 
@@ -58,7 +58,7 @@ def fill(server: Server) -> None:
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
     with (server.root / "work.jsonl").open("ab") as file:
-        file.write(raw([message("last", "e27", last)]))
+        file.write(session_bytes([message("last", "e27", last)]))
 
 
 def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:

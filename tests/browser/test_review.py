@@ -12,9 +12,10 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.chromium import LOST, Watched
 from tests.browser.staging import decide, planned
 from tests.browser.test_shots import GENERIC_FONTS, keep
-from tests.building import assistant, call, chain, raw, result, text, user
-from tests.running import place
-from tests.serving import WAIT_SECONDS, Server, served
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.files import place
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 PROPOSALS = 240
 """More than two windows of them."""
@@ -35,8 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             result(f"c{step}", "\n".join(f"line {n} of {step}" for n in range(40))),
         )
     ]
-    place(base / "sessions" / "long.jsonl", raw(chain(*steps, assistant(text("Mended.")))))
-    with served(base) as running:
+    place(base / "sessions" / "long.jsonl", session_bytes(chain(*steps, assistant(text("Mended.")))))
+    with start_server(base) as running:
         yield running
 
 
@@ -270,8 +271,8 @@ def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, brow
     base = tmp_path_factory.mktemp("gone")
     steps = [assistant(call("c1", path="a.py")), result("c1", "line\n" * 400)]
     turns = [user("Mend the lost parser."), *steps, user("Go on."), user("And on.")]
-    place(base / "sessions" / "lost.jsonl", raw(chain(*turns)))
-    with served(base) as lost:
+    place(base / "sessions" / "lost.jsonl", session_bytes(chain(*turns)))
+    with start_server(base) as lost:
         watched = browse(lost)
         complaints = (LOST, r"console: \[object Event\]")
         for pattern in complaints:

@@ -30,10 +30,18 @@ from tests.browser.staging import (
     worked_session,
     worker,
 )
-from tests.building import chain, raw, user
-from tests.running import place
-from tests.serving import Server, served
-from tests.telling import HOST, Telling, a_plan, a_turn, answered, asked, streamed
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+from tests.run_factories import (
+    HOST,
+    RunFactory,
+    add_plan,
+    add_turn,
+    answered_event,
+    asked_event,
+    streamed_event,
+)
+from tests.server import Server, start_server
 
 WIDTHS: Final = (390, 1_440)
 SCHEMES: Final = ("light", "dark")
@@ -119,19 +127,21 @@ class Stage:
         for name in MODEL_RUNS:
             self.pages[f"run-{name}"] = page = start(self.server, self.at(name))
             database, run = self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
-            telling = Telling(database, run)
+            factory = RunFactory(database, run)
             self.server.keep_alive(run)
-            a_plan(telling, turns=3)
+            add_plan(factory, turns=3)
             if name == "model-streams":
-                a_turn(telling, 4, answer=False)
+                add_turn(factory, 4, answer=False)
                 self.pages["words"] = f"{page}/requests/2"
             elif name == "model-failed":
-                a_turn(telling, 4, answer=False)
-                telling.end("failed", f"{HOST}: the credit is used up.", f"{HOST}: the credit is used up.")
+                add_turn(factory, 4, answer=False)
+                factory.end("failed", f"{HOST}: the credit is used up.", f"{HOST}: the credit is used up.")
             else:
                 calls = [["call", index, "context_search_transcript"] for index in range(50)]
-                telling.tell_all([asked(4), streamed(4, *calls), answered(4, calls=50, estimated=True)])
-                telling.called(4, 0, "context_search_transcript", {"pattern": "a"}, sentence="No match.")
+                factory.add_all(
+                    [asked_event(4), streamed_event(4, *calls), answered_event(4, calls=50, estimated=True)]
+                )
+                factory.add_call(4, 0, "context_search_transcript", {"pattern": "a"}, sentence="No match.")
         self.server.post("/providers/add", "/providers/add", name="acme", dialect="anthropic", base_url=ACME)
         limits = {
             "window": "200000",
@@ -239,12 +249,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         put_titled(root, name)
     for name in ("interrupted", "running"):
         put_titled(root, name, steps=LONG_STEPS, words=10)
-    place(root / "short.jsonl", raw(chain(user(title("short")))))
-    place(root / "empty.jsonl", raw(titled("empty")[:1]))
+    place(root / "short.jsonl", session_bytes(chain(user(title("short")))))
+    place(root / "empty.jsonl", session_bytes(titled("empty")[:1]))
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (
-        served(base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY) as server,
-        served(base / "none") as nobody,
+        start_server(base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY) as server,
+        start_server(base / "none") as nobody,
     ):
         staged = Stage(server, nobody)
         yield staged

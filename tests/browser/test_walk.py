@@ -15,8 +15,8 @@ from playwright.sync_api import expect
 from tests.browser.chromium import Watched
 from tests.browser.staging import titled
 from tests.browser.walking import Walk, walk, walked_server
-from tests.building import raw
-from tests.serving import Server
+from tests.factories import session_bytes
+from tests.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
     server: Server, browse: Callable[..., Watched], tmp_path: Path
 ) -> None:
     brought = tmp_path / "from elsewhere.jsonl"
-    brought.write_bytes(raw(titled("imported")))
+    brought.write_bytes(session_bytes(titled("imported")))
     watched = browse(server)
     page = watched.open("/import")
     page.get_by_label("Drop session files here").set_input_files(brought)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.chromium import Watched
 from tests.browser.walking import walk, walked_server
-from tests.serving import Server
+from tests.server import Server
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.staging import forked_session, put_titled, title, worked_session
-from tests.running import kept_ids, place, quiet, without
-from tests.serving import Server, served
+from tests.files import backdate, place
+from tests.plans import context_ids, context_without
+from tests.server import Server, start_server
 
 PAGES_OF_LIST: Final = 70
 """Sessions of the server that is walked on: more than a page of the list holds."""
@@ -35,8 +36,8 @@ def walked_server(base: Path) -> Iterator[Server]:
     place(root / "walked.jsonl", worked_session())
     place(root / "forked.jsonl", forked_session())
     for number in range(PAGES_OF_LIST):
-        quiet(put_titled(root, f"other-{number}", steps=1, words=number), hours=2)
-    with served(base) as server:
+        backdate(put_titled(root, f"other-{number}", steps=1, words=number), hours=2)
+    with start_server(base) as server:
         server.wait_for(lambda: f"{PAGES_OF_LIST + 2} sessions in" in server.get("/"))
         yield server
 
@@ -216,7 +217,7 @@ class Walk:
         assert entry["type"] == "context_compaction"
         assert json.loads(before.splitlines()[-1])["id"] == entry["parentId"]
         old = self.path.with_suffix(".before")
-        assert kept_ids(self.path) == without(kept_ids(old), entry["deletedTargets"])
+        assert context_ids(self.path) == context_without(context_ids(old), entry["deletedTargets"])
         return entry
 
     # ---- 7: the way back --------------------------------------------------------------------------------

@@ -29,15 +29,15 @@ from compaction_app.deletion.stats import Stats, percent, target_met, tokens_to_
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.transcript import Transcript
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
     block,
+    branch_summary,
     call,
     custom,
     image,
     result,
-    summary,
     text,
     thinking,
     transcript_of,
@@ -175,7 +175,7 @@ REFUSED = [
     protected_by(
         Protection.CUSTOM, {"type": "custom_message", "customType": "x", "content": "note", "display": True}
     ),
-    protected_by(Protection.BRANCH_SUMMARY, summary("we tried")),
+    protected_by(Protection.BRANCH_SUMMARY, branch_summary("we tried")),
     protected_by(Protection.ASSISTANT_ERROR, assistant(text("oh"), stopReason="error")),
     protected_by(Protection.TOOL_ERROR, result("c9", "no such file", error=True)),
     protected_by(Protection.FAILED_COMMAND, bash("make", "failed", 2)),
@@ -528,7 +528,7 @@ ACCEPTED = [
         "survival",
         asks(whole("e2")),
         accepted=(whole("e2"),),
-        messages=[summary("it was done"), assistant(text("done"))],
+        messages=[branch_summary("it was done"), assistant(text("done"))],
     ),
 ]
 

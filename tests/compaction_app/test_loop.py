@@ -23,7 +23,7 @@ from compaction_app.deletion.loop import (
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import ToolCall, Workbench
-from tests.building import assistant, block, call, result, text, transcript_of, user, whole
+from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]
 STOP = Turn()

@@ -6,7 +6,7 @@ import json
 
 from compaction_app.deletion.manifest import manifest_of
 from compaction_app.deletion.objects import Protection
-from tests.building import assistant, bash, call, custom, result, summary, text, transcript_of, user
+from tests.factories import assistant, bash, branch_summary, call, custom, result, text, transcript_of, user
 
 
 def test_it_shows_the_80_largest_deletable_entries_in_transcript_order() -> None:
@@ -36,7 +36,7 @@ def test_protected_entries_are_counted_per_reason_and_not_shown() -> None:
             user("secret task"),
             user("another"),
             custom("note"),
-            summary("tried"),
+            branch_summary("tried"),
             assistant(text("oh"), stopReason="error"),
             result("c9", "no such file", error=True),
             bash("make", "failed", 1),

@@ -44,18 +44,8 @@ from compaction_app.deletion.transcript import Transcript
 from devtools.conformance import case_lines, differences
 from sessions_app.sessionlog.filters import Filters, recorded_filters
 from sessions_app.sessionlog.jsjson import parse
-from tests.building import (
-    PROJECT,
-    assistant,
-    block,
-    call,
-    result,
-    text,
-    thinking,
-    transcript_of,
-    user,
-    whole,
-)
+from tests.factories import assistant, block, call, result, text, thinking, transcript_of, user, whole
+from tests.paths import PROJECT
 
 Recorded = dict[str, Any]
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -11,7 +11,7 @@ from compaction_app.deletion.errors import Refusal
 from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.objects import Object
 from compaction_app.deletion.targets import Target
-from tests.building import assistant, block, call, compaction, result, text, transcript_of, user, whole
+from tests.factories import assistant, block, call, compaction, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]
 

@@ -8,7 +8,7 @@ import pytest
 
 from compaction_app.deletion.parameters import compression_ratio, preserve_recent, query
 from sessions_app.sessionlog.jsjson import parse
-from tests.building import assistant, compaction, text, transcript_of, user, whole
+from tests.factories import assistant, compaction, text, transcript_of, user, whole
 
 NAN, INFINITE = float("nan"), float("inf")
 

@@ -7,7 +7,7 @@ import pytest
 from compaction_app.planning.llm_planner import patience_for
 from compaction_app.providers.asking import Patience
 from compaction_app.providers.wire import Endpoint
-from tests.running import configured
+from tests.installation import override_configuration
 
 ADDRESSES = ("https://api.example.com/v1", "http://localhost:11434/v1")
 
@@ -16,7 +16,7 @@ ADDRESSES = ("https://api.example.com/v1", "http://localhost:11434/v1")
 def test_a_whole_answer_may_take_as_long_as_is_configured(address: str) -> None:
     endpoint = Endpoint("acme", "openai", address)
     assert patience_for(endpoint).whole == Patience().whole == 30 * 60
-    with configured(answer_minutes=0.5):
+    with override_configuration(answer_minutes=0.5):
         assert patience_for(endpoint).whole == 30
 
 

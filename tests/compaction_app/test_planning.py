@@ -9,7 +9,7 @@ import pytest
 from compaction_app.deletion.targets import Target
 from compaction_app.planning.plan import brought_back, effective_parameters, own_parameters
 from sessions_app.sessionlog.errors import BadInput
-from tests.building import assistant, branch_of, call, chain, result, text, thinking, user
+from tests.factories import assistant, branch_of, call, chain, result, text, thinking, user
 
 
 def test_what_the_agent_will_not_apply_is_told_before_it_is_written() -> None:

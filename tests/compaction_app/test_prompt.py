@@ -16,7 +16,7 @@ from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.tools import TOOLS, ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript
-from tests.building import assistant, call, result, text, transcript_of, user
+from tests.factories import assistant, call, result, text, transcript_of, user
 
 
 def prompt_of(transcript: Transcript, chosen: int = 0) -> str:

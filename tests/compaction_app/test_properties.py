@@ -24,23 +24,23 @@ from compaction_app.deletion.tools import ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.readers import READERS
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
     block,
+    branch_and_texts,
+    branch_summary,
     call,
     chain,
     compaction,
     custom,
     image,
-    raw,
     result,
-    summary,
+    session_bytes,
     text,
     thinking,
     user,
     whole,
-    with_texts,
 )
 
 Recorded = dict[str, Any]
@@ -84,7 +84,7 @@ MESSAGES = st.one_of(
     st.builds(result, CALL_IDS, WORDS),
     st.builds(user, WORDS),
     st.builds(custom, WORDS),
-    st.builds(summary, WORDS),
+    st.builds(branch_summary, WORDS),
     st.builds(lambda words, code: bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
     st.builds(lambda words: bash("make", words, excludeFromContext=True), WORDS),
     st.builds(
@@ -128,7 +128,7 @@ def objects(transcript: Transcript) -> list[Target]:
 def asked(draw: st.DrawFn) -> Asked:
     """Something that was asked for and accepted; at least one target went."""
     recorded = chain(user("fix it"), *draw(st.lists(MESSAGES, min_size=3, max_size=12)))
-    branch, texts = with_texts(raw(recorded))
+    branch, texts = branch_and_texts(session_bytes(recorded))
     transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
     assume(transcript is not None)
     assert transcript is not None
@@ -311,7 +311,7 @@ Rebuilt = dict[str, list[tuple[int, str]] | str]
 
 def rebuilt(recorded: list[Recorded]) -> Rebuilt:
     """The active context as the agent rebuilds it: entry by entry, each block with its text."""
-    branch, texts = with_texts(raw(recorded))
+    branch, texts = branch_and_texts(session_bytes(recorded))
     return {
         one.entry.id: texts[one.entry.id].joined(None)
         if one.blocks is None
@@ -381,9 +381,9 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: Asked) -
 @often
 @given(asked())
 def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: Asked) -> None:
-    data, longer = raw(given_.recorded), raw(compacted(given_.recorded, given_.deletion))
+    data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
-    branch, texts = with_texts(longer, leaf=given_.recorded[-1]["id"])
+    branch, texts = branch_and_texts(longer, leaf=given_.recorded[-1]["id"])
     assert [(one.id, texts[one.id]) for one in branch] == [
         (one.id, given_.texts[one.id]) for one in given_.branch
     ]
@@ -412,7 +412,7 @@ def test_what_the_agents_replay_safety_brings_back(
 ) -> None:
     """A limit of the format, recorded here: what is written is not all that goes."""
     recorded = chain(*messages)
-    branch, texts = with_texts(raw(recorded))
+    branch, texts = branch_and_texts(session_bytes(recorded))
     transcript = prepare(branch, texts, {"preserve_recent": 0})
     assert transcript is not None
     deletion = validate({"deletions": asked_for}, transcript)
@@ -442,7 +442,7 @@ def test_the_embedded_planner_leaves_no_call_without_its_answer(
     messages: list[Recorded], ratio: float
 ) -> None:
     """Whichever blocks carry one call id, in one entry or in several; repair itself does not look after them all."""
-    branch, texts = with_texts(raw(chain(user("fix it"), *messages)))
+    branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
     assume(transcript is not None)
     assert transcript is not None
@@ -474,7 +474,9 @@ TOOL_NAMES = st.sampled_from(
 @often
 @given(TOOL_NAMES, ANYTHING)
 def test_no_arguments_make_a_tool_raise(name: str, arguments: Any) -> None:
-    branch, texts = with_texts(raw(chain(user("go"), assistant(text("a"), text("b")), assistant(text("c")))))
+    branch, texts = branch_and_texts(
+        session_bytes(chain(user("go"), assistant(text("a"), text("b")), assistant(text("c"))))
+    )
     transcript = prepare(branch, texts, {"preserve_recent": 0})
     assert transcript is not None
     workbench = Workbench(DeletionStore(transcript))

@@ -23,9 +23,19 @@ from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target, request_of
 from compaction_app.deletion.tools import Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
-from tests.building import assistant, call, raw, result, text, thinking, transcript_of, user, with_texts
 from tests.compaction_app.test_properties import Asked, asked, often
-from tests.running import working_session
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    working_session,
+)
 
 PLANNER = Origin(call=3, tool="context_delete", reason="old", by_repair=False)
 
@@ -130,7 +140,7 @@ def test_a_rejection_pins_and_keeps_the_other_side(reviewer: Reviewer) -> None:
 
 
 def test_to_approve_everything_gives_the_plan_in_its_own_order() -> None:
-    branch, texts = with_texts(raw(working_session()))
+    branch, texts = branch_and_texts(session_bytes(working_session()))
     transcript = prepare(branch, texts, {})
     assert transcript is not None
     bench = Workbench(DeletionStore(transcript))

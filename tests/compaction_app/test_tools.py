@@ -10,14 +10,14 @@ from compaction_app.deletion.gates import Restraints
 from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import TOOLS, ToolCall, Workbench
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
     block,
+    branch_summary,
     call,
     compaction,
     result,
-    summary,
     text,
     transcript_of,
     user,
@@ -34,7 +34,7 @@ TALK = [
     result("c1", "no needle in the hay"),
     assistant(text("needle"), text("thread")),
     bash("grep needle", "one needle"),
-    summary("a needle was sought"),
+    branch_summary("a needle was sought"),
     assistant(text("found the needle")),
 ]
 

@@ -13,24 +13,24 @@ from compaction_app.deletion.tools import ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.readers import READERS
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
     block,
+    branch_and_texts,
+    branch_summary,
     call,
     chain,
     compaction,
     custom,
     image,
-    raw,
     result,
-    summary,
+    session_bytes,
     text,
     thinking,
     transcript_of,
     user,
     whole,
-    with_texts,
 )
 
 Recorded = dict[str, Any]
@@ -42,7 +42,7 @@ def ids(transcript: Transcript) -> list[str]:
 
 
 def prepared(*messages: Recorded, leaf: str | None = None, **settings: object) -> Transcript | None:
-    branch, texts = with_texts(raw(chain(*messages)), leaf)
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)), leaf)
     return prepare(branch, texts, settings)
 
 
@@ -62,7 +62,7 @@ def test_it_holds_what_can_be_in_a_models_context_and_nothing_else() -> None:
         {**custom("hidden"), "excludeFromContext": True},
         NOTE,
         {**NOTE, "excludeFromContext": True},
-        summary("we tried"),
+        branch_summary("we tried"),
         {"type": "compaction", "summary": "old", "firstKeptEntryId": "e3"},
         {"type": "label", "targetId": "e1", "label": "x"},
         {"type": "something_new", "content": "?"},
@@ -75,7 +75,7 @@ def test_it_holds_what_can_be_in_a_models_context_and_nothing_else() -> None:
 
 
 def test_an_empty_branch_summary_and_an_empty_list_count_too() -> None:
-    transcript = transcript_of(summary(""), assistant())
+    transcript = transcript_of(branch_summary(""), assistant())
     assert ids(transcript) == ["e1", "e2"]
     assert transcript.objects == 2
     assert transcript.tokens == 0
@@ -135,7 +135,7 @@ def test_the_texts_of_blocks_and_entries() -> None:
         LOOK,
         {**result("c1"), "content": [text("found"), image()]},
         bash("ls -l", "a\nb"),
-        summary("we tried"),
+        branch_summary("we tried"),
         NOTE,
     )
     look = transcript.entries[0]
@@ -163,7 +163,7 @@ def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
         LOOK,
         {**result("c1"), "content": [text("found"), image()]},
         bash("ls -l", "a\nb"),
-        summary("x"),
+        branch_summary("x"),
     )
     # 10 units; 6 + 2 + "grep" and 20 of its arguments; 5 + 4,800; 8; 1.
     assert [entry.tokens for entry in transcript.entries] == [3, 8, 1202, 2, 1]
@@ -197,8 +197,8 @@ def test_which_calls_an_entry_makes_and_answers() -> None:
         (custom("note"), Protection.CUSTOM),
         (NOTE, Protection.CUSTOM),
         ({"role": "hookMessage", "content": "old"}, Protection.CUSTOM),
-        (summary("we tried"), Protection.BRANCH_SUMMARY),
-        (summary(""), Protection.BRANCH_SUMMARY),
+        (branch_summary("we tried"), Protection.BRANCH_SUMMARY),
+        (branch_summary(""), Protection.BRANCH_SUMMARY),
         (assistant(text("oh"), stopReason="error"), Protection.ASSISTANT_ERROR),
         (assistant(text("ok"), stopReason="aborted"), None),
         (assistant(text("ok")), None),
@@ -256,7 +256,9 @@ def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
 
 def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
     """pi would declare it again."""
-    branch, texts = with_texts(raw(chain(SYSTEM, user("go"), assistant(text("a")), assistant(text("b")))))
+    branch, texts = branch_and_texts(
+        session_bytes(chain(SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))))
+    )
     transcript = prepare(branch, texts, {})
     assert transcript is not None
     assert ids(transcript) == ["e2", "e3", "e4"]
@@ -289,7 +291,7 @@ def test_a_system_message_is_none_of_the_recent_entries_nor_of_the_two_that_are_
     "noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"]
 )
 def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise: str) -> None:
-    branch, texts = with_texts(raw(chain(user("mend it"), assistant(text("a")), user(noise))))
+    branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
     plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
     assert plain is not None
     assert telling is not None
@@ -300,7 +302,7 @@ def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise
 
 
 def test_where_every_user_message_is_noise_nothing_is_queried() -> None:
-    branch, texts = with_texts(raw(chain(user("/exit"), assistant(text("a")))))
+    branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
     transcript = prepare(branch, texts, {}, is_noise)
     assert transcript is not None
     assert transcript.parameters.query == "auto-detected"

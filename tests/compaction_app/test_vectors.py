@@ -15,7 +15,7 @@ import pytest
 from devtools.conformance import case_lines, differences
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
-from tests.building import PROJECT
+from tests.paths import PROJECT
 
 Case = dict[str, Any]
 OWN = PROJECT / "tests" / "vectors" / "cases.jsonl.gz"

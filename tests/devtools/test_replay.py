@@ -11,16 +11,16 @@ from compaction_app.deletion.references import references
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.transcript import Transcript
 from devtools.replay import Loss, kept_texts, replay
-from tests.building import (
+from tests.factories import (
     assistant,
+    branch_and_texts,
     call,
     chain,
-    raw,
     result,
+    session_bytes,
     text,
     transcript_of,
     user,
-    with_texts,
 )
 
 Recorded = dict[str, Any]
@@ -40,7 +40,7 @@ def branch(**places: Recorded) -> list[Recorded]:
 
 
 def losses(messages: list[Recorded], *targets: Target, **settings: object) -> list[Loss]:
-    entries, texts = with_texts(raw(chain(*messages)))
+    entries, texts = branch_and_texts(session_bytes(chain(*messages)))
 
     def plan(transcript: Transcript) -> Sequence[Target]:
         return [target for target in targets if target.entry_id in transcript]
@@ -131,7 +131,7 @@ def test_a_branch_that_is_too_short_or_too_light_tells_nothing() -> None:
 
 
 def test_the_planner_gets_the_prefix_under_the_settings_of_the_run() -> None:
-    entries, texts = with_texts(raw(chain(*branch(e3=says(NAMES), e25=says(NAMES)))))
+    entries, texts = branch_and_texts(session_bytes(chain(*branch(e3=says(NAMES), e25=says(NAMES)))))
     given: list[Transcript] = []
 
     def plan(transcript: Transcript) -> Sequence[Target]:

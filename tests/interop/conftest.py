@@ -16,8 +16,8 @@ import pytest
 
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
-from tests.building import PROJECT
-from tests.patience import WAIT_SECONDS
+from tests.paths import PROJECT
+from tests.wait import WAIT_SECONDS
 
 LITELLM = PROJECT / ".venv-interop" / "bin" / "litellm"
 START_SECONDS = 180

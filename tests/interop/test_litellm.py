@@ -22,11 +22,11 @@ from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, 
 from compaction_app.providers.wire import Endpoint, Piece, Request, ThoughtPiece
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
-from tests.building import raw
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation, Result
 from tests.interop.conftest import Proxy
-from tests.running import Installation, Result, place, working_session
 
-pytest_plugins = ["tests.running"]
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
 SCRIPTS = (
     *("good-plan", "parallel-calls", "split-bytes", "pings", "no-usage", "fifty-searches"),
@@ -65,7 +65,7 @@ def plan(
     redline: Installation, proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
 ) -> Plan:
     """`redline compact --dry-run` with a script behind the proxy as the planner."""
-    path = place(redline.sessions / "s.jsonl", raw(working_session(steps=30)))
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=30)))
     Provider.objects.create(name="litellm", dialect=route, base_url=proxy.base_url(route))
     provider.requests.clear()
 

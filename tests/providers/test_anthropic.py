@@ -11,9 +11,8 @@ from compaction_app.deletion.conversation import Answer, Asked, Message, Result,
 from compaction_app.providers.anthropic import body_of, headers_for
 from compaction_app.providers.faults import Reported, Unreadable
 from compaction_app.providers.wire import CallBegun, Endpoint, Usage
-from tests.providers.speaking import (
+from tests.providers.streams import (
     answered,
-    asking,
     block,
     call_block,
     calls,
@@ -21,6 +20,7 @@ from tests.providers.speaking import (
     read,
     reader_of,
     shown,
+    small_request,
     sse,
     text_block,
 )
@@ -31,7 +31,7 @@ CACHED = {"type": "ephemeral"}
 
 
 def sent(*messages: Message) -> list[dict[str, Any]]:
-    turns: list[dict[str, Any]] = body_of(asking(*messages))["messages"]
+    turns: list[dict[str, Any]] = body_of(small_request(*messages))["messages"]
     return turns
 
 
@@ -39,7 +39,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 
 
 def test_a_request_says_what_the_dialect_wants() -> None:
-    body = body_of(asking(Told("Look.")))
+    body = body_of(small_request(Told("Look.")))
     assert body == {
         "model": "m-1",
         "max_tokens": 4_000,
@@ -108,7 +108,7 @@ def test_an_answer_that_holds_nothing_is_left_out(parts: list[Said | Thought]) -
 
 
 def test_empty_text_is_never_sent() -> None:
-    body = body_of(asking(Told(" "), Told("a"), system=" ", tools=[]))
+    body = body_of(small_request(Told(" "), Told("a"), system=" ", tools=[]))
     assert "system" not in body
     assert "tools" not in body
     assert body["messages"] == [
@@ -155,7 +155,7 @@ def test_a_tool_that_was_made_up_goes_back_under_a_name_that_is_one() -> None:
 def test_a_budget_for_thinking_leaves_room_for_an_answer(
     level: str, limit: int, thinking: int | None
 ) -> None:
-    body = body_of(asking(thinking=level, output_limit=limit))
+    body = body_of(small_request(thinking=level, output_limit=limit))
     expected = None if thinking is None else {"type": "enabled", "budget_tokens": thinking}
     assert body.get("thinking") == expected
     assert "output_config" not in body
@@ -177,10 +177,10 @@ def test_a_budget_for_thinking_leaves_room_for_an_answer(
 def test_adaptive_thinking_is_asked_for_by_effort_and_can_be_watched(
     level: str, model: str, effort: str
 ) -> None:
-    body = body_of(asking(model=model, thinking=level, thinking_style="adaptive"))
+    body = body_of(small_request(model=model, thinking=level, thinking_style="adaptive"))
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert body["output_config"] == {"effort": effort}
-    assert "thinking" not in body_of(asking(thinking="", thinking_style="adaptive"))
+    assert "thinking" not in body_of(small_request(thinking="", thinking_style="adaptive"))
 
 
 # ---- what is read ---------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
         {"type": "message_stop"},
     ]
     pieces = read("anthropic", sse(*events))
-    body_of(asking(Told("a"), answered(pieces).answer))
+    body_of(small_request(Told("a"), answered(pieces).answer))
 
 
 def test_ids_that_are_missing_or_used_before_are_made_unique() -> None:

@@ -19,8 +19,7 @@ from compaction_app.providers.errors import (
 )
 from compaction_app.providers.wire import Answered, Dialect, Endpoint, Retrying, Sent, TextPiece
 from sessions_app.sessionlog.errors import BadInput
-from tests.patience import WAIT_SECONDS
-from tests.providers.raw import (
+from tests.providers.raw_server import (
     QUICK,
     STREAM,
     UNTIL_CLOSED,
@@ -35,7 +34,8 @@ from tests.providers.raw import (
     falling_silent,
     on_a_loop,
 )
-from tests.providers.speaking import DIALECTS, LOOKING, asking
+from tests.providers.streams import DIALECTS, LOOKING, small_request
+from tests.wait import WAIT_SECONDS
 
 END = b"0\r\n\r\n"
 SLOW = Patience(connect=5, first_byte=0.3, between=0.3, attempts=2, longest_wait=0.01)
@@ -69,7 +69,7 @@ async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
 @both
 @on_a_loop
 async def test_the_size_that_is_told_is_the_size_that_is_sent(dialect: Dialect) -> None:
-    request = asking(Told("größer als 大きさ 🔎 \ud83d lone"))
+    request = small_request(Told("größer als 大きさ 🔎 \ud83d lone"))
     async with RawServer(answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect), request)
     assert pieces[0] == Sent(len(server.requests[0].body.decode())) == Sent(size_of(request, dialect))

@@ -12,8 +12,8 @@ import pytest
 from compaction_app.providers.asking import Patience
 from compaction_app.providers.errors import Overflow, QuotaUsed, Unavailable
 from compaction_app.providers.wire import Dialect, Retrying, Sent
-from tests.providers.raw import RawServer, answer, as_json, collect, cutting, failure, on_a_loop
-from tests.providers.speaking import DIALECTS, LOOKING, chunk, message, sse, text_block
+from tests.providers.raw_server import RawServer, answer, as_json, collect, cutting, failure, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, chunk, message, sse, text_block
 
 ERRORS: dict[Dialect, Any] = {
     "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},

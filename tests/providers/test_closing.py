@@ -9,8 +9,8 @@ import pytest
 
 from compaction_app.providers.asking import Patience, ask
 from compaction_app.providers.wire import CallBegun, Dialect, Piece, Retrying, Sent
-from tests.providers.raw import STREAM, Heard, RawServer, answer, chunked, on_a_loop
-from tests.providers.speaking import DIALECTS, LOOKING, asking
+from tests.providers.raw_server import STREAM, Heard, RawServer, answer, chunked, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, small_request
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 
@@ -42,7 +42,7 @@ async def read_all(pieces: AsyncIterator[Piece]) -> None:
 @on_a_loop
 async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
     async with stalling_in_a_call(dialect) as server:
-        pieces = ask(server.endpoint(dialect), asking())
+        pieces = ask(server.endpoint(dialect), small_request())
         async for piece in pieces:
             if isinstance(piece, CallBegun):
                 break
@@ -54,7 +54,7 @@ async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
 @on_a_loop
 async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -> None:
     async with stalling_in_a_call(dialect) as server:
-        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), asking())))
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
         heard = await heard_by(server)
         await asyncio.sleep(0.05)
         task.cancel()
@@ -67,7 +67,7 @@ async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -
 @on_a_loop
 async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
     async with RawServer(stalling) as server:
-        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), asking())))
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
         heard = await heard_by(server)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -80,7 +80,7 @@ async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
 @on_a_loop
 async def test_closing_before_anything_was_sent(dialect: Dialect) -> None:
     async with RawServer(stalling) as server:
-        pieces = ask(server.endpoint(dialect), asking())
+        pieces = ask(server.endpoint(dialect), small_request())
         assert isinstance(await anext(pieces), Sent)
         await pieces.aclose()
         assert not server.requests
@@ -94,7 +94,7 @@ async def test_cancelling_a_wait_before_asking_again(dialect: Dialect) -> None:
         waiting = asyncio.Event()
 
         async def read() -> None:
-            async for piece in ask(server.endpoint(dialect), asking()):
+            async for piece in ask(server.endpoint(dialect), small_request()):
                 if isinstance(piece, Retrying):
                     assert piece.seconds == 30
                     waiting.set()
@@ -112,7 +112,7 @@ async def test_cancelling_a_wait_before_asking_again(dialect: Dialect) -> None:
 @on_a_loop
 async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
     async with RawServer(answer(b"{}", "503 No", "application/json")) as server:
-        pieces = ask(server.endpoint(dialect), asking(), Patience(longest_wait=30))
+        pieces = ask(server.endpoint(dialect), small_request(), Patience(longest_wait=30))
         async for piece in pieces:
             if isinstance(piece, Retrying):
                 break
@@ -125,7 +125,7 @@ async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> N
     async with RawServer(stalling) as server:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await read_all(ask(server.endpoint("openai"), asking()))
+                await read_all(ask(server.endpoint("openai"), small_request()))
         await server.requests[0].closed.wait()
 
 
@@ -133,7 +133,7 @@ async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> N
 async def test_twenty_are_asked_at_once_and_each_has_its_answer() -> None:
     async with RawServer(answer(LOOKING["openai"])) as server:
         endpoint = server.endpoint("openai")
-        asked = (_collect(ask(endpoint, asking(model=f"m-{number}"))) for number in range(20))
+        asked = (_collect(ask(endpoint, small_request(model=f"m-{number}"))) for number in range(20))
         found = await asyncio.gather(*asked)
         assert len(found) == 20
         assert sorted(heard.json["model"] for heard in server.requests) == sorted(f"m-{n}" for n in range(20))

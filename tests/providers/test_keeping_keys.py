@@ -11,8 +11,8 @@ import pytest
 from compaction_app.providers.errors import ProviderError, Rejected
 from compaction_app.providers.trying import try_model
 from compaction_app.providers.wire import Answered, Dialect, Endpoint
-from tests.providers.raw import QUICK, UNTIL_CLOSED, Heard, Play, RawServer, answer, collect, on_a_loop
-from tests.providers.speaking import DIALECTS, LOOKING, chunk, sse, text_block
+from tests.providers.raw_server import QUICK, UNTIL_CLOSED, Heard, Play, RawServer, answer, collect, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, chunk, sse, text_block
 
 KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
 PIECES = [KEY[start : start + 6].lower() for start in range(len(KEY) - 5)]

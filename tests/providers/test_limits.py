@@ -15,7 +15,7 @@ from compaction_app.providers.errors import Broken, TimedOut
 from compaction_app.providers.trying import try_model
 from compaction_app.providers.wire import Answered, Dialect
 from tests.provider_bombs import bomb
-from tests.providers.raw import (
+from tests.providers.raw_server import (
     QUICK,
     STREAM,
     Heard,
@@ -27,7 +27,7 @@ from tests.providers.raw import (
     failure,
     on_a_loop,
 )
-from tests.providers.speaking import DIALECTS, LOOKING
+from tests.providers.streams import DIALECTS, LOOKING
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 ENCODINGS = ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own")

@@ -11,16 +11,16 @@ from compaction_app.deletion.conversation import Answer, Asked, Message, Result,
 from compaction_app.providers.faults import Reported, Unreadable
 from compaction_app.providers.openai import body_of, headers_for
 from compaction_app.providers.wire import Endpoint, Usage
-from tests.providers.speaking import (
+from tests.providers.streams import (
     USED,
     answered,
-    asking,
     calls,
     chunk,
     fragment,
     read,
     reader_of,
     shown,
+    small_request,
     sse,
 )
 
@@ -28,7 +28,7 @@ DONE = "[DONE]"
 
 
 def sent(*messages: Message) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = body_of(asking(*messages))["messages"]
+    said: list[dict[str, Any]] = body_of(small_request(*messages))["messages"]
     return said
 
 
@@ -36,7 +36,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 
 
 def test_a_request_says_what_the_dialect_wants() -> None:
-    assert body_of(asking(Told("Look."))) == {
+    assert body_of(small_request(Told("Look."))) == {
         "model": "m-1",
         "max_tokens": 4_000,
         "stream": True,
@@ -56,15 +56,15 @@ def test_a_request_says_what_the_dialect_wants() -> None:
 
 
 def test_openai_itself_takes_the_limit_under_its_own_name() -> None:
-    body = body_of(asking(), "api.openai.com")
+    body = body_of(small_request(), "api.openai.com")
     assert body["max_completion_tokens"] == 4_000
     assert "max_tokens" not in body
-    assert "max_completion_tokens" not in body_of(asking(), "api.openai.com.evil.example")
+    assert "max_completion_tokens" not in body_of(small_request(), "api.openai.com.evil.example")
 
 
 def test_a_level_is_an_effort_and_none_is_left_out() -> None:
-    assert body_of(asking(thinking="xhigh"))["reasoning_effort"] == "xhigh"
-    assert "reasoning_effort" not in body_of(asking())
+    assert body_of(small_request(thinking="xhigh"))["reasoning_effort"] == "xhigh"
+    assert "reasoning_effort" not in body_of(small_request())
 
 
 def test_the_key_stands_in_its_header_alone() -> None:
@@ -495,7 +495,7 @@ def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
         chunk(finish="stop"),
     ]
     pieces = read("openai", sse(*events, DONE))
-    body_of(asking(Told("a"), answered(pieces).answer))
+    body_of(small_request(Told("a"), answered(pieces).answer))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from compaction_app.deletion.conversation import Answer, Asked, Said, Thought
 from compaction_app.providers import gathering, reading
 from compaction_app.providers.faults import Reported, Unreadable
 from compaction_app.providers.wire import Dialect
-from tests.providers.speaking import (
+from tests.providers.streams import (
     DIALECTS,
     LOOKING,
     answered,

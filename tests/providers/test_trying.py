@@ -12,8 +12,8 @@ from compaction_app.providers.asking import Patience
 from compaction_app.providers.trying import LONGEST, TOOL, Verdict, try_model
 from compaction_app.providers.wire import Dialect, Endpoint
 from devtools.scripted.server import ScriptedProvider
-from tests.providers.raw import QUICK, Play, RawServer, answer, on_a_loop
-from tests.providers.speaking import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
+from tests.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
+from tests.providers.streams import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 

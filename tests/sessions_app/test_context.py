@@ -13,21 +13,22 @@ from sessions_app.sessionlog.context import Gauge, Tally, is_due, model_of, thin
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.readers import READERS, Reader
 from sessions_app.sessionlog.tree import SessionTree
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
+    block,
     branch_of,
     call,
     chain,
-    compacted,
-    edit,
-    gone,
-    read,
+    compaction,
+    context_edit,
     result,
-    summarised,
+    session_log,
+    summary_compaction,
     text,
     thinking,
     user,
+    whole,
 )
 
 ATOMIC, PI = READERS["atomic-0.8"], READERS["pi"]
@@ -94,7 +95,7 @@ def test_a_report_of_zero_tokens_is_a_report() -> None:
 
 def test_a_report_of_a_deleted_assistant_is_gone() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 900}))
-    assert usage(*talk, compacted(gone("e4"))) == (104, 100, 4)
+    assert usage(*talk, compaction(whole("e4"))) == (104, 100, 4)
 
 
 def test_what_is_held_back_from_the_provider_still_counts_as_the_agent_counts_it() -> None:
@@ -106,17 +107,17 @@ def test_what_is_held_back_from_the_provider_still_counts_as_the_agent_counts_it
 
 def test_a_report_older_than_the_newest_compaction_gives_way_to_the_estimate() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR))
-    assert gauge(*talk, compacted(gone("e1"))) == Gauge(8, "estimate")
-    assert usage(*talk, compacted(gone("e1"))) == (104, 100, 4), "the agent's own count is not changed"
-    assert gauge(*talk, summarised("x" * 4, "e3"), reader=PI) == Gauge(5, "estimate")
-    assert gauge(*talk, edit("e1", None), reader=PI) == Gauge(8, "estimate")
+    assert gauge(*talk, compaction(whole("e1"))) == Gauge(8, "estimate")
+    assert usage(*talk, compaction(whole("e1"))) == (104, 100, 4), "the agent's own count is not changed"
+    assert gauge(*talk, summary_compaction("x" * 4, "e3"), reader=PI) == Gauge(5, "estimate")
+    assert gauge(*talk, context_edit("e1", None), reader=PI) == Gauge(8, "estimate")
 
 
 def test_a_report_after_the_newest_compaction_counts_again() -> None:
     talk = (
         user(FOUR),
         said({"totalTokens": 100}),
-        compacted(gone("e1")),
+        compaction(whole("e1")),
         said({"totalTokens": 60}),
         user(FOUR),
     )
@@ -125,14 +126,14 @@ def test_a_report_after_the_newest_compaction_counts_again() -> None:
 
 def test_a_compaction_that_the_reader_does_not_honour_voids_nothing() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}))
-    assert gauge(*talk, compacted(gone("e1")), reader=PI) == Gauge(100, "usage")
-    assert gauge(*talk, summarised("s", "e1"), reader=ATOMIC) == Gauge(100, "usage")
+    assert gauge(*talk, compaction(whole("e1")), reader=PI) == Gauge(100, "usage")
+    assert gauge(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == Gauge(100, "usage")
 
 
 def test_the_newest_compaction_is_the_one_that_voids() -> None:
-    talk = (user(FOUR), compacted(gone("e1")), said({"totalTokens": 60}), compacted())
+    talk = (user(FOUR), compaction(whole("e1")), said({"totalTokens": 60}), compaction())
     assert gauge(*talk) == Gauge(4, "estimate")
-    either = (user(FOUR), summarised("", "e1"), said({"totalTokens": 60}), edit("e1", None))
+    either = (user(FOUR), summary_compaction("", "e1"), said({"totalTokens": 60}), context_edit("e1", None))
     assert gauge(*either, reader=PI) == Gauge(4, "estimate")
 
 
@@ -191,10 +192,10 @@ plain_entries = st.one_of(
     st.builds(lambda: {"type": "from_the_future"}),
 )
 rebuilding_entries = st.one_of(
-    st.builds(summarised, texts, targets),
-    st.builds(edit, targets, st.none() | st.builds(lambda words: {"content": words}, texts)),
-    st.lists(st.builds(gone, targets, st.none() | st.integers(0, 3)), max_size=3).map(
-        lambda chosen: compacted(*chosen)
+    st.builds(summary_compaction, texts, targets),
+    st.builds(context_edit, targets, st.none() | st.builds(lambda words: {"content": words}, texts)),
+    st.lists(st.builds(whole, targets) | st.builds(block, targets, st.integers(0, 3)), max_size=3).map(
+        lambda chosen: compaction(*chosen)
     ),
 )
 starts = st.lists(plain_entries | rebuilding_entries, max_size=6)
@@ -206,17 +207,17 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
 
 
 @given(st.sampled_from([ATOMIC, PI]), starts, st.lists(plain_entries, min_size=1, max_size=6))
-@example(PI, [edit("e3", None)], [user(FOUR)])
-@example(ATOMIC, [said({"totalTokens": 5}), compacted(gone("e1"))], [user(FOUR)])
+@example(PI, [context_edit("e3", None)], [user(FOUR)])
+@example(ATOMIC, [said({"totalTokens": 5}), compaction(whole("e1"))], [user(FOUR)])
 @example(
     ATOMIC,
-    [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compacted(gone("e2", 0), gone("e3"))],
+    [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
     [assistant(text("its thinking is the latest no more"))],
 )
 def test_sums_that_are_carried_on_are_those_of_the_branch_read_anew(
     reader: Reader, start: list[dict[str, Any]], appended: list[dict[str, Any]]
 ) -> None:
-    entries = read(chain(user("x"), *start, *appended)).entries
+    entries = session_log(chain(user("x"), *start, *appended)).entries
     known = len(start) + 1
     tally = rebuilt_tally(reader, entries[:known])
     for end in range(known, len(entries)):
@@ -233,7 +234,7 @@ def test_sums_that_are_carried_on_are_those_of_the_branch_read_anew(
 def test_a_session_that_was_never_compacted_is_summed_up_while_it_is_read(
     messages: list[dict[str, Any]], reader: Reader
 ) -> None:
-    entries = read(chain(*messages)).entries
+    entries = session_log(chain(*messages)).entries
     tally = Tally()
     for entry in entries:
         assert tally.carries(entry), "else the whole branch would be read again for every line"
@@ -243,7 +244,7 @@ def test_a_session_that_was_never_compacted_is_summed_up_while_it_is_read(
 
 
 def test_sums_are_not_carried_over_a_fork_or_a_compaction() -> None:
-    entries = read(chain(user("x"), user("y"), user("z"))).entries
+    entries = session_log(chain(user("x"), user("y"), user("z"))).entries
     tally = rebuilt_tally(ATOMIC, entries[:2])
     assert tally.carries(entries[2])
     assert not tally.carries(msgspec.structs.replace(entries[2], parent_id="e1"))
@@ -253,8 +254,8 @@ def test_sums_are_not_carried_over_a_fork_or_a_compaction() -> None:
 
 
 def test_a_report_that_was_void_counts_again_once_a_new_one_is_carried() -> None:
-    talk = (user(FOUR), said({"totalTokens": 100}), summarised("x" * 4, "e2"))
-    entries = read(chain(*talk, user(FOUR), said({"totalTokens": 60}))).entries
+    talk = (user(FOUR), said({"totalTokens": 100}), summary_compaction("x" * 4, "e2"))
+    entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 60}))).entries
     tally = rebuilt_tally(PI, entries[:3])
     assert tally.gauge == Gauge(5, "estimate")
     tally.add(entries[3])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.sessionlog.entries import Entry, Texts, describe, tokens_of
-from tests.building import assistant, bash, call, message, result, text, thinking, user
+from tests.factories import assistant, bash, call, message, result, text, thinking, user
 
 IMAGE = {"type": "image", "data": "A" * 100_000, "mimeType": "image/png"}
 

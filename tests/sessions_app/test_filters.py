@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.filters import effective_filters, recorded_filters, recorded_targets
 from sessions_app.sessionlog.readers import AtomicReader
-from tests.building import assistant, branch_of, call, chain, compacted, gone, result, text, thinking, user
+from tests.factories import (
+    assistant,
+    block,
+    branch_of,
+    call,
+    chain,
+    compaction,
+    result,
+    text,
+    thinking,
+    user,
+    whole,
+)
 
 
 def hidden(*messages: dict[str, Any]) -> tuple[set[str], dict[str, set[int]]]:
@@ -39,14 +51,14 @@ def test_all_deletions_on_the_branch_add_up() -> None:
     assert hidden(
         user("x"),
         assistant(text("a"), text("b"), text("c")),
-        compacted(gone("e2", 0), gone("e1")),
+        compaction(block("e2", 0), whole("e1")),
         user("y"),
-        compacted(gone("e2", 2), gone("e4"), gone("e2", 0)),
+        compaction(block("e2", 2), whole("e4"), block("e2", 0)),
     ) == ({"e1", "e4"}, {"e2": {0, 2}})
 
 
 def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
-    recorded = chain(user("a"), compacted(gone("e1")), user("b"))
+    recorded = chain(user("a"), compaction(whole("e1")), user("b"))
     recorded[-1]["parentId"] = "e1"
     branch = branch_of(recorded)
     assert [entry.id for entry in branch] == ["e1", "e3"]
@@ -54,11 +66,11 @@ def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
 
 
 def test_a_compaction_hides_what_stands_before_and_after_it() -> None:
-    assert hidden(compacted(gone("e2")), user("x"))[0] == {"e2"}
+    assert hidden(compaction(whole("e2")), user("x"))[0] == {"e2"}
 
 
 def test_only_a_context_compaction_deletes() -> None:
-    other = {**compacted(gone("e1")), "type": "compaction"}
+    other = {**compaction(whole("e1")), "type": "compaction"}
     assert hidden(user("x"), other) == (set(), {})
 
 
@@ -80,7 +92,7 @@ def test_only_a_context_compaction_deletes() -> None:
     ids=str,
 )
 def test_what_is_no_deletion_is_passed_over_and_its_neighbours_hold(target: object) -> None:
-    broken = {"type": "context_compaction", "deletedTargets": [target, gone("e2")]}
+    broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
     assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
 
 
@@ -91,7 +103,7 @@ def test_a_compaction_without_a_list_of_deletions_deletes_nothing(targets: objec
 
 
 def test_targets_come_in_recorded_order() -> None:
-    branch = branch_of(chain(user("x"), compacted(gone("e9"), gone("e1", 2), gone("e9"))))
+    branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
     assert list(recorded_targets(branch[-1])) == [("e9", None), ("e1", 2), ("e9", None)]
 
 
@@ -100,30 +112,30 @@ def test_targets_come_in_recorded_order() -> None:
 
 def test_the_other_blocks_stay_with_the_indexes_they_were_recorded_with() -> None:
     said = assistant(text("a"), text("b"), text("c"))
-    assert kept(user("x"), said, compacted(gone("e2", 1))) == ["e1", ("e2", [0, 2])]
+    assert kept(user("x"), said, compaction(block("e2", 1))) == ["e1", ("e2", [0, 2])]
 
 
 def test_a_message_that_loses_its_last_block_disappears() -> None:
     said = assistant(text("a"), text("b"))
-    assert kept(user("x"), said, compacted(gone("e2", 1)), compacted(gone("e2", 0))) == ["e1"]
+    assert kept(user("x"), said, compaction(block("e2", 1)), compaction(block("e2", 0))) == ["e1"]
 
 
 def test_a_message_recorded_with_an_empty_list_stays() -> None:
-    assert kept(user("x"), assistant(), compacted(gone("e2", 0))) == ["e1", ("e2", [])]
+    assert kept(user("x"), assistant(), compaction(block("e2", 0))) == ["e1", ("e2", [])]
 
 
 @pytest.mark.parametrize("index", [-1, 2, 99])
 def test_a_block_that_was_never_there_takes_nothing_with_it(index: int) -> None:
-    assert kept(assistant(text("a"), text("b")), compacted(gone("e1", index))) == [("e1", [0, 1])]
+    assert kept(assistant(text("a"), text("b")), compaction(block("e1", index))) == [("e1", [0, 1])]
 
 
 def test_a_string_has_no_block_to_hide() -> None:
-    assert kept(user("x"), compacted(gone("e1", 0))) == ["e1"]
+    assert kept(user("x"), compaction(block("e1", 0))) == ["e1"]
 
 
 def test_what_stays_weighs_what_stays() -> None:
     said = assistant(text("a" * 8), text("b" * 40), text("c" * 4))
-    context = AtomicReader().rebuild(branch_of(chain(said, compacted(gone("e1", 1)))))
+    context = AtomicReader().rebuild(branch_of(chain(said, compaction(block("e1", 1)))))
     assert (context.messages[0].tokens, context.estimate) == (3, 3)
 
 
@@ -136,60 +148,60 @@ TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
 
 def test_no_block_of_the_latest_thinking_is_hidden_whatever_its_kind() -> None:
     for index in range(4):
-        assert hidden(*TALK, compacted(gone("e2", index), gone("e1"))) == ({"e1"}, {})
+        assert hidden(*TALK, compaction(block("e2", index), whole("e1"))) == ({"e1"}, {})
     redacted = assistant({"type": "redacted_thinking", "data": "x"}, text("a"))
-    assert hidden(redacted, compacted(gone("e1", 1))) == (set(), {})
+    assert hidden(redacted, compaction(block("e1", 1))) == (set(), {})
 
 
 def test_a_block_that_is_not_even_there_counts_as_naming_the_latest_thinking() -> None:
-    assert hidden(*TALK, compacted(gone("e2", 99), gone("e3"))) == (set(), {})
+    assert hidden(*TALK, compaction(block("e2", 99), whole("e3"))) == (set(), {})
 
 
 def test_the_compaction_that_named_it_loses_all_its_targets_among_the_results() -> None:
-    assert hidden(*TALK, compacted(gone("e2", 2), gone("e3"), gone("e4", 0), gone("e1"))) == ({"e1"}, {})
+    assert hidden(*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))) == ({"e1"}, {})
 
 
 def test_any_other_compaction_loses_whole_results_and_keeps_its_blocks_of_them() -> None:
-    other = compacted(gone("e3"), gone("e4", 0), gone("e1"))
-    assert hidden(*TALK, other, compacted(gone("e2", 2))) == ({"e1"}, {"e4": {0}})
-    assert hidden(*TALK, compacted(gone("e2", 2)), other) == ({"e1"}, {"e4": {0}})
+    other = compaction(whole("e3"), block("e4", 0), whole("e1"))
+    assert hidden(*TALK, other, compaction(block("e2", 2))) == ({"e1"}, {"e4": {0}})
+    assert hidden(*TALK, compaction(block("e2", 2)), other) == ({"e1"}, {"e4": {0}})
 
 
 def test_results_go_where_no_block_deletion_names_the_latest_thinking() -> None:
-    assert hidden(*TALK, compacted(gone("e3"), gone("e4", 0))) == ({"e3"}, {"e4": {0}})
+    assert hidden(*TALK, compaction(whole("e3"), block("e4", 0))) == ({"e3"}, {"e4": {0}})
 
 
 def test_results_of_other_calls_are_no_part_of_the_repair() -> None:
     earlier = (assistant(call("c0")), result("c0"))
-    assert hidden(*earlier, *TALK[1:], compacted(gone("e3", 0), gone("e2"))) == ({"e2"}, {})
+    assert hidden(*earlier, *TALK[1:], compaction(block("e3", 0), whole("e2"))) == ({"e2"}, {})
 
 
 def test_an_earlier_thinking_may_be_cut_once_a_later_assistant_stands() -> None:
-    assert hidden(*TALK, assistant(text("z")), compacted(gone("e2", 0))) == (set(), {"e2": {0}})
+    assert hidden(*TALK, assistant(text("z")), compaction(block("e2", 0))) == (set(), {"e2": {0}})
 
 
 def test_a_deleted_assistant_is_not_the_latest_one() -> None:
     later = assistant(thinking("t"), text("z"))
-    assert hidden(*TALK, later, compacted(gone("e6"), gone("e2", 1), gone("e3"))) == ({"e6"}, {})
+    assert hidden(*TALK, later, compaction(whole("e6"), block("e2", 1), whole("e3"))) == ({"e6"}, {})
 
 
 def test_an_assistant_without_thinking_shields_nothing() -> None:
-    assert hidden(*TALK, assistant(text("a"), text("b")), compacted(gone("e6", 0))) == (set(), {"e6": {0}})
+    assert hidden(*TALK, assistant(text("a"), text("b")), compaction(block("e6", 0))) == (set(), {"e6": {0}})
 
 
 def test_a_latest_thinking_that_is_deleted_as_a_whole_stays_deleted() -> None:
-    assert hidden(*TALK, compacted(gone("e2"), gone("e3"), gone("e4"))) == ({"e2", "e3", "e4"}, {})
+    assert hidden(*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))) == ({"e2", "e3", "e4"}, {})
 
 
 def test_a_later_assistant_can_bring_deletions_back_into_force() -> None:
-    plan = compacted(gone("e2", 2), gone("e3"))
+    plan = compaction(block("e2", 2), whole("e3"))
     assert hidden(*TALK, plan) == (set(), {})
     assert hidden(*TALK, plan, assistant(text("z"))) == ({"e3"}, {"e2": {2}})
 
 
 ids = st.sampled_from(["e1", "e2", "e3", "e4", "e5"])
-plans = st.lists(st.builds(gone, ids, st.none() | st.integers(0, 4)), max_size=5).map(
-    lambda one: compacted(*one)
+plans = st.lists(st.builds(whole, ids) | st.builds(block, ids, st.integers(0, 4)), max_size=5).map(
+    lambda one: compaction(*one)
 )
 
 

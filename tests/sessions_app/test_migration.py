@@ -17,7 +17,8 @@ from sessions_app.sessionlog.migration import migrate
 from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, SessionParser, read_session
 from sessions_app.sessionlog.tree import SessionTree
-from tests.building import HEADER, assistant, bash, call, chain, corpus, raw, result, text, user
+from tests.factories import HEADER, assistant, bash, call, chain, result, session_bytes, text, user
+from tests.paths import corpus
 
 V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
@@ -90,17 +91,17 @@ TALK = (
 
 
 def test_a_version_1_session_reads_alike_at_version_3() -> None:
-    old = raw(v1(*TALK))
+    old = session_bytes(v1(*TALK))
     new = copy_of(old)
     assert log_of(new).version == 3
     assert log_of(new).damage == []
-    assert log_of(new).header == log_of(raw([HEADER, *v1(*TALK)[1:]])).header
+    assert log_of(new).header == log_of(session_bytes([HEADER, *v1(*TALK)[1:]])).header
     assert_reads_alike(old, new)
     assert_splices(old, new)
 
 
 def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
-    new = log_of(copy_of(raw(v1(*TALK))))
+    new = log_of(copy_of(session_bytes(v1(*TALK))))
     branch = SessionTree(new.entries).branch(new.entries[-1].id)
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
@@ -109,20 +110,20 @@ def test_a_number_that_no_double_holds_keeps_its_digits() -> None:
     line = (
         b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
     )
-    new = copy_of(raw([V1_HEADER, line]))
+    new = copy_of(session_bytes([V1_HEADER, line]))
     assert line[1:] in new
 
 
 def test_bytes_that_are_no_utf8_are_copied() -> None:
     line = b'{"type":"message","message":{"role":"user","content":"a\xff\xc3(\xed\xa0\x80"}}'
-    old = raw([V1_HEADER, line])
+    old = session_bytes([V1_HEADER, line])
     assert line[1:] in copy_of(old)
     assert_reads_alike(old, copy_of(old))
 
 
 @pytest.mark.parametrize("spaced", [b"{}", b" {  } ", b' {"type":"message"}', b'{ "type" : "message" }\r'])
 def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
-    old = raw([V1_HEADER, spaced])
+    old = session_bytes([V1_HEADER, spaced])
     new = copy_of(old)
     assert_reads_alike(old, new)
     assert new.endswith(spaced.partition(b"{")[2] + b"\n")
@@ -130,7 +131,9 @@ def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
 
 
 def test_an_id_that_version_1_did_not_know_gives_way_to_the_one_that_it_is_read_by() -> None:
-    old = raw([V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}])
+    old = session_bytes(
+        [V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}]
+    )
     assert_reads_alike(old, copy_of(old))
     assert log_of(copy_of(old)).entries[0].id == "00000001"
 
@@ -138,7 +141,7 @@ def test_an_id_that_version_1_did_not_know_gives_way_to_the_one_that_it_is_read_
 @pytest.mark.parametrize("depth", [100, 400, 800])
 def test_a_deeply_nested_line_keeps_its_bytes(depth: int) -> None:
     line = b'{"type":"message","x":' + b"[" * depth + b"1.0" + b"]" * depth + b"}"
-    assert copy_of(raw([V1_HEADER, line])).endswith(line[1:] + b"\n")
+    assert copy_of(session_bytes([V1_HEADER, line])).endswith(line[1:] + b"\n")
 
 
 DAMAGED = [
@@ -150,7 +153,7 @@ DAMAGED = [
 @pytest.mark.parametrize("line", [*DAMAGED, json.dumps(V1_HEADER).encode()], ids=lambda line: repr(line[:20]))
 def test_a_damaged_line_is_copied_byte_for_byte_where_it_stood(line: bytes) -> None:
     sound = v1(user("a"), user("b"))
-    old = raw([*sound[:2], line, *sound[2:]])
+    old = session_bytes([*sound[:2], line, *sound[2:]])
     new = copy_of(old)
     assert new.split(b"\n")[2] == line
     assert_reads_alike(old, new)
@@ -158,7 +161,7 @@ def test_a_damaged_line_is_copied_byte_for_byte_where_it_stood(line: bytes) -> N
 
 
 def test_a_last_line_without_newline_stays_without_one() -> None:
-    whole = raw(v1(user("a"), user("b")))
+    whole = session_bytes(v1(user("a"), user("b")))
     for old in (whole[:-1], whole[:-9], whole + b"{"):
         new = copy_of(old)
         assert not new.endswith(b"\n")
@@ -168,7 +171,7 @@ def test_a_last_line_without_newline_stays_without_one() -> None:
 
 
 def test_a_header_keeps_its_byte_order_mark_and_its_fields() -> None:
-    old = b"\xef\xbb\xbf" + raw(v1(user("a")))
+    old = b"\xef\xbb\xbf" + session_bytes(v1(user("a")))
     new = copy_of(old)
     assert new.startswith(b'\xef\xbb\xbf{"version":3,')
     assert_reads_alike(old, new)
@@ -185,7 +188,7 @@ def with_header(data: bytes) -> bytes:
 @pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
 @pytest.mark.parametrize("recorded", [v1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
 def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[Any], above: bytes) -> None:
-    old = above + raw(recorded)
+    old = above + session_bytes(recorded)
     new = with_header(old)
     assert_reads_alike(old, new, added_above=1)
     log = log_of(new)
@@ -197,14 +200,14 @@ def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[
 
 
 def test_a_session_with_a_header_is_given_no_other() -> None:
-    old = raw(v1(user("a"), user("b")))
+    old = session_bytes(v1(user("a"), user("b")))
     assert with_header(old) == copy_of(old)
     with pytest.raises(BadInput, match="version 3"):
-        with_header(raw(chain(user("a"))))
+        with_header(session_bytes(chain(user("a"))))
 
 
 def test_a_session_without_header_is_migrated_without_one_if_none_is_given() -> None:
-    old = raw(v1(user("a"), user("b"))[1:])
+    old = session_bytes(v1(user("a"), user("b"))[1:])
     new = copy_of(old)
     assert_reads_alike(old, new)
     assert log_of(new).version == 3
@@ -241,7 +244,7 @@ def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change() -> 
     ],
 )
 def test_a_hook_message_is_renamed_however_it_was_written_and_nothing_else_is(line: bytes) -> None:
-    old = raw([{**HEADER, "version": 2}, line])
+    old = session_bytes([{**HEADER, "version": 2}, line])
     new = copy_of(old)
     assert_reads_alike(old, new)
     (_, _, before), (_, _, after) = *recorded_in(old), *recorded_in(new)
@@ -250,7 +253,7 @@ def test_a_hook_message_is_renamed_however_it_was_written_and_nothing_else_is(li
 
 def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
     line = b'{"type":"message","message":{"role":"hookMessage"}}'
-    assert line + b"\n" in copy_of(raw([*v2(user("a")), line]))
+    assert line + b"\n" in copy_of(session_bytes([*v2(user("a")), line]))
 
 
 # ---- what is not migrated -----------------------------------------------------------------------------------
@@ -258,7 +261,7 @@ def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
 
 @pytest.mark.parametrize("version", [3, 3.0, 4, 10**20])
 def test_a_session_at_version_3_or_later_is_refused_before_anything_is_given_out(version: object) -> None:
-    data = raw([{**HEADER, "version": version}, *chain(user("x"))[1:]])
+    data = session_bytes([{**HEADER, "version": version}, *chain(user("x"))[1:]])
     given_out = []
     with pytest.raises(BadInput) as caught:
         given_out.extend(migrate(split_lines([data]), "the session"))
@@ -268,7 +271,7 @@ def test_a_session_at_version_3_or_later_is_refused_before_anything_is_given_out
 
 def test_entries_with_ids_and_no_header_are_at_version_3() -> None:
     with pytest.raises(BadInput) as caught:
-        copy_of(raw(chain(user("x"))[1:]))
+        copy_of(session_bytes(chain(user("x"))[1:]))
     assert caught.value.code == "is_current"
 
 
@@ -281,7 +284,7 @@ def test_what_is_no_session_is_refused(data: bytes) -> None:
 
 def test_a_copy_is_not_migrated_again() -> None:
     with pytest.raises(BadInput) as caught:
-        copy_of(copy_of(raw(v1(user("x")))))
+        copy_of(copy_of(session_bytes(v1(user("x")))))
     assert caught.value.code == "is_current"
 
 
@@ -304,7 +307,7 @@ some_lines = st.lists(
 def test_whatever_an_old_file_holds_its_copy_reads_alike(
     lines: list[dict[str, Any] | bytes], with_header: bool, ended: bool
 ) -> None:
-    old = raw([V1_HEADER, *lines] if with_header else [*v1(user("a"))[1:], *lines])
+    old = session_bytes([V1_HEADER, *lines] if with_header else [*v1(user("a"))[1:], *lines])
     old = old if ended else old[:-1]
     assert_reads_alike(old, copy_of(old))
 
@@ -312,7 +315,7 @@ def test_whatever_an_old_file_holds_its_copy_reads_alike(
 def test_real_sessions_of_version_1_read_alike() -> None:
     directory = corpus()
     found = sorted(directory.glob("pi/*.v1.jsonl")) if directory else []
-    sessions = [path.read_bytes() for path in found] or [raw(v1(*TALK * 50, *TALK))]
+    sessions = [path.read_bytes() for path in found] or [session_bytes(v1(*TALK * 50, *TALK))]
     for old in sessions:
         new = copy_of(old)
         assert_reads_alike(old, new)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.outline import Run, labels, runs
 from sessions_app.sessionlog.tree import SessionTree
-from tests.building import assistant, bash, chain, read, text, user
+from tests.factories import assistant, bash, chain, session_log, text, user
 
 
 def tree_of(*links: tuple[str, str | None]) -> SessionTree:
@@ -82,7 +82,7 @@ def test_an_empty_session_has_no_runs() -> None:
 
 
 def test_only_what_a_model_can_see_weighs() -> None:
-    log = read(
+    log = session_log(
         chain(
             user("1234"), {"type": "compaction", "summary": "x" * 400}, assistant(text("1234")), bash("", "1")
         )
@@ -127,7 +127,7 @@ def test_a_later_label_replaces_an_earlier_one_and_an_empty_one_removes_it() -> 
     def label(target: object, *words: object) -> dict[str, object]:
         return {"type": "label", "targetId": target, **({"label": words[0]} if words else {})}
 
-    log = read(
+    log = session_log(
         chain(
             user("x"),
             *(label("e1", "first"), label("e1", "second"), label("e9", "of something that is not there")),
@@ -156,5 +156,5 @@ def test_a_later_label_replaces_an_earlier_one_and_an_empty_one_removes_it() -> 
 
 
 def test_nothing_but_a_label_labels() -> None:
-    log = read(chain(user("x"), {"type": "custom", "targetId": "e1", "label": "x"}))
+    log = session_log(chain(user("x"), {"type": "custom", "targetId": "e1", "label": "x"}))
     assert labels(SessionTree(log.entries)) == {}

@@ -20,7 +20,7 @@ from sessions_app.sessionlog.overflow import (
 )
 from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.tree import SessionTree
-from tests.building import assistant, chain, compacted, gone, read, text, user
+from tests.factories import assistant, chain, compaction, session_log, text, user, whole
 
 WORDS = {
     "Anthropic": [
@@ -219,7 +219,7 @@ def tally_of(entries: list[Entry], reader: str = "atomic-0.8") -> Tally:
 
 
 def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | None:
-    return tally_of(read(chain(*messages)).entries, reader).overflow
+    return tally_of(session_log(chain(*messages)).entries, reader).overflow
 
 
 def test_the_last_assistant_of_the_branch_counts() -> None:
@@ -233,7 +233,7 @@ def test_the_last_assistant_of_the_branch_counts() -> None:
 def test_another_branch_does_not_count() -> None:
     recorded = chain(user("x"), TOO_LONG, user("another way"))
     recorded[3]["parentId"] = "e1"
-    assert tally_of(read(recorded).entries).overflow is None
+    assert tally_of(session_log(recorded).entries).overflow is None
 
 
 def test_what_one_model_said_counts_for_no_other() -> None:
@@ -243,7 +243,7 @@ def test_what_one_model_said_counts_for_no_other() -> None:
 
 
 def test_a_compaction_that_is_honoured_ends_it() -> None:
-    ended = [user("x"), ANSWER, TOO_LONG, compacted(gone("e2"))]
+    ended = [user("x"), ANSWER, TOO_LONG, compaction(whole("e2"))]
     assert overflow_of(*ended) is None
     assert overflow_of(*ended, reader="pi") == ANY_WINDOW, (
         "pi ignores it, so the context is as long as it was"
@@ -272,7 +272,7 @@ steps = st.lists(
 def test_what_is_carried_on_is_what_the_branch_says_read_anew(
     messages: list[dict[str, Any]], reader: str
 ) -> None:
-    entries = read(chain(*messages)).entries
+    entries = session_log(chain(*messages)).entries
     tally = Tally()
     for end, entry in enumerate(entries, 1):
         assert tally.carries(entry)

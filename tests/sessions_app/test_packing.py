@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.entries import CONTROL_TYPES, Block, Entry
 from sessions_app.sessionlog.packing import pack, unpack
-from tests.building import assistant, branch_of, call, chain, compacted, gone, result, text, thinking, user
+from tests.factories import (
+    assistant,
+    branch_of,
+    call,
+    chain,
+    compaction,
+    result,
+    text,
+    thinking,
+    user,
+    whole,
+)
 
 words = st.text(max_size=8)
 numbers = st.integers(-(2**55), 2**55)
@@ -60,6 +71,6 @@ def test_entries_of_a_real_shape_come_back() -> None:
     said = assistant(
         thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m"
     )
-    branch = branch_of(chain(user("x"), said, result("c1", error=True), compacted(gone("e1"))))
+    branch = branch_of(chain(user("x"), said, result("c1", error=True), compaction(whole("e1"))))
     assert [unpacked(entry, pack(entry)) for entry in branch] == branch
     assert all(len(pack(entry)) < 200 for entry in branch)

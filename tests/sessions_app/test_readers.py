@@ -9,21 +9,22 @@ import pytest
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.readers import READERS, choose_reader, reader_named
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
+    block,
     branch_of,
     call,
     chain,
-    compacted,
-    edit,
-    gone,
-    read,
+    compaction,
+    context_edit,
     result,
-    summarised,
+    session_log,
+    summary_compaction,
     text,
     thinking,
     user,
+    whole,
 )
 
 SYSTEM = {"role": "system", "content": "be kind"}
@@ -88,7 +89,7 @@ def test_atomic_leaves_out_what_a_context_compaction_names_and_nothing_else() ->
         user("x"),
         assistant(text("a"), text("b")),
         user("y"),
-        compacted(gone("e1"), gone("e2", 0)),
+        compaction(whole("e1"), block("e2", 0)),
     )
     assert ids(context) == ["e2", "e3"]
     assert context.messages[0].blocks is not None
@@ -98,7 +99,9 @@ def test_atomic_leaves_out_what_a_context_compaction_names_and_nothing_else() ->
 
 
 def test_to_atomic_the_entries_of_other_agents_are_inert() -> None:
-    context = rebuilt("atomic-0.8", user("x"), user("y"), summarised("s", "e2"), edit("e1", None), user("z"))
+    context = rebuilt(
+        "atomic-0.8", user("x"), user("y"), summary_compaction("s", "e2"), context_edit("e1", None), user("z")
+    )
     assert ids(context) == ["e1", "e2", "e5"]
     assert context.newest_compaction is None
 
@@ -107,13 +110,13 @@ def test_to_atomic_the_entries_of_other_agents_are_inert() -> None:
 
 
 def test_to_pi_a_context_compaction_is_inert() -> None:
-    context = rebuilt("pi", user("x"), compacted(gone("e1")), user("y"))
+    context = rebuilt("pi", user("x"), compaction(whole("e1")), user("y"))
     assert ids(context) == ["e1", "e3"]
     assert context.newest_compaction is None
 
 
 def test_pi_puts_the_summary_first_then_what_it_kept_then_what_came_after() -> None:
-    context = rebuilt("pi", user("a"), user("b"), user("c"), summarised("1234", "e2"), user("d"))
+    context = rebuilt("pi", user("a"), user("b"), user("c"), summary_compaction("1234", "e2"), user("d"))
     assert ids(context) == ["e4", "e2", "e3", "e5"]
     assert (context.messages[0].role, context.messages[0].tokens) == ("compactionSummary", 1)
     assert context.newest_compaction is not None
@@ -122,11 +125,14 @@ def test_pi_puts_the_summary_first_then_what_it_kept_then_what_came_after() -> N
 
 @pytest.mark.parametrize("first_kept", ["nowhere", "", None, 7, ["e1"], "e4"])
 def test_without_an_entry_to_keep_from_pi_keeps_nothing_before_the_summary(first_kept: Any) -> None:
-    assert ids(rebuilt("pi", user("a"), user("b"), summarised("s", first_kept), user("c"))) == ["e3", "e4"]
+    assert ids(rebuilt("pi", user("a"), user("b"), summary_compaction("s", first_kept), user("c"))) == [
+        "e3",
+        "e4",
+    ]
 
 
 def test_an_older_compaction_contributes_nothing() -> None:
-    older, newer = summarised("old", "e1"), summarised("new", "e2")
+    older, newer = summary_compaction("old", "e1"), summary_compaction("new", "e2")
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer, user("d"))) == [
         "e5",
         "e2",
@@ -134,24 +140,28 @@ def test_an_older_compaction_contributes_nothing() -> None:
         "e6",
     ]
     # Kept from the older one on: it is left out all the same.
-    newer = summarised("new", "e3")
+    newer = summary_compaction("new", "e3")
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer)) == ["e5", "e4"]
 
 
 def test_system_messages_are_dropped_from_what_is_kept_and_from_nowhere_else() -> None:
-    assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summarised("s", "e1"), SYSTEM)) == ["e4", "e2", "e5"]
+    assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summary_compaction("s", "e1"), SYSTEM)) == [
+        "e4",
+        "e2",
+        "e5",
+    ]
     assert ids(rebuilt("pi", SYSTEM, user("a"))) == ["e1", "e2"]
 
 
 def test_a_compaction_on_another_branch_is_not_this_branchs() -> None:
-    recorded = chain(user("a"), summarised("s", "nowhere"), user("b"))
+    recorded = chain(user("a"), summary_compaction("s", "nowhere"), user("b"))
     recorded[-1]["parentId"] = "e1"
     assert ids(READERS["pi"].rebuild(branch_of(recorded))) == ["e1", "e3"]
 
 
 def test_an_edit_to_nothing_omits_its_target() -> None:
     for nothing in (None, "text", 7, []):
-        context = rebuilt("pi", user("a"), user("b"), edit("e1", nothing))
+        context = rebuilt("pi", user("a"), user("b"), context_edit("e1", nothing))
         assert ids(context) == ["e2"]
         assert context.newest_compaction is not None
         assert context.newest_compaction.id == "e3"
@@ -164,7 +174,7 @@ def test_an_edit_puts_its_content_in_the_place_of_what_was_recorded() -> None:
         ("e2", "assistant", ["text"]),
         ("e3", "toolResult", ["text"]),
     ):
-        context = rebuilt("pi", *recorded, edit(target, {"content": "12345"}))
+        context = rebuilt("pi", *recorded, context_edit(target, {"content": "12345"}))
         (changed,) = [one for one in context.messages if one.replaced]
         assert (changed.entry.id, changed.role, changed.tokens) == (target, role, 2)
         assert (changed.blocks and [block.type for block in changed.blocks]) == blocks
@@ -173,30 +183,44 @@ def test_an_edit_puts_its_content_in_the_place_of_what_was_recorded() -> None:
 
 def test_an_edit_to_a_list_weighs_its_blocks() -> None:
     image = {"type": "image", "data": "x"}
-    context = rebuilt("pi", result("c1", "b" * 400), edit("e1", {"content": [text("12345"), image]}))
+    context = rebuilt("pi", result("c1", "b" * 400), context_edit("e1", {"content": [text("12345"), image]}))
     assert context.messages[0].blocks is not None
     assert [block.type for block in context.messages[0].blocks] == ["text", "image"]
     assert context.messages[0].tokens == 1202
 
 
 def test_the_latest_edit_of_a_target_wins() -> None:
-    edits = (edit("e1", None), edit("e1", {"content": "12345678"}), edit("e1", {"content": "1"}))
+    edits = (
+        context_edit("e1", None),
+        context_edit("e1", {"content": "12345678"}),
+        context_edit("e1", {"content": "1"}),
+    )
     assert rebuilt("pi", user("a"), *edits).messages[0].tokens == 1
     assert ids(rebuilt("pi", user("a"), *edits[::-1])) == []
 
 
 def test_only_edits_among_the_selected_entries_count() -> None:
-    assert ids(rebuilt("pi", user("a"), edit("e1", None), user("b"), summarised("s", "e1"))) == ["e4", "e3"]
-    assert ids(rebuilt("pi", edit("e2", None), user("a"), summarised("s", "e2"))) == ["e3", "e2"]
+    assert ids(
+        rebuilt("pi", user("a"), context_edit("e1", None), user("b"), summary_compaction("s", "e1"))
+    ) == ["e4", "e3"]
+    assert ids(rebuilt("pi", context_edit("e2", None), user("a"), summary_compaction("s", "e2"))) == [
+        "e3",
+        "e2",
+    ]
 
 
 @pytest.mark.parametrize("target", [None, 7, ["e1"], {}, "nowhere"])
 def test_an_edit_of_nothing_that_is_there_changes_nothing(target: Any) -> None:
-    assert ids(rebuilt("pi", user("a"), edit(target, None))) == ["e1"]
+    assert ids(rebuilt("pi", user("a"), context_edit(target, None))) == ["e1"]
 
 
 def test_a_summary_can_be_edited_too() -> None:
-    context = rebuilt("pi", user("a"), summarised("long " * 100, "nowhere"), edit("e2", {"content": "12345"}))
+    context = rebuilt(
+        "pi",
+        user("a"),
+        summary_compaction("long " * 100, "nowhere"),
+        context_edit("e2", {"content": "12345"}),
+    )
     assert [(one.role, one.tokens, one.replaced) for one in context.messages] == [
         ("compactionSummary", 2, True)
     ]
@@ -214,27 +238,27 @@ VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verba
     ("messages", "chosen", "agent", "name"),
     [
         ([user("x")], "", "", "atomic-0.8"),
-        ([compacted()], "", "", "atomic-0.8"),
-        ([summarised("s", "e1"), compacted()], "", "", "pi"),
-        ([compacted(), summarised("s", "e1")], "", "", "atomic-0.8"),
-        ([summarised("s", "e1")], "", "", "pi"),
-        ([edit("e1", None)], "", "", "pi"),
+        ([compaction()], "", "", "atomic-0.8"),
+        ([summary_compaction("s", "e1"), compaction()], "", "", "pi"),
+        ([compaction(), summary_compaction("s", "e1")], "", "", "atomic-0.8"),
+        ([summary_compaction("s", "e1")], "", "", "pi"),
+        ([context_edit("e1", None)], "", "", "pi"),
         ([VERBATIM], "", "", "pi"),
         ([SYSTEM, user("x")], "", "", "pi"),
         ([user("x"), USAGE], "", "", "pi"),
         ([user("x"), THOUGHTFUL], "", "", "pi"),
-        ([compacted(), SYSTEM, USAGE], "", "", "atomic-0.8"),
-        ([USAGE, compacted()], "", "", "pi"),
+        ([compaction(), SYSTEM, USAGE], "", "", "atomic-0.8"),
+        ([USAGE, compaction()], "", "", "pi"),
         ([SYSTEM, THOUGHTFUL, USAGE], "", "atomic", "atomic-0.8"),
-        ([compacted(), VERBATIM], "", "", "pi"),
-        ([compacted(), VERBATIM], "", "atomic", "pi"),
+        ([compaction(), VERBATIM], "", "", "pi"),
+        ([compaction(), VERBATIM], "", "atomic", "pi"),
         ([user("x")], "", "pi", "pi"),
-        ([compacted()], "", "pi", "pi"),
-        ([summarised("s", "e1")], "", "atomic", "atomic-0.8"),
-        ([edit("e1", None)], "", "atomic", "atomic-0.8"),
+        ([compaction()], "", "pi", "pi"),
+        ([summary_compaction("s", "e1")], "", "atomic", "atomic-0.8"),
+        ([context_edit("e1", None)], "", "atomic", "atomic-0.8"),
         ([user("x")], "", "another", "atomic-0.8"),
         ([VERBATIM], "atomic-0.8", "pi", "atomic-0.8"),
-        ([compacted()], "pi", "atomic", "pi"),
+        ([compaction()], "pi", "atomic", "pi"),
     ],
 )
 def test_the_users_choice_comes_before_the_place_and_the_place_before_the_entries(
@@ -255,9 +279,9 @@ def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
         reason(user("x"), agent="pi"),
         reason(user("x"), agent="atomic"),
         reason(VERBATIM),
-        reason(compacted()),
-        reason(summarised("s", "e1")),
-        reason(edit("e1", None)),
+        reason(compaction()),
+        reason(summary_compaction("s", "e1")),
+        reason(context_edit("e1", None)),
         reason(SYSTEM),
         reason(USAGE),
         reason(THOUGHTFUL),
@@ -270,9 +294,9 @@ def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
     [
         ([user("x"), assistant(text("y"))], {}, True),
         ([], {}, True),
-        ([user("x"), compacted()], {"own": {"e2"}}, True),
-        ([user("x"), compacted()], {}, False),
-        ([user("x"), compacted(), compacted()], {"own": {"e2"}}, False),
+        ([user("x"), compaction()], {"own": {"e2"}}, True),
+        ([user("x"), compaction()], {}, False),
+        ([user("x"), compaction(), compaction()], {"own": {"e2"}}, False),
         ([user("x"), USAGE], {"own": {"e2"}}, False),
         ([user("x")], {"agent": "pi"}, False),
         ([user("x")], {"agent": "atomic"}, False),
@@ -285,14 +309,14 @@ def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
 def test_a_reader_is_a_guess_when_nothing_shows_the_agent(
     messages: list[dict[str, Any]], known: dict[str, Any], is_guess: bool
 ) -> None:
-    reading = choose_reader(read(chain(*messages)).entries, **known)
+    reading = choose_reader(session_log(chain(*messages)).entries, **known)
     assert reading.is_guess is is_guess
     assert ("guess" in reading.reason) is is_guess
 
 
 def test_what_redline_appended_does_not_change_how_a_session_is_read_later() -> None:
-    recorded = chain(user("x"), compacted(), USAGE, compacted())
-    entries = read(recorded).entries
+    recorded = chain(user("x"), compaction(), USAGE, compaction())
+    entries = session_log(recorded).entries
     assert choose_reader(entries).reader.name == "atomic-0.8"
     assert choose_reader(entries, own={"e2"}).reader.name == "pi"
 

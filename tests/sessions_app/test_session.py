@@ -23,20 +23,20 @@ from sessions_app.sessionlog.session import (
     read_session,
 )
 from sessions_app.sessionlog.tree import SessionTree
-from tests.building import (
+from tests.factories import (
     HEADER,
     assistant,
     bash,
     call,
     chain,
-    corpus,
     message,
-    raw,
-    read,
     result,
+    session_bytes,
+    session_log,
     text,
     user,
 )
+from tests.paths import corpus
 
 V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
@@ -63,7 +63,7 @@ def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
-    log = read(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
+    log = session_log(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
     assert ids(log) == ["e1", "e2", "e3"]
     assert [entry.role for entry in log.entries] == ["user", "assistant", "toolResult"]
     assert [entry.parent_id for entry in log.entries] == [None, "e1", "e2"]
@@ -74,14 +74,16 @@ def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
 
 def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
     recorded = chain(user("größer 😀"), bash("ls", "a"), user("x"))
-    data = raw(recorded)
+    data = session_bytes(recorded)
     for entry, one in zip(read_bytes(data).entries, recorded[1:], strict=True):
         assert json.loads(data[entry.offset : entry.offset + entry.length]) == one
         assert data[: entry.offset].count(b"\n") == entry.number - 1
 
 
 def test_unknown_types_and_keys_are_kept() -> None:
-    data = raw([*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}])
+    data = session_bytes(
+        [*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}]
+    )
     *_, line = split_lines([data])
     recorded = SessionParser(State(version=3)).read(line)
     assert recorded is not None
@@ -91,10 +93,10 @@ def test_unknown_types_and_keys_are_kept() -> None:
 
 
 def test_an_old_header_names_where_the_session_was_branched_from() -> None:
-    log = read([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *v1(user("x"))[1:]])
+    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *v1(user("x"))[1:]])
     assert log.header is not None
     assert log.header.parent_session == "/old.jsonl"
-    log = read([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
+    log = session_log([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
     assert log.header is not None
     assert log.header.parent_session == "/new.jsonl"
 
@@ -135,7 +137,7 @@ THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
 def test_a_line_that_cannot_be_used_is_left_out_counted_and_found_again(
     line: bytes, kind: DamageKind
 ) -> None:
-    data = raw([HEADER, FIRST, line, THIRD])
+    data = session_bytes([HEADER, FIRST, line, THIRD])
     log = read_bytes(data)
     assert ids(log) == ["e1", "e3"]
     assert [entry.number for entry in log.entries] == [2, 4]
@@ -146,7 +148,9 @@ def test_a_line_that_cannot_be_used_is_left_out_counted_and_found_again(
 
 
 def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> None:
-    data = raw([*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]) + b"{torn"
+    data = (
+        session_bytes([*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]) + b"{torn"
+    )
     log = read_bytes(data)
     assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
     assert [one.number for one in log.damage] == list(range(3, 1_003))
@@ -156,37 +160,37 @@ def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> Non
 
 
 def test_a_nul_run_is_named_as_one() -> None:
-    log = read([*chain(user("x")), b"\0" * 100])
+    log = session_log([*chain(user("x")), b"\0" * 100])
     assert "NUL" in log.damage[0].detail
 
 
 @pytest.mark.parametrize("line", [b"", b" ", b"\t\r", b"\x0c\x0b"])
 def test_a_blank_line_is_no_damage(line: bytes) -> None:
-    log = read([HEADER, line, FIRST, line])
+    log = session_log([HEADER, line, FIRST, line])
     assert ids(log) == ["e1"]
     assert log.damage == []
 
 
 def test_a_torn_last_line_is_told_apart_from_a_line_that_is_no_json() -> None:
-    log = read_bytes(raw([HEADER, FIRST]) + SECOND[:-5])
+    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND[:-5])
     assert ids(log) == ["e1"]
     assert damage(log) == [(DamageKind.TORN_LINE, 3)]
 
 
 def test_a_complete_last_line_without_newline_is_read() -> None:
-    log = read_bytes(raw([HEADER, FIRST]) + SECOND)
+    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND)
     assert ids(log) == ["e1", "e2"]
     assert log.damage == []
 
 
 def test_a_line_may_end_with_a_carriage_return() -> None:
-    log = read_bytes(raw(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"))
+    log = read_bytes(session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"))
     assert ids(log) == ["e1", "e2"]
     assert log.damage == []
 
 
 def test_a_byte_order_mark_before_the_first_line_is_no_damage() -> None:
-    log = read_bytes(b"\xef\xbb\xbf" + raw(chain(user("x"))))
+    log = read_bytes(b"\xef\xbb\xbf" + session_bytes(chain(user("x"))))
     assert log.header is not None
     assert ids(log) == ["e1"]
     assert log.damage == []
@@ -194,32 +198,32 @@ def test_a_byte_order_mark_before_the_first_line_is_no_damage() -> None:
 
 
 def test_a_session_without_its_header_is_read_and_that_is_reported_once() -> None:
-    log = read(chain(user("x"), user("y"))[1:])
+    log = session_log(chain(user("x"), user("y"))[1:])
     assert (log.header, log.version, log.cwd) == (None, 3, "")
     assert ids(log) == ["e1", "e2"]
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
 
 
 def test_a_damaged_line_before_the_header_does_not_hide_the_header() -> None:
-    log = read([b"\0\0\0", *chain(user("x"))])
+    log = session_log([b"\0\0\0", *chain(user("x"))])
     assert log.header is not None
     assert damage(log) == [(DamageKind.NOT_JSON, 1)]
 
 
 def test_the_first_header_counts() -> None:
     other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
-    log = read([*chain(user("x")), other, message("e2", "e1", user("y"))])
+    log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
     assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
 
 
 def test_bytes_that_are_no_utf8_are_read_as_the_agent_reads_them() -> None:
     line = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
-    log = read([HEADER, line])
+    log = session_log([HEADER, line])
     assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
 
 
 def test_a_parent_that_no_text_can_hold_is_a_parent_that_is_not_there() -> None:
-    log = read([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
+    log = session_log([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
     assert [entry.id.encode() for entry in log.entries] == [b"e1", b"e2"]
     assert (log.entries[1].parent_id or "").encode()
     assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
@@ -227,7 +231,7 @@ def test_a_parent_that_no_text_can_hold_is_a_parent_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("parent", [None, "", 7, True, [], {}])
 def test_what_is_no_parent_makes_a_root(parent: object) -> None:
-    log = read([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
+    log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
     assert log.entries[1].parent_id is None
 
 
@@ -235,7 +239,7 @@ def test_what_is_no_parent_makes_a_root(parent: object) -> None:
 
 
 def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> None:
-    log = read(v1(user("a"), assistant(text("b")), user("c")))
+    log = session_log(v1(user("a"), assistant(text("b")), user("c")))
     assert log.version == 1
     assert ids(log) == ["00000001", "00000002", "00000003"]
     assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
@@ -246,20 +250,20 @@ def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> No
 def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
     sound = v1(user("a"), user("b"), user("c"))
     damaged: list[Any] = [*sound[:2], line, *sound[3:]]
-    log = read(damaged)
+    log = session_log(damaged)
     assert ids(log) == ["00000001", "00000003"]
     assert log.entries[1].parent_id == "00000001"
-    assert log.entries[0] == read(sound).entries[0]
+    assert log.entries[0] == session_log(sound).entries[0]
 
 
 def test_what_a_version_1_file_calls_an_id_is_not_one() -> None:
     recorded = [{**one, "id": "same", "parentId": "same"} for one in v1(user("a"), user("b"))[1:]]
-    log = read([V1_HEADER, *recorded])
+    log = session_log([V1_HEADER, *recorded])
     assert ids(log) == ["00000001", "00000002"]
 
 
 def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> None:
-    log = read(v1(user("a"), user("b"))[1:])
+    log = session_log(v1(user("a"), user("b"))[1:])
     assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
 
@@ -270,14 +274,16 @@ def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> N
 )
 def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
-    log = read([*v1(user("a"), user("b")), compaction])
+    log = session_log([*v1(user("a"), user("b")), compaction])
     control = log.entries[-1].control or {}
     assert control["firstKeptEntryId"] == kept
     assert control["firstKeptEntryIndex"] == index
 
 
 def test_the_hook_messages_of_version_2_are_customs() -> None:
-    log = read([{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})])
+    log = session_log(
+        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
+    )
     assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
 
 
@@ -289,12 +295,12 @@ def test_the_hook_messages_of_version_2_are_customs() -> None:
     ],
 )
 def test_a_header_names_its_version_by_a_number(recorded: object, version: int) -> None:
-    assert read([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
+    assert session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
 
 
 @pytest.mark.parametrize("version", ["1e30", "1e400", "9" * 5000])
 def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) -> None:
-    log = read([f'{{"type":"session","version":{version}}}'.encode(), FIRST])
+    log = session_log([f'{{"type":"session","version":{version}}}'.encode(), FIRST])
     assert 3 < log.version < 2**31
     assert ids(log) == ["e1"]
     assert msgspec.convert(msgspec.to_builtins(log.state), State) == log.state
@@ -320,7 +326,13 @@ CLAUDE_CODE = [
     "data",
     [
         *(b"", b"\n\n\n", b"\0" * 5000, b"\x89PNG\r\n\x1a\n\0\0\0", b"some prose\nand more\n"),
-        *(b"[]\n", b"{}\n", b'{"type":"session_meta"}\n', b'{"type":"other","id":"x"}\n', raw(CLAUDE_CODE)),
+        *(
+            b"[]\n",
+            b"{}\n",
+            b'{"type":"session_meta"}\n',
+            b'{"type":"other","id":"x"}\n',
+            session_bytes(CLAUDE_CODE),
+        ),
     ],
     ids=lambda data: repr(data[:24]),
 )
@@ -332,7 +344,7 @@ def test_a_file_without_a_header_or_an_entry_is_no_session(data: bytes) -> None:
 
 
 def test_a_header_alone_is_a_session() -> None:
-    for data in (raw([HEADER]), raw([HEADER])[:-1]):
+    for data in (session_bytes([HEADER]), session_bytes([HEADER])[:-1]):
         log = read_bytes(data)
         assert (log.cwd, log.entries, log.damage) == ("/home/dev/project", [], [])
 
@@ -345,7 +357,7 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
             read_bytes(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
     # Without the real one: a record of the same shape.
-    data = glued[0].read_bytes() if glued else raw([*v1(user("a"), user("b")), FIRST + SECOND])
+    data = glued[0].read_bytes() if glued else session_bytes([*v1(user("a"), user("b")), FIRST + SECOND])
     log = read_bytes(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
@@ -375,19 +387,19 @@ def read_in_parts(data: bytes, places: Iterable[int]) -> tuple[list[Entry], list
 
 
 FILES = {
-    "version 3": raw(chain(user("größer 😀"), assistant(text("b"), call("c1")), result("c1"))),
-    "version 2": raw(
+    "version 3": session_bytes(chain(user("größer 😀"), assistant(text("b"), call("c1")), result("c1"))),
+    "version 2": session_bytes(
         [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
     ),
-    "version 1": raw(v1(user("a"), assistant(text("b")), user("c"))),
-    "no header": raw(chain(user("a"), user("b"))[1:]),
-    "version 1, no header": raw(v1(user("a"), user("b"))[1:]),
-    "damaged": raw(
+    "version 1": session_bytes(v1(user("a"), assistant(text("b")), user("c"))),
+    "no header": session_bytes(chain(user("a"), user("b"))[1:]),
+    "version 1, no header": session_bytes(v1(user("a"), user("b"))[1:]),
+    "damaged": session_bytes(
         [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{torn"]
     ),
-    "damaged version 1": raw([b"{torn", b"7", *v1(user("a"), user("b")), b"null", *v1(user("c"))]),
-    "carriage returns": raw(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
-    "byte order mark": b"\xef\xbb\xbf" + raw(v1(user("a"), user("b"))),
+    "damaged version 1": session_bytes([b"{torn", b"7", *v1(user("a"), user("b")), b"null", *v1(user("c"))]),
+    "carriage returns": session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
+    "byte order mark": b"\xef\xbb\xbf" + session_bytes(v1(user("a"), user("b"))),
 }
 
 
@@ -407,7 +419,7 @@ def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], 
 
 
 def test_a_line_without_newline_moves_nothing_that_is_kept() -> None:
-    data = raw(v1(user("a"), user("b")))
+    data = session_bytes(v1(user("a"), user("b")))
     _, _, state = read_in_parts(data, ())
     _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
     assert unfinished == state
@@ -419,7 +431,7 @@ def test_what_a_first_line_without_newline_told_is_told_again_by_what_it_becomes
     parser.read(next(split_lines([unfinished])))
     assert parser.state.version == 1
     continued = SessionParser(stored(parser.state))
-    for line in split_lines([raw(chain(user("x")))]):
+    for line in split_lines([session_bytes(chain(user("x")))]):
         continued.read(line)
     assert (continued.state.version, continued.damage) == (3, [])
     assert continued.state.header is not None
@@ -481,7 +493,7 @@ hostile_entries = st.fixed_dictionaries(
 @example([{"type": {}, "id": "a"}], HEADER)
 def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dict[str, Any] | None) -> None:
     lines = [json.dumps(one).encode() for one in recorded]
-    data = raw([header, *lines] if header else lines)
+    data = session_bytes([header, *lines] if header else lines)
     entries, faults, state = read_in_parts(data, ())
     assert len(entries) + len(faults) >= len(recorded) - 1, "an entry is read or reported; one is the header"
     # Everything kept can be stored, as text and as numbers.
@@ -507,7 +519,7 @@ def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
         {"role": "bashExecution", "command": "DEEP", "output": "DEEP"},
     ):
         line = json.dumps(message("e1", None, template)).replace(shallow, "[" * depth + "1.5" + "]" * depth)
-        log = read([HEADER, line.encode()])
+        log = session_log([HEADER, line.encode()])
         assert len(log.entries) + len(log.damage) == 1
         if depth < 500:
             assert ids(log) == ["e1"]
@@ -515,7 +527,7 @@ def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
 
 def test_lines_in_the_wrong_order_still_form_their_branch() -> None:
     lines = [json.dumps(one).encode() for one in chain(user("a"), assistant(text("b")), user("c"))]
-    log = read(lines[::-1])
+    log = session_log(lines[::-1])
     assert ids(log) == ["e3", "e2", "e1"]
     assert damage(log) == [(DamageKind.NO_HEADER, 1), (DamageKind.SECOND_HEADER, 4)]
     assert [entry.id for entry in SessionTree(log.entries).branch("e3")] == ["e1", "e2", "e3"]

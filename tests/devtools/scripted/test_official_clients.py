@@ -19,7 +19,7 @@ from devtools.scripted.request import OfferedTool, ScriptedRequest
 from devtools.scripted.response import CallTool, Dialect, Play, Say, Sealed, Think, sealed, signature_of
 from devtools.scripted.scripts import SCRIPTS, script_named
 from devtools.scripted.server import ScriptedProvider
-from tests.devtools.scripted.official import (
+from tests.devtools.scripted.official_clients import (
     DIALECTS,
     KEY,
     TOOLS,

@@ -19,8 +19,8 @@ from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.tools import ToolCall, Workbench
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
-from tests.building import assistant, call, result, text, transcript_of, user
-from tests.devtools.scripted.official import DIALECTS, Read, ask, results
+from tests.devtools.scripted.official_clients import DIALECTS, Read, ask, results
+from tests.factories import assistant, call, result, text, transcript_of, user
 
 GOOD = (
     *(

@@ -11,7 +11,7 @@ import pytest
 
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
-from tests.devtools.scripted.official import TOOLS
+from tests.devtools.scripted.official_clients import TOOLS
 
 Body = dict[str, Any]
 ARGUMENTS = '{"pattern": "x"}'

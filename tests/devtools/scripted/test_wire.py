@@ -20,11 +20,10 @@ import pytest
 
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider, listening
-from tests.devtools.scripted.official import DIALECTS, TOOLS, ask
-from tests.patience import WAIT_SECONDS
-from tests.running import Installation
+from tests.devtools.scripted.official_clients import DIALECTS, TOOLS, ask
+from tests.installation import Installation
+from tests.wait import WAIT_SECONDS
 
-pytest_plugins = ["tests.running"]
 PATHS: dict[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 
 

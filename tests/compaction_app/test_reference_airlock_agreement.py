@@ -1,4 +1,4 @@
-"""The fast way gives what the plain way gives, on thousands of requests over sessions made to be difficult.
+"""The airlock gives what the reference airlock gives, on thousands of requests over sessions made to be difficult.
 
 The sessions are generated, written as lines and read like any file. They hold what real ones seldom do: call
 ids that several entries make, results that make calls themselves, entries that complete step by step,
@@ -19,26 +19,26 @@ from compaction_app.deletion.store import DeletionStore
 from compaction_app.deletion.targets import Target
 from compaction_app.deletion.tools import ToolCall, Workbench
 from compaction_app.deletion.transcript import Transcript, prepare
-from tests.building import (
+from tests.factories import (
     assistant,
     bash,
     block,
+    branch_and_texts,
+    branch_summary,
     call,
     chain,
     compaction,
     custom,
     image,
-    raw,
     result,
-    summary,
+    session_bytes,
     text,
     thinking,
     user,
     whole,
-    with_texts,
 )
 
-from . import plain
+from . import reference_airlock
 
 Recorded = dict[str, Any]
 
@@ -99,7 +99,7 @@ def other(rng: random.Random) -> Recorded:
             lambda: user(words(rng)),
             lambda: {"role": "user", "content": [text(words(rng)), image()]},
             lambda: custom(words(rng)),
-            lambda: summary(words(rng)),
+            lambda: branch_summary(words(rng)),
             lambda: bash("make", words(rng), rng.choice([0, 0, 1])),
             lambda: bash("make", words(rng), excludeFromContext=True),
             lambda: {"type": "model_change", "provider": "p", "modelId": "m"},
@@ -128,15 +128,15 @@ def session(rng: random.Random) -> list[Recorded]:
 
 def prepared(rng: random.Random) -> Transcript:
     while True:
-        branch, texts = with_texts(raw(chain(*session(rng))))
+        branch, texts = branch_and_texts(session_bytes(chain(*session(rng))))
         settings = {"preserve_recent": rng.choice([0, 0, 0, 1, 2, 4]), "compression_ratio": 0.01}
         transcript = prepare(branch, texts, settings)
         if transcript is not None:
             return transcript
 
 
-def plainly(transcript: Transcript) -> list[Recorded]:
-    """The transcript in the shape in which the plain way takes it."""
+def entries_of(transcript: Transcript) -> list[Recorded]:
+    """The transcript in the shape that the reference airlock takes."""
     return [
         {
             "entryId": entry.entry_id,
@@ -170,12 +170,12 @@ class Situation:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.transcript = prepared(rng)
-        self.entries = plainly(self.transcript)
+        self.entries = entries_of(self.transcript)
         pins = rng.sample(self.objects(), k=min(rng.choice([0, 0, 0, 0, 1, 2]), len(self.entries)))
         guard = rng.choice(["latest", "latest", "all"])
         self.restraints = Restraints(frozenset(pins), guard)
         self.rules: Recorded = {
-            "pinned": {plain.as_tuple(pin.to_json()) for pin in pins},
+            "pinned": {reference_airlock.as_tuple(pin.to_json()) for pin in pins},
             "thinking_guard": guard,
         }
         self.preserve_recent = self.transcript.parameters.preserve_recent
@@ -229,7 +229,9 @@ def test_every_request_is_judged_alike() -> None:
         for _ in range(REQUESTS):
             request = situation.request()
             ours = validate(request, situation.transcript, situation.restraints)
-            theirs = plain.validate(request, situation.entries, situation.preserve_recent, **situation.rules)
+            theirs = reference_airlock.validate(
+                request, situation.entries, situation.preserve_recent, **situation.rules
+            )
             if isinstance(ours, Refusal):
                 assert ours.code == theirs.get("rejected"), request
                 seen[ours.code] += 1
@@ -281,7 +283,7 @@ def step_by_ids(
     request = situation.request()
     arguments = request if isinstance(request, dict) else {"deletions": request}
     found = workbench.call(ToolCall("context_delete", arguments)).details
-    expected = plain.delete(
+    expected = reference_airlock.delete(
         chosen, arguments, situation.entries, situation.preserve_recent, **situation.rules
     )
     return agreed("deleted by ids", "context_delete", found, expected, chosen, seen)
@@ -292,7 +294,7 @@ def bulk_step(
 ) -> list[Recorded]:
     arguments = situation.grep()
     found = workbench.call(ToolCall("context_grep_delete", arguments)).details
-    expected = plain.grep_delete(
+    expected = reference_airlock.grep_delete(
         chosen,
         holds(arguments["pattern"]),
         situation.entries,

@@ -31,7 +31,7 @@ LOOK = ToolSchema(
 )
 
 
-def asking(*messages: Message, **more: Any) -> Request:
+def small_request(*messages: Message, **more: Any) -> Request:
     """A small request; without messages it is told to look."""
     values: dict[str, Any] = {
         "model": "m-1",

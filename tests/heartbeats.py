@@ -1,7 +1,4 @@
-"""The heartbeats of a run that no worker has: without them a server that runs gives it up.
-
-PYTEST_DONT_REWRITE: it is imported before pytest could.
-"""
+"""Heartbeats for a run without a worker: a running server would give the run up without them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ BEAT_SECONDS: Final = 1
 BEAT: Final = "UPDATE compaction_app_run SET beats = beats + 1 WHERE id = ? AND state = 'running'"
 
 
-def keep_alive(database: Path, run: int, over: threading.Event) -> threading.Thread:
+def start_heartbeats(database: Path, run: int, over: threading.Event) -> threading.Thread:
     """Beat for a run until it is not running any more, its database is gone, or `over` is set."""
     thread = threading.Thread(
         target=_beat, args=(database, run, over), name=f"pulse of run {run}", daemon=True

@@ -1,4 +1,4 @@
-"""The plain way gives every answer of the conformance vectors, and the rules they leave open."""
+"""The reference airlock gives every answer of the conformance vectors, and the rules they leave open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import re2
 
-from . import plain
+from . import reference_airlock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FACTS = ("matches", "skipped", "deletedTargets", "stats", "error")
@@ -148,7 +148,7 @@ def test_every_request_is_answered_as_the_agent_answers_it(name: str) -> None:
     prepare = CASES[name]["prepare"]
     preserve_recent = prepare["parameters"]["preserve_recent"]
     for asked in CASES[name].get("validate", []):
-        answer = plain.validate(asked["request"], prepare["entries"], preserve_recent)
+        answer = reference_airlock.validate(asked["request"], prepare["entries"], preserve_recent)
         answer.pop("target", None)
         assert answer == {key: value for key, value in asked.items() if key != "request"}, asked["request"]
 
@@ -166,7 +166,7 @@ def test_every_deleting_step_comes_out_as_in_the_agent(name: str) -> None:
     for step in case["tools"]["steps"]:
         arguments = step["call"]["arguments"]
         if step["call"]["name"] == "context_delete":
-            outcome = plain.delete(chosen, arguments, entries, preserve_recent)
+            outcome = reference_airlock.delete(chosen, arguments, entries, preserve_recent)
         elif step["call"]["name"] == "context_grep_delete":
             outcome = grep(chosen, arguments, entries, preserve_recent)
         else:
@@ -186,8 +186,13 @@ def grep(
     """A `context_grep_delete` call over the plan *chosen*, from its pattern on."""
     matches = predicate(arguments)
     if isinstance(matches, str):
-        return {"matches": [], "skipped": [], **plain.unchanged(chosen, entries), "error": matches}
-    return plain.grep_delete(
+        return {
+            "matches": [],
+            "skipped": [],
+            **reference_airlock.unchanged(chosen, entries),
+            "error": matches,
+        }
+    return reference_airlock.grep_delete(
         chosen,
         matches,
         entries,
@@ -239,7 +244,7 @@ def block_of(entry_id: str, index: Any) -> dict[str, Any]:
 
 def judged(*deletions: Any, entries: Any = TALK, preserve_recent: int = 0, **rules: Any) -> Any:
     """The refusal code, or the accepted targets."""
-    answer = plain.validate({"deletions": list(deletions)}, entries, preserve_recent, **rules)
+    answer = reference_airlock.validate({"deletions": list(deletions)}, entries, preserve_recent, **rules)
     return answer.get("rejected") or answer["accepted"]["deletedTargets"]
 
 
@@ -268,14 +273,14 @@ def test_a_recent_target_is_recent_before_it_is_pinned() -> None:
 
 def test_a_grep_skips_what_is_pinned() -> None:
     rules: dict[str, Any] = {"pinned": frozenset({("entry", "r1"), ("content_block", "ends", 1)})}
-    outcome = plain.grep_delete([], lambda _: True, TALK, 0, target="content_block", **rules)
+    outcome = reference_airlock.grep_delete([], lambda _: True, TALK, 0, target="content_block", **rules)
     skipped = [(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in outcome["skipped"]]
     assert skipped == [
         ("r1", 0, "protected_entry"),
         ("asks", 1, "protected_block"),
         ("ends", 1, "protected_block"),
     ]
-    outcome = plain.grep_delete([], lambda text: "ends" in text, TALK, 0, **rules)
+    outcome = reference_airlock.grep_delete([], lambda text: "ends" in text, TALK, 0, **rules)
     assert outcome["skipped"] == [{"entryId": "ends", "target": "entry", "reason": "protected_entry"}]
     assert outcome["matches"] == outcome["deletedTargets"] == []
 
@@ -287,7 +292,7 @@ def test_the_guard_all_keeps_every_assistant_that_bears_thinking() -> None:
     assert judged(R1, thinking_guard="all") == "thinking"
     assert judged(ASKS, preserve_recent=4, thinking_guard="all") == "recent_context"
     assert judged(ENDS, thinking_guard="all") == [ENDS]
-    kept = plain.grep_delete([], lambda text: "r1" in text, TALK, 0, thinking_guard="all")
+    kept = reference_airlock.grep_delete([], lambda text: "r1" in text, TALK, 0, thinking_guard="all")
     assert kept["skipped"] == [{"entryId": "r1", "target": "entry", "reason": "protected_entry"}]
 
 
@@ -304,16 +309,19 @@ def test_one_of_two_blocks_of_a_call_may_stay_unless_it_is_pinned() -> None:
     assert judged(block_of("asks", 1), entries=entries) == [block_of("asks", 1), R1]
     pinned = {("content_block", "asks", 2)}
     request = {"deletions": [block_of("asks", 1)]}
-    assert plain.validate(request, entries, 0, pinned)["rejected"] == "protected_pair"
+    assert reference_airlock.validate(request, entries, 0, pinned)["rejected"] == "protected_pair"
     assert judged(R1, entries=entries) == [R1, block_of("asks", 1), block_of("asks", 2)]
 
 
 def test_a_plan_that_was_not_repaired_is_told_what_it_breaks() -> None:
     call, result = ("content_block", "asks", 1), ("entry", "r1")
-    assert plain.fault_of_pairs({call: None}, TALK) == "orphaned_result"
-    assert plain.fault_of_pairs({result: None}, TALK) == "dangling_call"
-    assert plain.fault_of_pairs({result: None, ("content_block", "asks", 2): None}, TALK) == "orphaned_result"
-    assert plain.fault_of_pairs({result: None, call: None}, TALK) is None
+    assert reference_airlock.fault_of_pairs({call: None}, TALK) == "orphaned_result"
+    assert reference_airlock.fault_of_pairs({result: None}, TALK) == "dangling_call"
+    assert (
+        reference_airlock.fault_of_pairs({result: None, ("content_block", "asks", 2): None}, TALK)
+        == "orphaned_result"
+    )
+    assert reference_airlock.fault_of_pairs({result: None, call: None}, TALK) is None
 
 
 def test_what_was_broken_before_can_still_be_compacted() -> None:
@@ -351,16 +359,16 @@ def test_the_first_fault_of_a_target_is_told(deletion: Any, code: str) -> None:
 
 def test_merging_keeps_places_and_drops_what_says_nothing_new() -> None:
     current = [block_of("ends", 0), R1, block_of("asks", 0)]
-    assert plain.merge(current, [R1, block_of("r1", 0), block_of("asks", 0)]) == current
-    assert plain.merge(current, [ENDS, block_of("ends", 1)]) == [R1, block_of("asks", 0), ENDS]
+    assert reference_airlock.merge(current, [R1, block_of("r1", 0), block_of("asks", 0)]) == current
+    assert reference_airlock.merge(current, [ENDS, block_of("ends", 1)]) == [R1, block_of("asks", 0), ENDS]
 
 
 def test_a_refused_step_changes_nothing() -> None:
     current = [block_of("ends", 0)]
     for refused in (
-        plain.delete(current, {"deletions": [R1, USER]}, TALK, 0),
-        plain.delete(current, {"deletions": [block_of("ends", 1)]}, TALK, 0),
-        plain.grep_delete(current, lambda text: text == "text", TALK, 0, target="content_block"),
+        reference_airlock.delete(current, {"deletions": [R1, USER]}, TALK, 0),
+        reference_airlock.delete(current, {"deletions": [block_of("ends", 1)]}, TALK, 0),
+        reference_airlock.grep_delete(current, lambda text: text == "text", TALK, 0, target="content_block"),
     ):
         assert refused["error"] in ("protected", "every_block")
         assert refused["deletedTargets"] == current == [block_of("ends", 0)]

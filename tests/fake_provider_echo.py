@@ -1,4 +1,4 @@
-"""A provider on a real socket that keeps what it hears, and says every key it hears back, wherever it can."""
+"""A fake provider on a real socket: it records requests, and echoes each key in its answers wherever it can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 KEY_HEADERS = ("x-api-key", "authorization")
 
 
-class Echo(ThreadingHTTPServer):
+class EchoProvider(ThreadingHTTPServer):
     """`heard` holds the headers of each request, `bodies` what it carried.
 
     The first part of the path says how it answers: with a status in an error of its dialect (`/401/v1`), with a page
@@ -38,7 +38,7 @@ class Echo(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Echo
+    server: EchoProvider
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -108,9 +108,9 @@ def _said_in_pieces(said: str) -> str:
 
 
 @contextlib.contextmanager
-def echoing() -> Iterator[Echo]:
-    """Such a provider, in a thread of its own."""
-    echo = Echo()
+def start_echo_provider() -> Iterator[EchoProvider]:
+    """An echo provider that serves in a thread of its own."""
+    echo = EchoProvider()
     thread = threading.Thread(target=echo.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

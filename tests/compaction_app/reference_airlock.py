@@ -1,4 +1,4 @@
-"""The plain way: the airlock and the two mutating tools, as slowly and as simply as their rules can be said.
+"""The reference airlock: judgement and the two mutating tools, as slowly and as simply as their rules can be written.
 
 It is the oracle that the fast implementation is compared with, so it shares nothing with it: no caches, no
 incremental judgement, the whole plan validated anew for every candidate of a grep.

@@ -24,9 +24,9 @@ from typing import IO, Any
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from tests.building import PROJECT
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.pulse import keep_alive
+from tests.heartbeats import start_heartbeats
+from tests.paths import PROJECT
+from tests.wait import WAIT_SECONDS, wait_until
 
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -80,7 +80,7 @@ class Server:
     def keep_alive(self, run: int) -> None:
         """Beat for a run that no worker has, as long as the server runs."""
         over = threading.Event()
-        self.ends.callback(keep_alive(self.data / "redline.sqlite3", run, over).join)
+        self.ends.callback(start_heartbeats(self.data / "redline.sqlite3", run, over).join)
         self.ends.callback(over.set)
 
     def get(self, path: str) -> str:
@@ -135,7 +135,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(
+def start_server(
     base: Path,
     *,
     roots: Path | None = None,
@@ -185,7 +185,7 @@ def served(
             child.stdout.close()
 
 
-def put(server: Server, source: Path, name: str = "") -> Path:
+def put_session(server: Server, source: Path, name: str = "") -> Path:
     """A quiet copy of a session in the server's root."""
     copy = server.root / (name or source.name)
     shutil.copyfile(source, copy)

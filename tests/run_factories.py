@@ -1,7 +1,4 @@
-"""The rows of a model's run, written into a database as a worker writes them, without a model and at a test's pace.
-
-PYTEST_DONT_REWRITE: it is imported before pytest could.
-"""
+"""The rows of an LLM planner's run, written to a database as a worker writes them, but without a model or a worker."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from tests.patience import WAIT_SECONDS
+from tests.wait import WAIT_SECONDS
 
 HOST: Final = "api.anthropic.com"
 MODEL: Final = "anthropic/claude-sonnet-4-5"
@@ -23,11 +20,11 @@ THEN: Final = "2026-03-02 10:00:00"
 INSERT: Final = "INSERT INTO compaction_app_runevent (run_id, seq, kind, at, data) VALUES (?, ?, ?, ?, ?)"
 
 Piece = list[Any]
-Told = tuple[str, dict[str, Any]]
+NewEvent = tuple[str, dict[str, Any]]
 
 
-class Telling:
-    """Who tells: the run of that number, in that database. Beside a server it also needs `Server.keep_alive`."""
+class RunFactory:
+    """Writes events and state of one run to a database. While a server runs, it also needs `Server.keep_alive`."""
 
     def __init__(self, database: Path, run: int, planner: str = MODEL) -> None:
         self.database, self.run = database, run
@@ -42,15 +39,15 @@ class Telling:
             parameters=json.dumps(PARAMETERS),
         )
 
-    def tell(self, kind: str, **data: Any) -> int:
+    def add(self, kind: str, **data: Any) -> int:
         """One more row; gives its number."""
         self.seq += 1
         now: dict[str, Any] = {"last_seq": self.seq}
         if kind == "asked":
-            self._add(requests=1, sent=data["characters"])
+            self._add_usage(requests=1, sent=data["characters"])
         elif kind == "answered":
             tokens = ("input", "output", "cacheRead", "cacheWrite", "cost", "estimated")
-            self._add(received=data["characters"], **{name: data[name] for name in tokens})
+            self._add_usage(received=data["characters"], **{name: data[name] for name in tokens})
         elif kind == "called":
             self.calls += 1
             self.deleted += data["gain"]
@@ -64,14 +61,14 @@ class Telling:
         self._set(**now)
         return self.seq
 
-    def tell_all(self, told: Iterable[Told]) -> None:
-        for kind, data in told:
-            self.tell(kind, **data)
+    def add_all(self, events: Iterable[NewEvent]) -> None:
+        for kind, data in events:
+            self.add(kind, **data)
 
-    def tell_many(self, told: Iterable[Told]) -> None:
+    def insert_all(self, events: Iterable[NewEvent]) -> None:
         """Rows that are not looked at between, all at once."""
         rows = []
-        for kind, data in told:
+        for kind, data in events:
             self.seq += 1
             rows.append((self.run, self.seq, kind, THEN, json.dumps(data)))
         with closing(self._open()) as database, database:
@@ -81,10 +78,10 @@ class Telling:
     def end(self, state: str, failure: str = "", message: str = "") -> None:
         """The last row, and the state."""
         said = {"message": message} if message else {}
-        self.tell("ended", state=state, **said)
-        self.leave(state, failure)
+        self.add("ended", state=state, **said)
+        self.set_state(state, failure)
 
-    def leave(self, state: str, failure: str = "") -> None:
+    def set_state(self, state: str, failure: str = "") -> None:
         """The state alone, as that of a run whose worker is gone."""
         self._set(state=state, failure=failure, ended_at="2026-03-02 10:01:12")
 
@@ -97,12 +94,12 @@ class Telling:
             "percentReduction": round(100 * self.deleted / TOKENS, 1),
         }
 
-    def called(self, turn: int, index: int, tool: str, arguments: Any, **data: Any) -> None:
+    def add_call(self, turn: int, index: int, tool: str, arguments: Any, **data: Any) -> None:
         """A call's row, with what it made of the plan."""
         before = self.stats["percentReduction"]
         after = round(100 * (self.deleted + data.get("gain", 0)) / TOKENS, 1)
         given = {"sentence": "Done.", "details": {}, "added": [], "gain": 0, **data}
-        self.tell(
+        self.add(
             "called",
             call=self.calls + 1,
             tool=tool,
@@ -112,7 +109,7 @@ class Telling:
             **{"index": index, "before": before, "percent": after, **given},
         )
 
-    def _add(self, **more: Any) -> None:
+    def _add_usage(self, **more: Any) -> None:
         names = ("requests", "sent", "received", "input", "output", "cacheRead", "cacheWrite", "cost")
         usage = self.usage or {"host": HOST, **dict.fromkeys(names, 0), "estimated": False}
         for name, value in more.items():
@@ -129,15 +126,15 @@ class Telling:
         return sqlite3.connect(self.database, timeout=WAIT_SECONDS)
 
 
-def streamed(turn: int, *pieces: Piece) -> Told:
+def streamed_event(turn: int, *pieces: Piece) -> NewEvent:
     return "streamed", {"turn": turn, "pieces": list(pieces)}
 
 
-def asked(turn: int, characters: int = 34_567) -> Told:
+def asked_event(turn: int, characters: int = 34_567) -> NewEvent:
     return "asked", {"turn": turn, "characters": characters, "dropped": 0}
 
 
-def answered(turn: int, **more: Any) -> Told:
+def answered_event(turn: int, **more: Any) -> NewEvent:
     usual = {"calls": 1, "stop": "calls", "input": 12_040, "output": 412, "cacheRead": 0, "cacheWrite": 0}
     return "answered", {
         "turn": turn,
@@ -150,22 +147,22 @@ def answered(turn: int, **more: Any) -> Told:
     }
 
 
-PREPARED: Final[Told] = ("prepared", {"entries": 990, "tokens": TOKENS, "protected": 61})
+PREPARED: Final[NewEvent] = ("prepared", {"entries": 990, "tokens": TOKENS, "protected": 61})
 
 
-def in_pieces(kind: list[Any], words: str, size: int) -> list[Piece]:
+def pieces_of(kind: list[Any], words: str, size: int) -> list[Piece]:
     """Words as they stream: so many characters at a time."""
     return [[*kind, words[start : start + size]] for start in range(0, len(words), size)]
 
 
-def a_plan(telling: Telling, turns: int = 4) -> None:
+def add_plan(factory: RunFactory, turns: int = 4) -> None:
     """A run of a model that thinks, looks, deletes, is refused once, and is asked again once."""
-    telling.tell_all([PREPARED])
+    factory.add_all([PREPARED])
     for turn in range(1, turns + 1):
-        a_turn(telling, turn)
+        add_turn(factory, turn)
         if turn == 2:
-            telling.tell("trimmed", turn=3, results=12, characters=80_000)
-    telling.tell("nudged", text="The target is not reached: 41.2% of the tokens are deleted. Delete more.")
+            factory.add("trimmed", turn=3, results=12, characters=80_000)
+    factory.add("nudged", text="The target is not reached: 41.2% of the tokens are deleted. Delete more.")
 
 
 THOUGHT: Final = (
@@ -175,44 +172,44 @@ THOUGHT: Final = (
 )
 
 
-def a_turn(telling: Telling, turn: int, *, thought: str = THOUGHT, answer: bool = True) -> None:
+def add_turn(factory: RunFactory, turn: int, *, thought: str = THOUGHT, answer: bool = True) -> None:
     """One turn, word by word: reasoning, a sentence, a search and a deletion with their results."""
     deletions = [{"kind": "entry", "entryId": f"{number:08x}"} for number in range(turn, turn + 9)]
     search = json.dumps({"pattern": "tui-renderer.ts", "target": "content_block"})
     delete = json.dumps({"deletions": deletions})
-    telling.tell_all([asked(turn, 34_567 + 4_000 * turn)])
+    factory.add_all([asked_event(turn, 34_567 + 4_000 * turn)])
     if turn == 2:
-        telling.tell("retried", turn=turn, attempt=1, seconds=2.0, why=f"{HOST} is overloaded (529).")
-        telling.tell_all([asked(turn, 34_567 + 4_000 * turn)])
-    for piece in in_pieces(["thought"], thought, 90):
-        telling.tell_all([streamed(turn, piece)])
-    telling.tell_all(
+        factory.add("retried", turn=turn, attempt=1, seconds=2.0, why=f"{HOST} is overloaded (529).")
+        factory.add_all([asked_event(turn, 34_567 + 4_000 * turn)])
+    for piece in pieces_of(["thought"], thought, 90):
+        factory.add_all([streamed_event(turn, piece)])
+    factory.add_all(
         [
-            streamed(turn, ["text", "I search for what replaced them "]),
-            streamed(turn, ["text", "first."], ["call", 0, "context_search_transcript"]),
-            *[streamed(turn, piece) for piece in in_pieces(["arguments", 0], search, 20)],
-            streamed(turn, ["call", 1, "context_delete"]),
-            *[streamed(turn, piece) for piece in in_pieces(["arguments", 1], delete, 60)],
+            streamed_event(turn, ["text", "I search for what replaced them "]),
+            streamed_event(turn, ["text", "first."], ["call", 0, "context_search_transcript"]),
+            *[streamed_event(turn, piece) for piece in pieces_of(["arguments", 0], search, 20)],
+            streamed_event(turn, ["call", 1, "context_delete"]),
+            *[streamed_event(turn, piece) for piece in pieces_of(["arguments", 1], delete, 60)],
         ]
     )
     if not answer:
         return
-    telling.tell_all([answered(turn, calls=2, cacheRead=8_000 * (turn > 1))])
+    factory.add_all([answered_event(turn, calls=2, cacheRead=8_000 * (turn > 1))])
     matches = [{"entryId": f"{number:08x}", "snippet": "read …/tui/tui-renderer.ts"} for number in range(4)]
-    telling.called(
+    factory.add_call(
         *(turn, 0, "context_search_transcript", json.loads(search)),
         sentence="16 matches; the first 4 here.",
         details={"matches": matches},
     )
     if turn == 3:
-        telling.called(
+        factory.add_call(
             *(turn, 1, "context_delete", {"deletions": deletions}),
             code="protected",
             message="Entry 00000004 is a tool result that ended in an error. Leave it out and send the other 8 again.",
             target={"kind": "entry", "entryId": "00000004"},
         )
     else:
-        telling.called(
+        factory.add_call(
             *(turn, 1, "context_delete", {"deletions": deletions}),
             sentence="9 entries deleted, 9 calls went with them.",
             gain=41_108,

@@ -1,11 +1,9 @@
-"""Sessions for tests: small ones built by hand, real ones from the corpus, generated ones in its place."""
+"""Session files written by hand: messages, content blocks, entries, and whole sessions of them."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from compaction_app.deletion.transcript import Transcript, prepare
@@ -14,7 +12,6 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionLog, SessionParser, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
-PROJECT = Path(__file__).resolve().parent.parent
 HEADER: dict[str, Any] = {
     "type": "session",
     "version": 3,
@@ -62,7 +59,7 @@ def custom(words: str) -> dict[str, Any]:
     return {"role": "custom", "customType": "note", "content": words}
 
 
-def summary(words: str) -> dict[str, Any]:
+def branch_summary(words: str) -> dict[str, Any]:
     return {"type": "branch_summary", "summary": words}
 
 
@@ -81,6 +78,7 @@ def block(entry_id: str, index: Any) -> dict[str, Any]:
 
 
 def compaction(*targets: dict[str, Any]) -> dict[str, Any]:
+    """A `context_compaction` entry with these deletions, for `chain`."""
     return {"type": "context_compaction", "deletedTargets": list(targets)}
 
 
@@ -88,24 +86,12 @@ def message(entry_id: str, parent: str | None, recorded: dict[str, Any]) -> dict
     return {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "t", "message": recorded}
 
 
-def gone(entry_id: str, block: int | None = None) -> dict[str, Any]:
-    """A recorded deletion: of a whole entry, or of one of its blocks."""
-    if block is None:
-        return {"kind": "entry", "entryId": entry_id}
-    return {"kind": "content_block", "entryId": entry_id, "blockIndex": block}
-
-
-def compacted(*targets: dict[str, Any]) -> dict[str, Any]:
-    """A `context_compaction` entry that holds these deletions, for `chain`."""
-    return {"type": "context_compaction", "deletedTargets": list(targets)}
-
-
-def summarised(summary: str, first_kept: object) -> dict[str, Any]:
+def summary_compaction(summary: str, first_kept: object) -> dict[str, Any]:
     """A `compaction` entry of the older, summarising kind, for `chain`."""
     return {"type": "compaction", "summary": summary, "firstKeptEntryId": first_kept}
 
 
-def edit(target: object, replacement: object) -> dict[str, Any]:
+def context_edit(target: object, replacement: object) -> dict[str, Any]:
     """A `context_edit` entry, for `chain`."""
     return {"type": "context_edit", "targetId": target, "replacement": replacement}
 
@@ -124,22 +110,22 @@ def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return recorded
 
 
-def raw(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
-    """The bytes of a session file; what is bytes already goes in as it is."""
+def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
+    """The bytes of a session file; bytes are lines already."""
     lines = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded)
     return b"".join(line + b"\n" for line in lines)
 
 
-def read(recorded: Iterable[dict[str, Any] | bytes]) -> SessionLog:
-    return read_session(split_lines([raw(recorded)]), "the session")
+def session_log(recorded: Iterable[dict[str, Any] | bytes]) -> SessionLog:
+    return read_session(split_lines([session_bytes(recorded)]), "the session")
 
 
 def branch_of(recorded: Iterable[dict[str, Any] | bytes], leaf: str | None = None) -> list[Entry]:
-    tree = SessionTree(read(recorded).entries)
+    tree = SessionTree(session_log(recorded).entries)
     return tree.branch(leaf or tree.leaf.id)
 
 
-def with_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry], dict[str, Texts]]:
+def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry], dict[str, Texts]]:
     """A branch of a session file's bytes, and the texts of all its entries."""
     parser = SessionParser()
     found = [one for one in map(parser.read, split_lines([data])) if one is not None]
@@ -149,25 +135,23 @@ def with_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry], dict[
 
 def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:
     """The transcript of `chain(*messages)`; nothing is recent unless `preserve_recent` says so."""
-    branch, texts = with_texts(raw(chain(*messages)))
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, **settings})
     assert transcript is not None
     return transcript
 
 
-def corpus() -> Path | None:
-    """Where real sessions lie, if they are there: `$REDLINE_CORPUS`, else `../shared/sessions`."""
-    directory = Path(os.environ.get("REDLINE_CORPUS", PROJECT.parent / "shared" / "sessions"))
-    return directory if directory.is_dir() else None
+def working_session(*, steps: int = 12, words: int = 300) -> list[dict[str, Any]]:
+    """A session worth compacting, in one branch: a task, then calls with long results, then a last word.
 
-
-def some_sessions(directory: Path) -> list[Path]:
-    """Every session of the corpus; without one, a generated session that is written to `directory`."""
-    found = corpus()
-    if found is not None:
-        return sorted(found.glob("pi*/*.jsonl"))
-    from devtools.bench.sessions import generate, write_session
-
-    path = directory / "generated.jsonl"
-    write_session(path, generate(entries=400, entry_bytes=900, seed=7))
-    return [path]
+    Its ids are e1, e2, …; step n calls `c{n}` in e{2n}, and e{2n+1} answers. The last entry is e{2 steps + 3}.
+    """
+    worked = [
+        recorded
+        for step in range(1, steps + 1)
+        for recorded in (
+            assistant(text(f"Step {step}."), call(f"c{step}", path=f"src/part_{step}.py")),
+            result(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(words))),
+        )
+    ]
+    return chain(user("Mend the parser."), *worked, assistant(text("It is mended.")), user("Now the tests."))

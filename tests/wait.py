@@ -1,4 +1,4 @@
-"""How long a test waits for what has to happen. It says nothing about speed: a fast machine never waits this long."""
+"""Waiting for a condition, with a limit that says nothing about speed: a fast machine never waits this long."""
 
 from __future__ import annotations
 

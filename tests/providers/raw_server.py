@@ -16,8 +16,8 @@ import pytest
 from compaction_app.providers.asking import Patience, ask, close
 from compaction_app.providers.errors import ProviderError
 from compaction_app.providers.wire import Dialect, Endpoint, Piece, Request
-from tests.patience import WAIT_SECONDS
-from tests.providers.speaking import asking
+from tests.providers.streams import small_request
+from tests.wait import WAIT_SECONDS
 
 QUICK = Patience(
     connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=2, longest_wait=0.01
@@ -133,7 +133,7 @@ async def collect(
     endpoint: Endpoint, request: Request | None = None, patience: Patience = QUICK
 ) -> list[Piece]:
     """All pieces of one question."""
-    async with contextlib.aclosing(ask(endpoint, request or asking(), patience)) as pieces:
+    async with contextlib.aclosing(ask(endpoint, request or small_request(), patience)) as pieces:
         return [piece async for piece in pieces]
 
 

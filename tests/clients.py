@@ -1,0 +1,23 @@
+"""Browsers without a server: clients that use the address of the pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.test import Client
+
+from sessions_app.credentials import COOKIE, new_launch_cookie
+from sessions_app.launching import browser_host
+
+
+def new_client(**options: Any) -> Client:
+    """A browser that uses the address of the pages, and is not let in."""
+    return Client(headers={"host": browser_host(settings.REDLINE_DATA_DIR)}, **options)
+
+
+def authorized_client(**options: Any) -> Client:
+    """A browser that has the launch cookie."""
+    client = new_client(**options)
+    client.cookies[COOKIE] = new_launch_cookie()
+    return client

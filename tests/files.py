@@ -1,0 +1,33 @@
+"""Files of sessions: written with a content, made old, and compared."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def backdate(path: Path, hours: float = 1) -> Path:
+    """The file as if nobody had written to it for a while: an agent is not taken to have it open."""
+    then = time.time() - 3600 * hours
+    os.utime(path, (then, then))
+    return path
+
+
+def place(path: Path, content: bytes) -> Path:
+    """A quiet file with this content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return backdate(path)
+
+
+def snapshot(directory: Path) -> dict[str, bytes | str]:
+    """Everything below a directory: the bytes of files, the targets of links."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if path.is_symlink():
+            found[name] = str(path.readlink())
+        elif path.is_file():
+            found[name] = path.read_bytes()
+    return found

@@ -1,0 +1,164 @@
+"""An installation of the test's own, and its commands: each in a new process as a user runs it, or in this one.
+
+It has a data directory, a home and a database. Nothing of the user's is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from django.conf import settings as django_settings
+from django.db import connection
+
+from redline.main import run
+from sessions_app.sessionlog.errors import RedlineError
+from tests.paths import PROJECT
+from tests.wait import WAIT_SECONDS
+
+UNSAFE_CHARACTERS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""What a terminal could act on, or what could hide or turn text around."""
+
+
+class Result(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on standard output; fails where there is anything else."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The code of the JSON failure, which has a code and a message and nothing else."""
+        error = self.json["error"]
+        assert self.json.keys() == {"error"}
+        assert error.keys() == {"code", "message"}
+        assert error["message"]
+        return str(error["code"])
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A data directory and a home. `run` starts a process, `call` stays in this one; both mean the same."""
+
+    data: Path
+    home: Path
+
+    @property
+    def sessions(self) -> Path:
+        """Where Atomic keeps its sessions: what lies there is known to be Atomic's."""
+        return self.home / ".atomic" / "agent" / "sessions"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("REDLINE_")}
+        return {**kept, "REDLINE_DATA_DIR": str(self.data), "HOME": str(self.home), **more}
+
+    def start(
+        self,
+        *arguments: object,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        **environment: str,
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "redline", *map(os.fspath, map(_argument, arguments))],
+            cwd=PROJECT,
+            env=self.environment(**environment),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
+
+    def run(self, *arguments: object, **environment: str) -> Result:
+        """`python -m redline …` in a process of its own, without a terminal."""
+        return finish(self.start(*arguments, **environment))
+
+    def call(self, *arguments: object) -> Result:
+        """The same in this process, on the database of the test."""
+        argv = ["redline", *map(str, arguments)]
+        out, err = io.StringIO(), io.StringIO()
+        code: int | str | None = 0
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                run(argv)
+            except SystemExit as ended:
+                code = ended.code
+        assert isinstance(code, int | None), code
+        return Result(code or 0, out.getvalue(), err.getvalue())
+
+
+def _argument(argument: object) -> str | os.PathLike[str]:
+    return argument if isinstance(argument, os.PathLike) else str(argument)
+
+
+def finish(process: subprocess.Popen[str]) -> Result:
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    return Result(process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def use_installation(installation: Installation, empty_database: Path, settings: Any) -> Iterator[None]:
+    """Make this process use the installation, with a database that is a copy of the empty one."""
+    installation.data.mkdir(mode=0o700)
+    database = installation.data / "redline.sqlite3"
+    shutil.copyfile(empty_database, database)
+    settings.REDLINE_DATA_DIR = installation.data
+    usual = os.environ["HOME"]
+    os.environ["HOME"] = str(installation.home)
+    try:
+        with use_database(database):
+            yield
+    finally:
+        os.environ["HOME"] = usual
+
+
+@contextlib.contextmanager
+def use_database(path: Path) -> Iterator[None]:
+    """Connect this process to another database file."""
+    usual = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = path
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = usual
+
+
+@contextlib.contextmanager
+def override_configuration(**values: object) -> Iterator[None]:
+    """Other values of the configuration in force, as in `override_configuration(live_minutes=0)`."""
+    usual = django_settings.REDLINE
+    django_settings.REDLINE = usual.model_copy(update=values)
+    try:
+        yield
+    finally:
+        django_settings.REDLINE = usual
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """`done`, or the exit code and the code of the failure, as in `4 other_branch`."""
+    try:
+        act()
+    except RedlineError as failure:
+        return f"{failure.exit_code} {failure.code}"
+    return "done"

@@ -1,0 +1,47 @@
+"""Approved plans, and the active context before and after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from compaction_app.planning.plan import prepare_plan, run_planner
+from compaction_app.services.committing import Approved
+from sessions_app.loading import load_session
+from sessions_app.sessionlog.readers import READERS
+
+
+def approved_plan(path: Path, leaf_id: str | None = None, **own: object) -> Approved:
+    """What a human approves who approves everything that the embedded planner proposes."""
+    plan = prepare_plan(load_session(path), leaf_id=leaf_id, own=own)
+    for _ in run_planner(plan):
+        pass
+    return Approved(
+        loaded=plan.loaded,
+        leaf_id=plan.leaf_id,
+        parameters=plan.transcript.parameters,
+        targets=plan.validated.targets,
+        planner=plan.planner,
+        origins=plan.origins,
+    )
+
+
+def context_ids(path: Path, leaf_id: str | None = None) -> list[tuple[str, list[int] | None]]:
+    """The active context as Atomic reads it: entry ids with the indexes of the blocks that are left."""
+    loaded = load_session(path)
+    branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
+    return [
+        (message.entry.id, None if message.blocks is None else [block.index for block in message.blocks])
+        for message in READERS["atomic-0.8"].rebuild(branch).messages
+    ]
+
+
+def context_without(kept: list[tuple[str, list[int] | None]], targets: list[dict[str, Any]]) -> list[Any]:
+    """The context minus what a compaction deletes, by the plain meaning of its targets."""
+    gone = {target["entryId"] for target in targets if target["kind"] == "entry"}
+    blocks = {(target["entryId"], target["blockIndex"]) for target in targets if target["kind"] != "entry"}
+    return [
+        (entry_id, None if left is None else [index for index in left if (entry_id, index) not in blocks])
+        for entry_id, left in kept
+        if entry_id not in gone
+    ]
