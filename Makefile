@@ -56,7 +56,7 @@ bench: $(VENV)/.installed ## measure the figures that Redline promises
 	$(BIN)/redline bench
 
 soak: $(VENV)/.installed-dev ## kill commits and restores 300 times each
-	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/test_kill.py tests/test_kill_commands.py
+	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill.py tests/compaction_app/commit/test_kill_commands.py
 
 clean: ## remove what was built and cached
 	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

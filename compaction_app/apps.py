@@ -12,12 +12,12 @@ class CompactionConfig(AppConfig):
     def ready(self) -> None:
         from django.conf import settings
 
-        from sessions_app.services.marks import add_source
-        from sessions_app.services.session_locks import add_settler
+        from sessions_app.index.session_locks import add_settler
+        from sessions_app.list.session_badges import add_source
 
         from . import checks  # noqa: F401  # registers them
         from .hooks import load_hooks
 
         load_hooks(settings.REDLINE.hooks)
-        add_source("compaction_app.pages.waiting.marks")
-        add_settler("compaction_app.services.records.settle", "compaction_app.services.records.unsettled")
+        add_source("compaction_app.runs.badge.marks")
+        add_settler("compaction_app.change_records.settle", "compaction_app.change_records.unsettled")

@@ -14,7 +14,7 @@ from django_tasks.backends.base import BaseTaskBackend
 from django_tasks.base import Task, TaskResult, TaskResultStatus
 from django_tasks.utils import get_random_id
 
-from sessions_app.announcing import serving_loop
+from sessions_app.web.broadcast import serving_loop
 
 from .runs.worker_processes import start_model_worker, start_worker
 

@@ -24,7 +24,7 @@ from django.dispatch import Signal
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 
-from .deletion.targets import Target
+from .core.targets import Target
 
 __all__ = ["Cancel", "Pin", "Supply", "Target", "session_before_compact", "session_compact"]
 """What a hook needs; the rest is how Redline asks and tells it."""
@@ -154,14 +154,14 @@ def _is_target(found: object) -> bool:
 # ---- asking and telling ----------------------------------------------------------------------------------
 
 
-class Answered(NamedTuple):
+class HookAnswer(NamedTuple):
     """What one receiver answered; `hook` is its module and name."""
 
     hook: str
     answer: Answer
 
 
-def ask_hooks(**sent: Any) -> Iterator[Answered]:
+def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
     """The answers of the receivers of `session_before_compact`, up to the first that cancels or supplies a plan.
 
     Raises SystemFailure `hook_failed` where one raises, and BadInput `bad_answer` where it answers something else.
@@ -185,7 +185,7 @@ def ask_hooks(**sent: Any) -> Iterator[Answered]:
                 f"The hook {hook} answered with a {type(answer).__name__}. Nothing was planned. "
                 "It may answer None, Pin, Supply or Cancel.",
             )
-        yield Answered(hook, answer)
+        yield HookAnswer(hook, answer)
         if not isinstance(answer, Pin):
             return
 

@@ -8,7 +8,7 @@ from django.db import models
 
 from sessions_app.models import Session
 
-from .deletion.states import State
+from .core.states import RunState
 
 
 class Backup(models.Model):
@@ -59,7 +59,9 @@ class Run(models.Model):
     )
     """The run whose decisions this one goes on from."""
 
-    state = models.CharField(max_length=12, choices=[(state, state) for state in State], default=State.QUEUED)
+    state = models.CharField(
+        max_length=12, choices=[(state, state) for state in RunState], default=RunState.QUEUED
+    )
     failure = models.TextField(blank=True, default="")
     """Why it failed or was interrupted, in words."""
     stop_asked = models.BooleanField(default=False)

@@ -4,9 +4,13 @@ from django.urls import path, re_path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
-from .views import api, backups, committing, models, runs
-from .views import review as review_pages
-from .views import session as session_pages
+from .api import views as api_views
+from .backups import views as backups_views
+from .commit import views as commit_views
+from .models_page import views as models_page_views
+from .review import views as review_pages
+from .runs import views as runs_views
+from .session_page import views as session_pages
 
 app_name = "compaction"
 # A file name and an entry id hold whatever their writer liked: line breaks, and in an id slashes.
@@ -23,39 +27,39 @@ urlpatterns = [
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
-    re_path(_SESSION + "/compact$", runs.compact, name="compact"),
-    re_path(_SESSION + "/backups$", backups.backups, name="backups"),
-    re_path(_SESSION + _BACKUP + "/restore$", backups.restore, name="restore"),
-    re_path(_SESSION + _BACKUP + "/verify$", backups.verify, name="verify_backup"),
-    re_path(_SESSION + _BACKUP + "/delete$", backups.delete, name="delete_backup"),
-    re_path(_SESSION + _BACKUP + "/download$", backups.download_backup, name="download_backup"),
-    re_path(_SESSION + "/download$", backups.download_session, name="download"),
-    path("api/sessions", api.sessions, name="api_sessions"),
-    re_path(_SESSION.replace("^", "^api/") + "$", api.session, name="api_session"),
-    re_path(_SESSION.replace("^", "^api/") + "/compact$", api.compact, name="api_compact"),
-    path("api/runs/<int:run>", api.run, name="api_run"),
-    path("api/runs/<int:run>/stop", api.stop, name="api_stop"),
-    path("runs/", runs.runs, name="runs"),
-    path("runs/<int:run>", runs.run, name="run"),
-    path("runs/<int:run>/stop", runs.stop, name="stop"),
-    path("runs/<int:run>/resume", runs.resume, name="resume"),
-    path("runs/<int:run>/again", runs.again, name="again"),
-    path("runs/<int:run>/transcript.jsonl", runs.transcript, name="transcript"),
-    path("runs/<int:run>/requests/<int:seq>", runs.words, name="words"),
+    re_path(_SESSION + "/compact$", runs_views.compact, name="compact"),
+    re_path(_SESSION + "/backups$", backups_views.backups, name="backups"),
+    re_path(_SESSION + _BACKUP + "/restore$", backups_views.restore, name="restore"),
+    re_path(_SESSION + _BACKUP + "/verify$", backups_views.verify, name="verify_backup"),
+    re_path(_SESSION + _BACKUP + "/delete$", backups_views.delete, name="delete_backup"),
+    re_path(_SESSION + _BACKUP + "/download$", backups_views.download_backup, name="download_backup"),
+    re_path(_SESSION + "/download$", backups_views.download_session, name="download"),
+    path("api/sessions", api_views.sessions, name="api_sessions"),
+    re_path(_SESSION.replace("^", "^api/") + "$", api_views.session, name="api_session"),
+    re_path(_SESSION.replace("^", "^api/") + "/compact$", api_views.compact, name="api_compact"),
+    path("api/runs/<int:run>", api_views.run, name="api_run"),
+    path("api/runs/<int:run>/stop", api_views.stop, name="api_stop"),
+    path("runs/", runs_views.runs, name="runs"),
+    path("runs/<int:run>", runs_views.run, name="run"),
+    path("runs/<int:run>/stop", runs_views.stop, name="stop"),
+    path("runs/<int:run>/resume", runs_views.resume, name="resume"),
+    path("runs/<int:run>/again", runs_views.again, name="again"),
+    path("runs/<int:run>/transcript.jsonl", runs_views.transcript, name="transcript"),
+    path("runs/<int:run>/requests/<int:seq>", runs_views.words, name="words"),
     path("runs/<int:run>/review", review_pages.review, name="review"),
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
-    path("runs/<int:run>/commit", committing.commit, name="commit"),
-    path("runs/<int:run>/result", committing.result, name="result"),
-    path("models", models.models, name="models"),
+    path("runs/<int:run>/commit", commit_views.commit, name="commit"),
+    path("runs/<int:run>/result", commit_views.result, name="result"),
+    path("models", models_page_views.models, name="models"),
     # `runs` without its slash is led on by Django; a slash too many is not.
     path("models/", _models_too, name="models_too"),
-    path("models/add", models.new_model, name="add_model"),
-    path("models/<int:model>", models.model, name="model"),
-    path("models/<int:model>/remove", models.remove, name="remove_model"),
-    path("models/<int:model>/test", models.test, name="test_model"),
-    path("providers/add", models.new_provider, name="add_provider"),
-    path("providers/<slug:provider>", models.provider, name="provider"),
-    path("providers/<slug:provider>/remove", models.remove_one_provider, name="remove_provider"),
-    path("providers/<slug:provider>/agreement", models.agreement, name="agreement"),
+    path("models/add", models_page_views.new_model, name="add_model"),
+    path("models/<int:model>", models_page_views.model, name="model"),
+    path("models/<int:model>/remove", models_page_views.remove, name="remove_model"),
+    path("models/<int:model>/test", models_page_views.test, name="test_model"),
+    path("providers/add", models_page_views.new_provider, name="add_provider"),
+    path("providers/<slug:provider>", models_page_views.provider, name="provider"),
+    path("providers/<slug:provider>/remove", models_page_views.remove_one_provider, name="remove_provider"),
+    path("providers/<slug:provider>/agreement", models_page_views.agreement, name="agreement"),
 ]

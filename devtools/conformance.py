@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from compaction_app.deletion.airlock import validate
-from compaction_app.deletion.errors import Refusal
-from compaction_app.deletion.objects import TranscriptEntry
-from compaction_app.deletion.parameters import QUERY_LENGTH
-from compaction_app.deletion.store import DeletionStore
-from compaction_app.deletion.targets import Target
-from compaction_app.deletion.tools import ToolCall, Workbench
-from compaction_app.deletion.transcript import Transcript, prepare
+from compaction_app.core.airlock import validate
+from compaction_app.core.errors import Refusal
+from compaction_app.core.parameters import QUERY_LENGTH
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import ToolCall, Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.sessionlog.context import ActiveContext, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.filters import Filters, effective_filters, recorded_filters

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.deletion.objects import TranscriptEntry
-from compaction_app.deletion.references import references
-from compaction_app.deletion.targets import Target
-from compaction_app.deletion.transcript import Transcript, prepare
+from compaction_app.core.references import references
+from compaction_app.core.targets import Target
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.sessionlog.entries import Entry, Texts
 
 CUTS: Final = (0.4, 0.6, 0.8)

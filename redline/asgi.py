@@ -12,9 +12,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "redline.settings")
 pages = get_asgi_application()
 
 from compaction_app.routing import websocket_urlpatterns as runs  # noqa: E402  # models need Django to be ready
-from sessions_app.gate import gated  # noqa: E402
-from sessions_app.guarding import only_known_browsers, refuse_socket  # noqa: E402
 from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
+from sessions_app.web.gate import gated  # noqa: E402
+from sessions_app.web.socket_auth import only_known_browsers, refuse_socket  # noqa: E402
 
 from .serving import lifespan  # noqa: E402
 

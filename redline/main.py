@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from types import FrameType
 
-    from sessions_app.console import RedlineCommand
+    from sessions_app.cli import RedlineCommand
 
 APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
@@ -55,7 +55,7 @@ def develop() -> None:
 
 def run(argv: list[str]) -> NoReturn:
     """Run the command that `argv` names, and exit with its code."""
-    from sessions_app.console import report_failure, wants_json
+    from sessions_app.cli import report_failure, wants_json
     from sessions_app.sessionlog.errors import RedlineError
 
     name, *rest = argv[1:] or ["help"]

@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from compaction_app.pages.waiting import told_anew
 from compaction_app.runs import worker_processes
 from compaction_app.runs.automatic import plan_due
+from compaction_app.runs.badge import told_anew
 from compaction_app.runs.lease import LeaseWatch, fail_unstarted, queued_llm_runs, queued_runs
-from sessions_app import announcing
 from sessions_app.children import Children
-from sessions_app.services import progress
+from sessions_app.index import progress
+from sessions_app.web import broadcast
 
 SWEEP_SECONDS: Final = 2
 DUE_SECONDS: Final = 3
@@ -42,7 +42,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     news = asyncio.Event()
     children = Children(partial(_relay, news))
     workers = worker_processes.WorkerProcesses(children, _fail_unstarted)
-    announcing.serve_on(asyncio.get_running_loop())
+    broadcast.serve_on(asyncio.get_running_loop())
     worker_processes.serve_with(workers)
     tasks = [
         asyncio.create_task(one)
@@ -56,18 +56,18 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await workers.stop()
     await asyncio.gather(*tasks, return_exceptions=True)
     worker_processes.serve_with(None)
-    announcing.serve_on(None)
+    broadcast.serve_on(None)
     await send({"type": "lifespan.shutdown.complete"})
 
 
 def _relay(news: asyncio.Event, told: dict[str, Any]) -> None:
     group = told.pop("group", None)
-    if group == announcing.SESSIONS:
+    if group == broadcast.SESSIONS:
         progress.remember(told)
         if told.get("sessions"):
             news.set()
     if isinstance(group, str):
-        announcing.announce(group, **told)
+        broadcast.announce(group, **told)
 
 
 async def _follow(children: Children) -> None:
@@ -136,7 +136,7 @@ async def _tell_of_proposals() -> None:
         try:
             known, facts = await sync_to_async(told_anew)(known)
             for fact in facts:
-                announcing.announce(announcing.SESSIONS, **fact)
+                broadcast.announce(broadcast.SESSIONS, **fact)
         except DatabaseError as fault:
             _log.error("Proposals that wait could not be looked at: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged

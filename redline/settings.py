@@ -23,7 +23,7 @@ TASK_BACKENDS = {
 
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
-# Of all names below localhost `sessions_app.credentials` lets one in, which is a secret and can change.
+# Of all names below localhost `sessions_app.web.credentials` lets one in, which is a secret and can change.
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", ".localhost"]
 # Whether browsers are let in without that name: `redline serve --plain`.
 REDLINE_PLAIN = False
@@ -52,15 +52,15 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "sessions_app.middleware.UncachedMiddleware",
-    "sessions_app.middleware.HostMiddleware",
+    "sessions_app.web.middleware.UncachedMiddleware",
+    "sessions_app.web.middleware.HostMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "sessions_app.middleware.StaticMiddleware",
-    "sessions_app.middleware.LaunchMiddleware",
-    "sessions_app.middleware.BodyMiddleware",
+    "sessions_app.web.middleware.StaticMiddleware",
+    "sessions_app.web.middleware.LaunchMiddleware",
+    "sessions_app.web.middleware.BodyMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "sessions_app.views.failing.FailureMiddleware",
+    "sessions_app.web.error_handlers.FailureMiddleware",
 ]
 TEMPLATES = [
     {
@@ -70,7 +70,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
-                "compaction_app.pages.waiting.badge",
+                "compaction_app.runs.badge.badge",
             ]
         },
     }
@@ -94,7 +94,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 # A session is imported as it comes, however long: into files, never into memory.
-FILE_UPLOAD_HANDLERS = ["sessions_app.uploads.SpaciousUpload"]
+FILE_UPLOAD_HANDLERS = ["sessions_app.web.uploads.SpaciousUpload"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 # A review posts what is ticked of the blocks on its page.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
@@ -103,7 +103,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "sessions_app.views.failing.no_form_token"
+CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.no_form_token"
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 ROOT_URLCONF = "redline.urls"
@@ -131,10 +131,10 @@ DATABASES = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"one_line": {"()": "sessions_app.logs.OneLine"}},
+    "formatters": {"one_line": {"()": "sessions_app.web.server_log.OneLine"}},
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "one_line", "level": "ERROR"},
-        "server": {"class": "sessions_app.logs.ServerLog"},
+        "server": {"class": "sessions_app.web.server_log.ServerLog"},
     },
     "root": {"handlers": ["stderr", "server"], "level": "WARNING"},
     "loggers": {"django": {"handlers": [], "level": "WARNING"}, "redline": {"level": "INFO"}},

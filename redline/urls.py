@@ -12,6 +12,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("compaction_app.urls")),
     path("admin/", site.urls),
 ]
-handler400 = "sessions_app.views.failing.bad_request"
-handler404 = "sessions_app.views.failing.not_found"
-handler500 = "sessions_app.views.failing.server_error"
+handler400 = "sessions_app.web.error_handlers.bad_request"
+handler404 = "sessions_app.web.error_handlers.not_found"
+handler500 = "sessions_app.web.error_handlers.server_error"

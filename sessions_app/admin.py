@@ -19,7 +19,7 @@ from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.views.decorators.http import require_safe
 
-from .console import printable
+from .cli import printable
 from .models import Entry, Root, Session
 
 SHOWN_IN_LIST: Final = 120

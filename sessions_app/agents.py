@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .nofollow import open_file, stat_file
 from .sessionlog.jsjson import parse
+from .storage.nofollow import open_file, stat_file
 
 SIZE_LIMIT: Final = 1_000_000
 DEFAULT_RESERVE: Final = 16_384

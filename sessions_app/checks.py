@@ -13,8 +13,8 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
-from .discovery import fault_of_root
-from .files import real_path
+from .storage.discovery import fault_of_root
+from .storage.files import real_path
 
 CONFIGURATION: Final = "configuration"
 """The tag of the checks that every command makes."""

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .views import importing, listing, logout
-from .views import settings as settings_page
+from .imports import views as imports_views
+from .list import views as list_views
+from .settings_page import views as settings_page
+from .web import logout
 
 app_name = "sessions"
 urlpatterns = [
-    path("", listing.sessions, name="list"),
-    path("import", importing.imported, name="import"),
-    path("import/<str:name>/remove", importing.remove, name="remove"),
+    path("", list_views.sessions, name="list"),
+    path("import", imports_views.imported, name="import"),
+    path("import/<str:name>/remove", imports_views.remove, name="remove"),
     path("log-out", logout.log_out, name="log_out"),
     path("settings", settings_page.in_force, name="settings"),
 ]

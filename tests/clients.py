@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.test import Client
 
-from sessions_app.credentials import COOKIE, new_launch_cookie
-from sessions_app.launching import browser_host
+from sessions_app.web.credentials import COOKIE, new_launch_cookie
+from sessions_app.web.launch_tokens import browser_host
 
 
 def new_client(**options: Any) -> Client:

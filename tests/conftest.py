@@ -91,7 +91,7 @@ def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
     directory.mkdir()
     usual = Configuration()
     settings.REDLINE = usual.model_copy(update={"roots": [RootSetting(path=directory, agent="atomic")]})
-    from sessions_app.services.roots import configured_roots
+    from sessions_app.index.roots import configured_roots
 
     configured_roots()
     return directory

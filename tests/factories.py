@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from compaction_app.deletion.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionLog, SessionParser, read_session

@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sessions_app import appending, backups, files, locks, restoration
+from sessions_app.storage import append, backups, files, locks, restore
 
 
 def fingerprint_of(path: Path) -> files.Fingerprint:
@@ -51,9 +51,9 @@ def main(data_dir: Path, session: Path, line: bytes) -> None:
             begin("back_up")
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
             begin("append")
-            appending.append_line(locked, line, state_of(session), never_complete)
+            append.append_line(locked, line, state_of(session), never_complete)
             begin("restore")
-            restored = restoration.restore(
+            restored = restore.restore(
                 locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC)
             )
             begin("delete")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from compaction_app.commit.service import Approved
 from compaction_app.planning.plan import prepare_plan, run_planner
-from compaction_app.services.committing import Approved
-from sessions_app.loading import load_session
 from sessions_app.sessionlog.readers import READERS
+from sessions_app.storage.session_loader import load_session
 
 
 def approved_plan(path: Path, leaf_id: str | None = None, **own: object) -> Approved:

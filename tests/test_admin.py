@@ -27,8 +27,8 @@ from compaction_app.models import (
     Snapshot,
 )
 from redline.urls import site
+from sessions_app.index.indexer import index_roots
 from sessions_app.models import Entry, Session
-from sessions_app.services.indexing import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
 
 OURS = [

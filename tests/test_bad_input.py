@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redline.configuration import RootSetting
-from sessions_app.loading import load_session
+from sessions_app.storage.session_loader import load_session
 from tests.factories import (
     HEADER,
     assistant,

@@ -14,8 +14,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from sessions_app import database
 from sessions_app.database import open_database
+from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file
 from tests.factories import chain, session_bytes, user
 from tests.files import place, snapshot
 from tests.installation import Installation, finish

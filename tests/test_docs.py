@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.deletion.gates import GATES
-from compaction_app.deletion.states import TRANSITIONS
-from compaction_app.deletion.tools import TOOLS
+from compaction_app.core.gates import GATES
+from compaction_app.core.states import TRANSITIONS
+from compaction_app.core.tools import TOOLS
 from redline.configuration import Configuration
 from redline.main import commands
 from tests.paths import PROJECT

@@ -18,10 +18,10 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import Client
 
-from compaction_app.pages.branches import forget_branches
+from compaction_app.display.branches import forget_branches
 from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.models import Entry, Session
-from sessions_app.services.indexing import index_file, index_paths, index_roots
 from sessions_app.sessionlog.errors import RedlineError
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place

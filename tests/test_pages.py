@@ -16,10 +16,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.credentials import COOKIE, SALT, new_launch_cookie
-from sessions_app.launching import TOKEN_FILE, new_token
+from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
-from sessions_app.services.indexing import index_roots
+from sessions_app.web.credentials import COOKIE, SALT, new_launch_cookie
+from sessions_app.web.launch_tokens import TOKEN_FILE, new_token
 from tests.clients import new_client
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
 from tests.installation import Installation

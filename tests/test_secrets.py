@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 
-from sessions_app.launching import api_token
+from sessions_app.web.launch_tokens import api_token
 from tests.browser.staging import decide, is_over, planned, put_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.server import CSRF, Server, start_server

@@ -14,11 +14,11 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.urls.exceptions import NoReverseMatch
 
-from sessions_app.credentials import COOKIE, new_launch_cookie
-from sessions_app.launching import SESSION_SECONDS, browser_host, new_token
+from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import managed_root
 from sessions_app.models import Root, Session
-from sessions_app.services.indexing import index_roots
-from sessions_app.services.roots import managed_root
+from sessions_app.web.credentials import COOKIE, new_launch_cookie
+from sessions_app.web.launch_tokens import SESSION_SECONDS, browser_host, new_token
 from tests.clients import authorized_client, new_client
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import snapshot
@@ -310,7 +310,7 @@ def test_a_root_that_only_the_command_line_named_has_no_addresses(known_root: Pa
     own = known_root.parent / "own"
     own.mkdir()
     (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
-    from sessions_app.services.indexing import index_paths
+    from sessions_app.index.indexer import index_paths
 
     index_paths([own])
     root = Root.objects.get(path=str(own)).pk

@@ -22,19 +22,19 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver
 from django.utils import timezone
 
-from compaction_app.deletion.states import State
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import commit
+from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
-from compaction_app.services.committing import commit
-from compaction_app.services.judging import Yeses
 from redline.configuration import RootSetting
-from sessions_app.launching import api_token
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
-from sessions_app.services.indexing import index_file, index_roots
 from sessions_app.sqlite import left_out_if_busy
+from sessions_app.web.launch_tokens import api_token
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation, Result, finish
@@ -178,8 +178,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
     path = Path(session.root.path) / session.relative_path
     written = start_run(session, planner="embedded", asked={})
     work(written.pk, worker_name())
-    Run.objects.update(state=State.COMMITTED)
-    committed = commit(approved_plan(path), Yeses(live=True), timezone.now())
+    Run.objects.update(state=RunState.COMMITTED)
+    committed = commit(approved_plan(path), Confirmations(live=True), timezone.now())
     session.refresh_from_db()
     run = start_run(session, planner="embedded", asked={}, by_itself=True)
     work(run.pk, worker_name())
@@ -388,6 +388,6 @@ def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
     with pytest.raises(Exception, match=r"Redline's own database .* (is busy|cannot grow)"):
         work(run.pk, worker_name())
     run.refresh_from_db()
-    assert run.state == State.INTERRUPTED
+    assert run.state == RunState.INTERRUPTED
     assert "Redline itself failed" not in run.failure
     assert run.failure.endswith("What had been validated is kept.")

@@ -15,8 +15,8 @@ from typing import Any
 from django.dispatch import receiver
 
 from compaction_app.hooks import Pin, Target, session_before_compact
-from sessions_app.loading import LoadedSession
 from sessions_app.sessionlog.outline import labels
+from sessions_app.storage.session_loader import LoadedSession
 
 
 @receiver(session_before_compact)

@@ -18,20 +18,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.loading import LoadedSession
-from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse, well_formed
-
-from ..deletion.airlock import ValidatedDeletion
-from ..deletion.gates import read_target
-from ..deletion.loop import Origin
-from ..deletion.store import DeletionStore
-from ..deletion.targets import Target
-from ..deletion.transcript import Transcript
-from ..hooks import (
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.gates import read_target
+from compaction_app.core.loop import Origin
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.transcript import Transcript
+from compaction_app.hooks import (
     WORDS_KEPT,
-    Answered,
+    HookAnswer,
     Pin,
     Supply,
     ask_hooks,
@@ -40,7 +35,11 @@ from ..hooks import (
     session_compact,
     tell_hooks,
 )
-from ..models import Decision, Proposal, Run
+from compaction_app.models import Decision, Proposal, Run
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
 """The number of the decision that holds what hooks pinned: before the first step of a human."""
@@ -197,7 +196,7 @@ def after_compact(
 # ---- words -----------------------------------------------------------------------------------------------
 
 
-def _because(answered: Answered) -> str:
+def _because(answered: HookAnswer) -> str:
     """Who answered, and why, on one line."""
     hook, answer = answered
     why = well_formed(" ".join(answer.why.split())[:WORDS_KEPT]).rstrip(".")

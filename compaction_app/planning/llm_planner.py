@@ -24,40 +24,33 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from sessions_app.sessionlog.jsjson import well_formed
-
-from ..deletion.budget import Budget
-from ..deletion.conversation import (
-    Answer,
-    Asked,
+from compaction_app.core.budget import Budget
+from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
+from compaction_app.core.manifest import ENTRIES, manifest_of
+from compaction_app.core.messages import (
+    AssistantMessage,
+    CallPart,
+    CallResult,
     Conversation,
     Message,
-    Result,
-    Results,
-    Said,
-    Told,
+    TextPart,
+    ToolResults,
+    UserMessage,
     parsed_arguments,
     result_text,
 )
-from ..deletion.loop import Exhausted, PlannedCall, Report, Turn
-from ..deletion.manifest import ENTRIES, manifest_of
-from ..deletion.prompt import SYSTEM, user_prompt
-from ..deletion.schemas import TOOL_SCHEMAS
-from ..deletion.targets import Target
-from ..deletion.tools import ToolCall
-from ..deletion.transcript import Transcript
-from ..providers.addresses import is_loopback
-from ..providers.asking import Patience
-from ..providers.errors import Overflow, ProviderError
-from ..providers.streaming import Streaming
-from ..providers.wire import (
-    Answered,
-    Endpoint,
-    Piece,
-    Request,
-    Retrying,
-    Sent,
-)
+from compaction_app.core.prompt import SYSTEM, user_prompt
+from compaction_app.core.schemas import TOOL_SCHEMAS
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import ToolCall
+from compaction_app.core.transcript import Transcript
+from compaction_app.providers.addresses import is_loopback
+from compaction_app.providers.client import Patience
+from compaction_app.providers.errors import Overflow, ProviderError
+from compaction_app.providers.streaming import Streaming
+from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, Retrying, Sent
+from sessions_app.sessionlog.jsjson import well_formed
+
 from .model_registry import ResolvedModel
 from .stream_buffer import SecretRedactor, StreamBuffer
 from .usage import UsageTotals
@@ -112,7 +105,7 @@ class LLMPlanner:
         self._fruitless = 0
         self._ratio = FIRST_GUESS
         self._conversation = Conversation("")
-        self._calls: list[Asked] = []
+        self._calls: list[CallPart] = []
         self._stop = ""
 
     @property
@@ -124,7 +117,7 @@ class LLMPlanner:
         prompt, _ = prompt_for(self._model, transcript, budget, chosen)
         self._conversation = Conversation(prompt)
 
-    def next_turn(self, report: Report) -> Turn:
+    def next_turn(self, report: Report) -> PlannerTurn:
         """Ask for the next calls. Raises ProviderError, Stopped and Exhausted."""
         self._hear(report)
         if self.turn >= TURNS:
@@ -139,7 +132,7 @@ class LLMPlanner:
         self._calls, self._stop = answered.answer.calls, answered.stop
         self._conversation.add(answered.answer)
         reason = _reason(answered.answer, self._hiding)
-        return Turn([_planned(asked, reason) for asked in self._calls])
+        return PlannerTurn([_planned(asked, reason) for asked in self._calls])
 
     def hide(self, value: Any) -> Any:
         """A JSON value as it may be kept and shown: without the key that the provider was asked with."""
@@ -155,17 +148,17 @@ class LLMPlanner:
         if self._calls:
             told = zip(self._calls, report.results, strict=True)
             self._conversation.add(
-                Results(
+                ToolResults(
                     [
-                        Result(asked.call_id, asked.name, result_text(result), result.refusal is not None)
+                        CallResult(asked.call_id, asked.name, result_text(result), result.refusal is not None)
                         for asked, result in told
                     ]
                 )
             )
             if self._stop == "length":
-                self._conversation.add(Told(CUT_OFF))
+                self._conversation.add(UserMessage(CUT_OFF))
         if report.nudge:
-            self._conversation.add(Told(report.nudge))
+            self._conversation.add(UserMessage(report.nudge))
 
     def _fit(self, limit: int) -> bool:
         """Drop what is too much; whether something was."""
@@ -179,7 +172,7 @@ class LLMPlanner:
 
     # ---- one request -------------------------------------------------------------------------------------
 
-    def _ask_within_the_window(self) -> Answered:
+    def _ask_within_the_window(self) -> AnswerEnd:
         try:
             return self._ask()
         except Overflow:
@@ -188,14 +181,14 @@ class LLMPlanner:
                 raise
         return self._ask()
 
-    def _ask(self) -> Answered:
+    def _ask(self) -> AnswerEnd:
         request = request_for(self._model, self._thinking, self._conversation.messages)
         began, pieces = time.monotonic(), StreamBuffer(self._hiding)
         try:
             with Streaming(self._endpoint, request, self._patience) as stream:
                 while True:
                     piece = stream.next(min(LOOK_SECONDS, pieces.wait))
-                    if isinstance(piece, Answered):
+                    if isinstance(piece, AnswerEnd):
                         self._answered(piece, pieces, began)
                         return piece
                     self._heard(piece, pieces)
@@ -236,7 +229,7 @@ class LLMPlanner:
             self.spent.count(None, self._sent, pieces.characters, self._model.prices)
             self._tell("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
 
-    def _answered(self, piece: Answered, pieces: StreamBuffer, began: float) -> None:
+    def _answered(self, piece: AnswerEnd, pieces: StreamBuffer, began: float) -> None:
         taken = pieces.take(last=True)
         if taken:
             self._tell("streamed", {"turn": self.turn, "pieces": taken})
@@ -313,15 +306,15 @@ def patience_for(endpoint: Endpoint) -> Patience:
 # ---- what the model asks for -------------------------------------------------------------------------------
 
 
-def _planned(asked: Asked, reason: str) -> PlannedCall:
+def _planned(asked: CallPart, reason: str) -> PlannedCall:
     arguments = parsed_arguments(asked.arguments)
     reasons = dict.fromkeys(_named(arguments), reason) if asked.name == "context_delete" and reason else {}
     return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
 
 
-def _reason(answer: Answer, hiding: SecretRedactor) -> str:
+def _reason(answer: AssistantMessage, hiding: SecretRedactor) -> str:
     """What the model said beside its calls, on one line: nothing acts on it, and a reviewer may read it."""
-    said = hiding.text(" ".join(part.text for part in answer.parts if isinstance(part, Said)))
+    said = hiding.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
     words = " ".join(said.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")
 

@@ -18,18 +18,18 @@ from typing import Final, Literal
 
 from django.conf import settings
 
-from sessions_app.files import SessionReader
+from compaction_app.models import Agreement, PlannerModel, Provider
+from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
+from compaction_app.providers.types import LEVELS as LEVELS
+from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
+from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
-from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
 
-from ..keys import KeptKey, checked_key, hint_of, read_keys
-from ..models import Agreement, PlannerModel, Provider
-from ..providers.addresses import OWN, checked_base_url, is_loopback, origin_of
-from ..providers.wire import LEVELS as LEVELS
-from ..providers.wire import Dialect, Endpoint, ThinkingStyle
+from .api_keys import KeptKey, checked_key, hint_of, read_keys
 from .snapshots import session_path
 from .usage import Prices
 

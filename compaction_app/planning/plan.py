@@ -10,27 +10,27 @@ from typing import Any, Final, Protocol
 
 from django.conf import settings
 
+from compaction_app.core import parameters as normal
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import Restraints
+from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.models import Run
+from compaction_app.providers.errors import Overflow
 from sessions_app.agents import model_windows, settings_files
-from sessions_app.loading import LoadedSession
+from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.filters import effective_filters
 from sessions_app.sessionlog.noise import is_noise
-from sessions_app.windows import window_of
+from sessions_app.storage.session_loader import LoadedSession
 
-from ..deletion import parameters as normal
-from ..deletion.airlock import ValidatedDeletion
-from ..deletion.embedded import EmbeddedPlanner
-from ..deletion.errors import Refusal
-from ..deletion.gates import Restraints
-from ..deletion.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
-from ..deletion.store import DeletionStore
-from ..deletion.targets import Target
-from ..deletion.tools import Workbench
-from ..deletion.transcript import Transcript, prepare
-from ..models import Run
-from ..providers.errors import Overflow
 from .hook_runner import NO_ANSWERS, HookAnswers, before_compact, choose_supplied, require_not_cancelled
 from .model_registry import ResolvedModel, endpoint_of, model_named
 from .usage import UsageTotals

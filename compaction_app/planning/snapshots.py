@@ -17,22 +17,21 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
-from sessions_app.loading import LoadedSession, TornLine, read_again, torn_line_of
+from compaction_app.core.parameters import Parameters
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.models import Run, Snapshot
+from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
 from sessions_app.services.reading import reading_of_session
-from sessions_app.services.scan import read_entries
 from sessions_app.sessionlog.entries import Entry, Texts, describe
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.session import SessionLog, State
+from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.tree import SessionTree
-
-from ..deletion.objects import TranscriptEntry
-from ..deletion.parameters import Parameters
-from ..deletion.transcript import Transcript, prepare
-from ..models import Run, Snapshot
+from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
+from sessions_app.storage.session_loader import LoadedSession, TornLine, read_again, torn_line_of
 
 CACHED_ENTRIES: Final = 60_000
 """Transcripts are kept in memory up to so many entries, and the last one always."""
@@ -54,7 +53,7 @@ class Prepared(msgspec.Struct, frozen=True):
     parameters: Parameters
     fingerprint: Fingerprint
     file: FileState
-    parser: State
+    parser: ParserState
     reader: str
     reader_reason: str
     honoured: bool
@@ -131,7 +130,7 @@ def prepare_snapshot(
         ),
         fingerprint=fingerprint,
         file=state,
-        parser=msgspec.convert(session.state["parser"], State),
+        parser=msgspec.convert(session.state["parser"], ParserState),
         reader=reading.reader.name,
         reader_reason=reading.reason,
         honoured=reading.reader.honours_context_compaction,

@@ -10,12 +10,12 @@ import math
 import time
 from typing import Any, Final
 
+from compaction_app.providers.error_mapping import SHOWN_OF_KEY
+from compaction_app.providers.redaction import KeyForms
+from compaction_app.providers.types import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
 from sessions_app.sessionlog.jsjson import well_formed
 
-from ..keys import LONG_ENOUGH
-from ..providers.faults import SHOWN_OF_KEY
-from ..providers.redaction import KeyForms
-from ..providers.wire import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
+from .api_keys import LONG_ENOUGH
 
 ROW_SECONDS: Final = 0.1
 """What streams is told at most so often, but for the end of an answer."""

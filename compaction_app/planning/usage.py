@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..providers.wire import Usage
+from compaction_app.providers.types import ReportedUsage
 
 MILLION: Final = 1_000_000
 CHARACTERS_PER_TOKEN: Final = 4
@@ -24,7 +24,7 @@ class Prices(msgspec.Struct, frozen=True):
     """Where it is not known, cached input counts as input."""
     cache_write: float | None = None
 
-    def cost(self, usage: Usage) -> float | None:
+    def cost(self, usage: ReportedUsage) -> float | None:
         """What it costs in US dollars: as the provider says, else by the prices; None where neither is known."""
         if usage.cost is not None:
             return usage.cost
@@ -68,12 +68,12 @@ class UsageTotals(msgspec.Struct, rename="camel"):
         """Some of an answer has come."""
         self.received += characters
 
-    def count(self, usage: Usage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
+    def count(self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
         """Add the tokens and the cost of an answer, whole or broken off; gives what that added, for its event.
 
         `sent` and `received` are its characters, by which it is estimated where the provider reports nothing.
         """
-        counted = usage or Usage(
+        counted = usage or ReportedUsage(
             input=math.ceil(sent / CHARACTERS_PER_TOKEN), output=math.ceil(received / CHARACTERS_PER_TOKEN)
         )
         cost = prices.cost(counted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from sessions_app.sessionlog.errors import BadInput
 
-from .wire import Dialect
+from .types import Dialect
 
 if TYPE_CHECKING:
     import httpx

@@ -14,21 +14,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..deletion.conversation import (
-    Answer,
-    Asked,
+from compaction_app.core.messages import (
+    AssistantMessage,
+    CallPart,
+    CallResult,
     Message,
-    Result,
-    Results,
-    Said,
-    Thought,
-    Told,
+    TextPart,
+    ThinkingPart,
+    ToolResults,
+    UserMessage,
     parsed_arguments,
 )
-from .faults import Fault, Reported, Unreadable
-from .gathering import STOP_CHARACTERS, Call, Gathering, Reasoning, Text
-from .values import count_of, event_object, mapping_of, printed, text_of
-from .wire import Answered, Endpoint, Piece, Request, Usage
+
+from .accumulator import STOP_CHARACTERS, AccumulatedCall, Gathering, Reasoning, Text
+from .coercion import count_of, event_object, mapping_of, printed, text_of
+from .error_mapping import ProviderFault, Reported, Unreadable
+from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
 
 PATH: Final = "/v1/messages"
 VERSION: Final = "2023-06-01"
@@ -100,7 +101,7 @@ def _effort(request: Request) -> str:
 def _messages(said: Sequence[Message]) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for message in said:
-        role = "assistant" if isinstance(message, Answer) else "user"
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
         blocks = _blocks(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
@@ -113,28 +114,30 @@ def _messages(said: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
-    if isinstance(message, Told):
+    if isinstance(message, UserMessage):
         return [{"type": "text", "text": message.text}] if message.text.strip() else []
-    if isinstance(message, Results):
+    if isinstance(message, ToolResults):
         return [_result_block(result) for result in message.results]
     blocks = [block for part in message.parts for block in _part_blocks(part)]
     # Reasoning that nothing follows is refused, and says nothing to the model.
     return (
-        blocks if any(not isinstance(part, Thought) for part in message.parts if _part_blocks(part)) else []
+        blocks
+        if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part))
+        else []
     )
 
 
-def _result_block(result: Result) -> dict[str, Any]:
+def _result_block(result: CallResult) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
     if result.text:
         block["content"] = result.text
     return block | ({"is_error": True} if result.is_error else {})
 
 
-def _part_blocks(part: Said | Thought | Asked) -> list[dict[str, Any]]:
-    if isinstance(part, Said):
+def _part_blocks(part: TextPart | ThinkingPart | CallPart) -> list[dict[str, Any]]:
+    if isinstance(part, TextPart):
         return [{"type": "text", "text": part.text}] if part.text.strip() else []
-    if isinstance(part, Thought):
+    if isinstance(part, ThinkingPart):
         return [dict(part.block)] if part.block else []
     found = parsed_arguments(part.arguments)
     given = found if isinstance(found, dict) else {"unparsed": part.arguments}
@@ -156,7 +159,7 @@ class AnthropicReader:
         self.gathering = Gathering(conversation)
         self.is_done = False
         """Nothing more is to come."""
-        self._open: dict[int, Text | Reasoning | Call | None] = {}
+        self._open: dict[int, Text | Reasoning | AccumulatedCall | None] = {}
         self._last = -1
         self._given: dict[int, str] = {}
         self._tokens: dict[str, int] = {}
@@ -198,7 +201,7 @@ class AnthropicReader:
         self.is_done = True
         return pieces
 
-    def finish(self) -> tuple[list[Piece], Answered]:
+    def finish(self) -> tuple[list[Piece], AnswerEnd]:
         """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
         if not self.is_whole:
             raise Unreadable("it broke off before its end")
@@ -211,13 +214,13 @@ class AnthropicReader:
             if part.block.get("type") == "thinking":
                 is_kept = _signed(part) or (part.growing and not has_cut)
                 part.block = part.block | {"thinking": part.growing.raw} if is_kept else {}
-        usage = Usage(
+        usage = ReportedUsage(
             input=self._tokens.get("input_tokens", 0),
             output=self._tokens.get("output_tokens", 0),
             cache_read=self._tokens.get("cache_read_input_tokens", 0),
             cache_write=self._tokens.get("cache_creation_input_tokens", 0),
         )
-        gathering.usage = usage if usage != Usage() else None
+        gathering.usage = usage if usage != ReportedUsage() else None
         return pieces, gathering.answered()
 
     # ---- blocks -----------------------------------------------------------------------------------------
@@ -260,7 +263,7 @@ class AnthropicReader:
         if isinstance(part, Reasoning) and kind == "signature_delta":
             gathering.weigh(text_of(delta.get("signature")))
             part.block["signature"] = text_of(delta.get("signature"))
-        if isinstance(part, Call) and kind == "input_json_delta":
+        if isinstance(part, AccumulatedCall) and kind == "input_json_delta":
             fragment = text_of(delta.get("partial_json"))
             if fragment:
                 self._given.pop(index, None)
@@ -269,13 +272,15 @@ class AnthropicReader:
 
     def _end(self, index: int) -> list[Piece]:
         part, given = self._open.get(index), self._given.pop(index, "")
-        return self.gathering.add_arguments(part, given) if isinstance(part, Call) and given else []
+        return (
+            self.gathering.add_arguments(part, given) if isinstance(part, AccumulatedCall) and given else []
+        )
 
     # ---- the rest ---------------------------------------------------------------------------------------
 
     def _stop(self, reason: object) -> None:
         if reason == "model_context_window_exceeded":
-            raise Reported(Fault(0, str(reason), "the model's context window is full"))
+            raise Reported(ProviderFault(0, str(reason), "the model's context window is full"))
         if isinstance(reason, str) and reason:
             self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
 

@@ -23,12 +23,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..deletion.conversation import Answer, Asked, Message, Results, Said, Thought, Told, parsed_arguments
+from compaction_app.core.messages import (
+    AssistantMessage,
+    CallPart,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolResults,
+    UserMessage,
+    parsed_arguments,
+)
+
+from .accumulator import STOP_CHARACTERS, AccumulatedCall, Gathering, Growing, Reasoning, Text
 from .anthropic import tool_name
-from .faults import Fault, Reported, Unreadable
-from .gathering import STOP_CHARACTERS, Call, Gathering, Growing, Reasoning, Text
-from .values import count_of, event_object, list_of, mapping_of, printed, text_of
-from .wire import Answered, Endpoint, Piece, Request, Usage
+from .coercion import count_of, event_object, list_of, mapping_of, printed, text_of
+from .error_mapping import ProviderFault, Reported, Unreadable
+from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
 
 PATH: Final = "/chat/completions"
 _OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
@@ -93,19 +103,19 @@ def _messages(request: Request) -> list[dict[str, Any]]:
     if request.system.strip():
         said.append({"role": "system", "content": request.system})
     for message in request.messages:
-        if isinstance(message, Results):
+        if isinstance(message, ToolResults):
             said += [
                 {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
                 for result in message.results
             ]
-        elif isinstance(message, Answer):
+        elif isinstance(message, AssistantMessage):
             said += _answer(message)
         elif message.text.strip():
             _tell(said, message)
     return said
 
 
-def _tell(said: list[dict[str, Any]], message: Told) -> None:
+def _tell(said: list[dict[str, Any]], message: UserMessage) -> None:
     if said and said[-1]["role"] == "user":
         # Templates of local models refuse two turns of one side in a row.
         said[-1]["content"] += f"\n\n{message.text}"
@@ -113,19 +123,19 @@ def _tell(said: list[dict[str, Any]], message: Told) -> None:
         said.append({"role": "user", "content": message.text})
 
 
-def _answer(answer: Answer) -> list[dict[str, Any]]:
-    text = "".join(part.text for part in answer.parts if isinstance(part, Said))
-    calls = [_call(part) for part in answer.parts if isinstance(part, Asked)]
+def _answer(answer: AssistantMessage) -> list[dict[str, Any]]:
+    text = "".join(part.text for part in answer.parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in answer.parts if isinstance(part, CallPart)]
     if not text.strip() and not calls:
         return []
     message: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
     for part in answer.parts:
-        if isinstance(part, Thought):
+        if isinstance(part, ThinkingPart):
             message |= part.block
     return [message | ({"tool_calls": calls} if calls else {})]
 
 
-def _call(asked: Asked) -> dict[str, Any]:
+def _call(asked: CallPart) -> dict[str, Any]:
     # Servers parse what they are told a model asked for, and fail on what is no JSON object.
     is_object = bool(asked.arguments.strip()) and isinstance(parsed_arguments(asked.arguments), dict)
     unparsed = (
@@ -149,8 +159,8 @@ class OpenAIReader:
         self._reasoning: Reasoning | None = None
         self._kept: dict[str, Growing] = {}
         self._details: dict[str, list[_Detail]] = {}
-        self._by_index: dict[int, Call] = {}
-        self._by_id: dict[str, Call] = {}
+        self._by_index: dict[int, AccumulatedCall] = {}
+        self._by_id: dict[str, AccumulatedCall] = {}
         self._has_refused = False
 
     @property
@@ -173,7 +183,7 @@ class OpenAIReader:
         self.is_done = True
         return pieces
 
-    def finish(self) -> tuple[list[Piece], Answered]:
+    def finish(self) -> tuple[list[Piece], AnswerEnd]:
         """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
         if not self.is_whole:
             raise Unreadable("it broke off before its end")
@@ -265,7 +275,7 @@ class OpenAIReader:
             pieces += self.gathering.name_call(call, name)
         return pieces + (self.gathering.add_arguments(call, arguments) if arguments else [])
 
-    def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> Call:
+    def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> AccumulatedCall:
         """The call that a fragment goes on with, or a new one: see the table above."""
         if index is not None:
             call = self._by_index.get(index)
@@ -283,7 +293,7 @@ class OpenAIReader:
             self._by_id[call_id] = call
         return call
 
-    def _is_another(self, call: Call, call_id: str, arguments: str) -> bool:
+    def _is_another(self, call: AccumulatedCall, call_id: str, arguments: str) -> bool:
         """Whether a named fragment of a known index begins a call, where servers count every call as the first."""
         begins = not arguments.strip() or arguments.lstrip().startswith("{")
         if not call.name or not begins:
@@ -298,9 +308,9 @@ class OpenAIReader:
         if not isinstance(reason, str) or not reason:
             return
         if reason == "error":
-            raise Reported(Fault(0, reason, "the model's provider failed"))
+            raise Reported(ProviderFault(0, reason, "the model's provider failed"))
         if reason == "model_context_window_exceeded":
-            raise Reported(Fault(0, reason, "the model's context window is full"))
+            raise Reported(ProviderFault(0, reason, "the model's context window is full"))
         self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
@@ -312,7 +322,7 @@ class OpenAIReader:
         written = count_of(details.get("cache_write_tokens"))
         cost = usage.get("cost")
         is_cost = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
-        self.gathering.usage = Usage(
+        self.gathering.usage = ReportedUsage(
             input=max(0, sent - read - written),
             output=output,
             cache_read=read,

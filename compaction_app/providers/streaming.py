@@ -16,8 +16,8 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Final
 
-from .asking import Patience, ask
-from .wire import Endpoint, Piece, Request
+from .client import Patience, ask
+from .types import Endpoint, Piece, Request
 
 CLOSE_SECONDS: Final = 5
 """How long leaving waits for the connection to be closed; it takes milliseconds."""

@@ -33,18 +33,18 @@ from typing import Final
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from compaction_app.core.states import ACTIVE, RunState
+from compaction_app.models import Compaction, Run, RunEvent
+from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
+from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.snapshots import session_path
 from sessions_app.agents import switched_off_in
+from sessions_app.index.due import DUE
 from sessions_app.models import Session
-from sessions_app.services.due import DUE
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.session import CURRENT_VERSION
 
-from ..deletion.states import ACTIVE, State
-from ..models import Compaction, Run, RunEvent
-from ..planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
-from ..planning.plan import EMBEDDED
-from ..planning.snapshots import session_path
 from .commands import start_run
 from .unseen_proposals import is_unseen, planned_at
 
@@ -54,7 +54,7 @@ AT_ONCE: Final = 2
 REST: Final = timedelta(minutes=10)
 LONGEST_REST: Final = timedelta(days=1)
 FRESH: Final = timedelta(days=1)
-FAILED: Final = (State.FAILED, State.INTERRUPTED)
+FAILED: Final = (RunState.FAILED, RunState.INTERRUPTED)
 FAILURES_COUNTED: Final = 20
 """More do not lengthen a rest any further."""
 
@@ -148,7 +148,7 @@ def _halted(run: Run) -> str:
     """Who said no to a planning by itself, in words; empty where nobody did, or it was compacted since."""
     if Compaction.objects.filter(session=run.session_id, written_at__gt=run.created_at).exists():
         return ""
-    if run.state == State.CANCELLED or (run.state in FAILED and run.stop_asked):
+    if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_asked):
         return "planning it by itself was stopped"
     if run.state in FAILED and _cancelled_by_hook(run):
         return "a hook cancelled planning it by itself"

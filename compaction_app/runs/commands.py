@@ -10,17 +10,17 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from sessions_app.announcing import announce, run_group
+from compaction_app.core.states import ACTIVE, REVIEWABLE, WRITTEN, RunState
+from compaction_app.models import Run
+from compaction_app.planning.model_registry import model_named
+from compaction_app.planning.plan import effective_parameters, is_llm, model_of_run, require_planner
+from compaction_app.planning.snapshots import session_path, snapshot_of
+from compaction_app.services.tasks import enqueue
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.session import CURRENT_VERSION
+from sessions_app.web.broadcast import announce, run_group
 
-from ..deletion.states import ACTIVE, REVIEWABLE, WRITTEN, State
-from ..models import Run
-from ..planning.model_registry import model_named
-from ..planning.plan import effective_parameters, is_llm, model_of_run, require_planner
-from ..planning.snapshots import session_path, snapshot_of
-from ..services.tasks import enqueue
 from .lease import change_state, require_state, wrong_state
 
 
@@ -88,9 +88,9 @@ def stop_run(run: Run) -> None:
     Raises Conflict `wrong_state` where it is over.
     """
     with transaction.atomic():
-        if Run.objects.filter(pk=run.pk, state=State.RUNNING).update(stop_asked=True):
-            transaction.on_commit(partial(announce, run_group(run.pk), state=State.RUNNING.value))
-        elif not change_state(run.pk, State.CANCELLED, ended_at=timezone.now()):
+        if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_asked=True):
+            transaction.on_commit(partial(announce, run_group(run.pk), state=RunState.RUNNING.value))
+        elif not change_state(run.pk, RunState.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
             raise wrong_state(run, "There was nothing to stop.")
 
@@ -111,7 +111,7 @@ def resume_run(run: Run) -> None:
     with transaction.atomic():
         if run.state not in ACTIVE:
             _demand_alone(run.session)
-        if not change_state(run.pk, State.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
+        if not change_state(run.pk, RunState.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(partial(enqueue, run))

@@ -17,11 +17,10 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from sessions_app.announcing import announce, run_group
+from compaction_app.core.states import TRANSITIONS, RunState
+from compaction_app.models import Run
 from sessions_app.sessionlog.errors import Conflict
-
-from ..deletion.states import TRANSITIONS, State
-from ..models import Run
+from sessions_app.web.broadcast import announce, run_group
 
 # A run whose worker was killed is interrupted within 30 seconds, also where the server was killed with it: the next
 # server starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
@@ -35,7 +34,7 @@ AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
-def change_state(run_id: int, to: State, *, held_by: str | None = None, **fields: Any) -> bool:
+def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fields: Any) -> bool:
     """Bring a run into a state, where the table allows it from the one it is in; whether that was so.
 
     With `held_by`, only while that worker has the lease.
@@ -44,7 +43,7 @@ def change_state(run_id: int, to: State, *, held_by: str | None = None, **fields
     runs = Run.objects.filter(pk=run_id, state__in=leading)
     if held_by is not None:
         runs = runs.filter(worker=held_by)
-    if to is not State.COMMITTED:
+    if to is not RunState.COMMITTED:
         # While it is being written, nobody plans it again or resumes it.
         runs = runs.filter(committing_since=None)
     changed = runs.update(state=to, **fields) == 1
@@ -53,14 +52,14 @@ def change_state(run_id: int, to: State, *, held_by: str | None = None, **fields
     return changed
 
 
-def require_state(run: Run, allowed: frozenset[State], not_done: str) -> None:
+def require_state(run: Run, allowed: frozenset[RunState], not_done: str) -> None:
     """Raise Conflict `wrong_state` where a run is in none of these states."""
     if run.state not in allowed:
         raise wrong_state(run, not_done)
 
 
 def wrong_state(run: Run, not_done: str) -> Conflict:
-    return Conflict("wrong_state", f"Run {run.pk}: {State(run.state).sentence}. {not_done}")
+    return Conflict("wrong_state", f"Run {run.pk}: {RunState(run.state).sentence}. {not_done}")
 
 
 def worker_name() -> str:
@@ -70,7 +69,7 @@ def worker_name() -> str:
 
 def claim(run_id: int, worker: str, now: datetime) -> Run | None:
     """Take a waiting run; None where somebody else has it, or it does not wait any more."""
-    if not change_state(run_id, State.RUNNING, worker=worker, heartbeat=now, started_at=now):
+    if not change_state(run_id, RunState.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
     return Run.objects.select_related("session__root", "replaces").get(pk=run_id)
 
@@ -81,7 +80,7 @@ def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool 
     Whether the run was asked to stop; None if this worker does not have it any more.
     """
     with transaction.atomic():
-        mine = Run.objects.filter(pk=run_id, worker=worker, state=State.RUNNING)
+        mine = Run.objects.filter(pk=run_id, worker=worker, state=RunState.RUNNING)
         if not mine.update(beats=F("beats") + 1, heartbeat=now, **fields):
             return None
         return bool(mine.values_list("stop_asked", flat=True).first())
@@ -114,7 +113,7 @@ class LeaseWatch:
         A look counts only if the database could be written to at once: otherwise no worker could beat either.
         """
         began = time.monotonic()
-        running = Run.objects.filter(state=State.RUNNING)
+        running = Run.objects.filter(state=RunState.RUNNING)
         if not running.exists():
             self._forget(began)
             return []
@@ -132,7 +131,7 @@ class LeaseWatch:
             return [
                 run_id
                 for run_id, worker, _ in dead
-                if change_state(run_id, State.INTERRUPTED, held_by=worker, **gone)
+                if change_state(run_id, RunState.INTERRUPTED, held_by=worker, **gone)
             ]
 
     def _forget(self, now: float) -> None:
@@ -145,17 +144,19 @@ def fail_unstarted(run_id: int, why: str) -> bool:
     What an earlier worker had validated is kept: then it is interrupted, and can be reviewed as it is.
     """
     with transaction.atomic():
-        run = Run.objects.filter(pk=run_id, state=State.QUEUED).first()
+        run = Run.objects.filter(pk=run_id, state=RunState.QUEUED).first()
         if run is None:
             return False
         now = timezone.now()
         failure = f"Its worker could not be started ({why}); the log tells why."
         if not run.last_seq:
-            return change_state(run_id, State.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now)
+            return change_state(
+                run_id, RunState.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now
+            )
         # As if one had taken it and gone: the table knows no other way.
-        change_state(run_id, State.RUNNING)
+        change_state(run_id, RunState.RUNNING)
         kept = f"{failure} What had been validated is kept."
-        return change_state(run_id, State.INTERRUPTED, failure=kept, ended_at=now)
+        return change_state(run_id, RunState.INTERRUPTED, failure=kept, ended_at=now)
 
 
 def queued_runs() -> list[int]:
@@ -170,6 +171,6 @@ def queued_llm_runs() -> list[int]:
 
 def _waiting(*, of_models: bool) -> list[int]:
     # A model is called by its provider's name and its own; no other planner has a slash in its name.
-    waiting = Run.objects.filter(state=State.QUEUED)
+    waiting = Run.objects.filter(state=RunState.QUEUED)
     waiting = waiting.filter(planner__contains="/") if of_models else waiting.exclude(planner__contains="/")
     return list(waiting.order_by("pk").values_list("pk", flat=True))

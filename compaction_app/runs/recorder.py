@@ -21,15 +21,15 @@ from typing import Any, Final
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from sessions_app.announcing import announce, run_group
+from compaction_app.core.errors import Refusal
+from compaction_app.core.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
+from compaction_app.core.states import RunState
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.models import Proposal, Run, RunEvent
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.web.broadcast import announce, run_group
 
-from ..deletion.errors import Refusal
-from ..deletion.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
-from ..deletion.states import State
-from ..deletion.store import DeletionStore
-from ..deletion.targets import Target
-from ..models import Proposal, Run, RunEvent
 from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease
 
 STOP_LOOK_SECONDS: Final = 0.15
@@ -39,9 +39,9 @@ BEAT_AGAIN_SECONDS: Final = 0.5
 END_TRIES: Final = 3
 """The statement that ends a run waits for the database so often, each time as long as any statement."""
 STATES: Final = {
-    Outcome.TARGET_MET: State.TARGET_MET,
-    Outcome.BELOW_TARGET: State.BELOW_TARGET,
-    Outcome.FAILED: State.FAILED,
+    Outcome.TARGET_MET: RunState.TARGET_MET,
+    Outcome.BELOW_TARGET: RunState.BELOW_TARGET,
+    Outcome.FAILED: RunState.FAILED,
 }
 NOTHING: Final = "The planner found nothing that may be deleted."
 KEPT: Final = "What had been validated is kept."
@@ -144,19 +144,21 @@ class Recorder:
             elif isinstance(event, Nudged):
                 self.record("nudged", {"text": event.text, **now})
             else:
-                state = State.CANCELLED if stopped else State.FAILED if failed else STATES[event.outcome]
+                state = (
+                    RunState.CANCELLED if stopped else RunState.FAILED if failed else STATES[event.outcome]
+                )
                 self._ended(event, now, state, why, store.stats.to_json())
         self._before, self._since = now, time.perf_counter()
 
     def _ended(
-        self, event: Ended, now: dict[str, Any], state: State, why: str, stats: dict[str, Any]
+        self, event: Ended, now: dict[str, Any], state: RunState, why: str, stats: dict[str, Any]
     ) -> None:
         """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
         refusal = _refusal(event.refusal)
         said = f"{refusal.get('message', '')} {why}".strip()
         said_too = {"message": said} if said else {}
         self.record("ended", {"state": state.value, **refusal, **said_too, **now}, stats=stats)
-        if state is not State.FAILED:
+        if state is not RunState.FAILED:
             self.end(state, why)
         elif event.outcome is not Outcome.FAILED:
             self.end(state, f"{said} {KEPT}")
@@ -195,7 +197,7 @@ class Recorder:
         )
         self._proposed = chosen
 
-    def end(self, state: State, failure: str) -> None:
+    def end(self, state: RunState, failure: str) -> None:
         """The run's last state under this worker; nothing where it has lost its lease."""
         ended = {"failure": failure, "ended_at": timezone.now()}
         for tries_left in reversed(range(END_TRIES)):

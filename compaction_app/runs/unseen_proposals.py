@@ -9,13 +9,12 @@ from django.db.models.expressions import Combinable
 from django.db.models.fields.json import KT
 from django.utils import timezone
 
-from sessions_app.announcing import SESSIONS, announce
+from compaction_app.core.states import ACTIVE, RunState
+from compaction_app.models import Run, RunEvent
 from sessions_app.sqlite import left_out_if_busy
+from sessions_app.web.broadcast import SESSIONS, announce
 
-from ..deletion.states import ACTIVE, State
-from ..models import Run, RunEvent
-
-FINISHED: Final = (State.TARGET_MET, State.BELOW_TARGET)
+FINISHED: Final = (RunState.TARGET_MET, RunState.BELOW_TARGET)
 """The states in which a run holds a finished proposal that nobody has acted on."""
 
 

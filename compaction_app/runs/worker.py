@@ -29,39 +29,39 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from sessions_app.agents import model_windows
-from sessions_app.services.indexing import index_file
-from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sqlite import failure_of
-from sessions_app.windows import window_of
-
-from ..deletion.gates import Restraints
-from ..deletion.loop import Exhausted, Loop, Origin, Planner
-from ..deletion.states import State
-from ..deletion.store import DeletionStore
-from ..deletion.targets import Target, request_of
-from ..deletion.tools import Workbench
-from ..models import Decision, Proposal, Run
-from ..planning.hook_runner import (
+from compaction_app.core.gates import Restraints
+from compaction_app.core.loop import Exhausted, Loop, Origin, Planner
+from compaction_app.core.states import RunState
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.tools import Workbench
+from compaction_app.models import Decision, Proposal, Run
+from compaction_app.planning.hook_runner import (
     PINNED_SEQ,
     before_compact,
     choose_supplied,
     require_not_cancelled,
     save_pins,
 )
-from ..planning.llm_planner import LLMPlanner, Stopped
-from ..planning.plan import effective_parameters, model_of_run, planner_of
-from ..planning.snapshots import (
+from compaction_app.planning.llm_planner import LLMPlanner, Stopped
+from compaction_app.planning.plan import effective_parameters, model_of_run, planner_of
+from compaction_app.planning.snapshots import (
     prepare_snapshot,
     read_snapshot_texts,
     save_snapshot,
     session_as_prepared,
     session_path,
 )
-from ..providers.errors import Overflow, ProviderError
-from ..services.reviewing import Carried, carried_from, pins_of
+from compaction_app.providers.errors import Overflow, ProviderError
+from sessions_app.agents import model_windows
+from sessions_app.context_windows import window_of
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sqlite import failure_of
+
 from .lease import change_state, claim
 from .recorder import KEPT, LostLease, Recorder, Terminated, heartbeat, progress_of, write_transaction
+from .reviews import Carried, carried_from, pins_of
 
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 
@@ -85,23 +85,26 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
     except LostLease:
         return
     except RedlineError as fault:
-        recorder.end(State.FAILED, fault.message)
+        recorder.end(RunState.FAILED, fault.message)
     except DatabaseError as fault:
         failure = failure_of(fault)
-        state, kept = (State.INTERRUPTED, KEPT) if recorder.seq else (State.FAILED, "Nothing was planned.")
+        state, kept = (
+            (RunState.INTERRUPTED, KEPT) if recorder.seq else (RunState.FAILED, "Nothing was planned.")
+        )
         recorder.end(state, f"{failure.message} {kept}")
         raise failure from fault
     except (Terminated, KeyboardInterrupt):
-        recorder.end(State.INTERRUPTED, STOPPED)
+        recorder.end(RunState.INTERRUPTED, STOPPED)
         raise
     except BaseException as fault:
         failed = f"Redline itself failed ({type(fault).__name__})."
         if recorder.seq:
             recorder.end(
-                State.INTERRUPTED, f"{failed} What had been validated is kept. The log tells where it failed."
+                RunState.INTERRUPTED,
+                f"{failed} What had been validated is kept. The log tells where it failed.",
             )
         else:
-            recorder.end(State.FAILED, f"{failed} Nothing was planned. The log tells where it failed.")
+            recorder.end(RunState.FAILED, f"{failed} Nothing was planned. The log tells where it failed.")
         raise
 
 
@@ -244,7 +247,7 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
 def _supersede(run: Run) -> None:
     """From here on the decisions live in this run; one that was committed stays so."""
     if run.replaces_id is not None:
-        change_state(run.replaces_id, State.SUPERSEDED)
+        change_state(run.replaces_id, RunState.SUPERSEDED)
 
 
 def _decide_again(

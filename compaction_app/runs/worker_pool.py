@@ -12,11 +12,11 @@ from typing import Final
 
 from django.db import DatabaseError, connection
 
+from compaction_app.models import Run
 from sessions_app.children import end_with_parent
-from sessions_app.logs import defects_logged
 from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.web.server_log import defects_logged
 
-from ..models import Run
 from .lease import LeaseWatch, queued_llm_runs, queued_runs, worker_name
 from .recorder import Terminated
 from .worker import work

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from compaction_app.planning.snapshots import session_path
+from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.services.indexing import index_file
 from sessions_app.sessionlog.readers import reader_named
-
-from ..planning.snapshots import session_path
 
 
 def choose_reader(session: Session, name: str) -> None:

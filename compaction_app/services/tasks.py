@@ -6,10 +6,10 @@ from typing import Final
 
 from django_tasks import task
 
-from ..models import Run
-from ..planning.plan import is_llm
-from ..runs.lease import worker_name
-from ..runs.worker import work
+from compaction_app.models import Run
+from compaction_app.planning.plan import is_llm
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
 
 MODELS: Final = "models"
 """The queue of runs that mostly wait for a model: many of them share a process."""

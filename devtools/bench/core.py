@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from compaction_app.deletion.airlock import validate
-from compaction_app.deletion.embedded import EmbeddedPlanner
-from compaction_app.deletion.errors import Refusal
-from compaction_app.deletion.loop import Ended, Outcome, drive
-from compaction_app.deletion.store import DeletionStore
-from compaction_app.deletion.targets import Target, request_of
-from compaction_app.deletion.tools import ToolCall, Workbench
-from compaction_app.deletion.transcript import Transcript, prepare
+from compaction_app.core.airlock import validate
+from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.errors import Refusal
+from compaction_app.core.loop import Ended, Outcome, drive
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.tools import ToolCall, Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from devtools.replay import replay
 from sessions_app.sessionlog.entries import describe
 
-from ..replay import replay
 from .figures import Figure, median_ms
 from .sessions import RealBranch, base_branch, parsed, read_branch, real_sessions, repeated
 

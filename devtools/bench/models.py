@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.deletion.manifest import manifest_of
-from compaction_app.deletion.prompt import SYSTEM, user_prompt
-from compaction_app.deletion.schemas import TOOL_SCHEMAS
-from compaction_app.deletion.store import DeletionStore
-from compaction_app.deletion.tools import Workbench
+from compaction_app.core.manifest import manifest_of
+from compaction_app.core.prompt import SYSTEM, user_prompt
+from compaction_app.core.schemas import TOOL_SCHEMAS
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.tools import Workbench
+from devtools.scripted.response import Dialect
+from devtools.scripted.server import ScriptedProvider
 
-from ..scripted.response import Dialect
-from ..scripted.server import ScriptedProvider
 from .core import transcript_of
 from .figures import Figure, median_ms
 from .pages import QUIET_SECONDS, WAIT_SECONDS, BenchBrowser, BenchServer, follow

@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
-from sessions_app.files import SessionReader, real_path
 from sessions_app.sessionlog.entries import Block, Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader, real_path
 
 ENVELOPE: Final = 190
 """Bytes of a generated line that are not a result's text, on average, with short lines made up for."""

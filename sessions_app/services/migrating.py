@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from ..backups import create_beside
-from ..files import SESSION_SUFFIX, SessionReader
-from ..models import Session
-from ..sessionlog.lines import split_lines
-from ..sessionlog.migration import migrate
-from ..sessionlog.session import CURRENT_VERSION, Header
-from .indexing import index_file
-from .rows import remember_own_write
+from sessions_app.index.index_store import remember_own_write
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.migration import migrate
+from sessions_app.sessionlog.session import CURRENT_VERSION, Header
+from sessions_app.storage.backups import create_beside
+from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 
 
 class Migrated(NamedTuple):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from ..agents import agent_of
-from ..files import real_path
-from ..sessionlog.entries import Entry
-from ..sessionlog.readers import Reading, choose_reader
+from sessions_app.agents import agent_of
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.readers import Reading, choose_reader
+from sessions_app.storage.files import real_path
 
 if TYPE_CHECKING:
     # Commands that only read a session do not load the models.
-    from ..models import Session
+    from sessions_app.models import Session
 
 
 def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Container[str] = ()) -> Reading:

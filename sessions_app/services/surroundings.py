@@ -8,9 +8,9 @@ from typing import Final
 
 from django.conf import settings
 
-from ..agents import model_windows, reserve_tokens
-from ..models import Session
-from ..windows import Window, window_of
+from sessions_app.agents import model_windows, reserve_tokens
+from sessions_app.context_windows import Window, window_of
+from sessions_app.models import Session
 
 UPDATED_AT_ONCE: Final = 200
 

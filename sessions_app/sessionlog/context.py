@@ -44,7 +44,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ContextUsage:
     """Context tokens as the agent counts them: what a provider reported, and an estimate of what came after."""
 
     tokens: int
@@ -78,7 +78,7 @@ class ActiveContext:
         return sum(message.tokens for message in self.messages)
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> ContextUsage:
         trailing = 0
         for message in reversed(self.messages):
             entry = message.entry
@@ -87,9 +87,9 @@ class ActiveContext:
                 and entry.usage is not None
                 and entry.stop_reason not in USAGE_IS_VOID
             ):
-                return Usage(entry.usage + trailing, entry.usage, trailing, entry)
+                return ContextUsage(entry.usage + trailing, entry.usage, trailing, entry)
             trailing += message.tokens
-        return Usage(trailing, 0, trailing, None)
+        return ContextUsage(trailing, 0, trailing, None)
 
     @property
     def gauge(self) -> Gauge:

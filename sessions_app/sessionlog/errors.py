@@ -8,7 +8,7 @@
     └── SystemFailure       exit 6  the disk, a permission or a lock failed
 
 `code` is for programs and stays the same; the message is for people and names the object. A refused
-deletion is not an exception: it is a value, `compaction_app.deletion.errors.Refusal`.
+deletion is not an exception: it is a value, `compaction_app.core.errors.Refusal`.
 """
 
 from __future__ import annotations

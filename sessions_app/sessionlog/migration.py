@@ -18,9 +18,9 @@ from .session import (
     BYTE_ORDER_MARK,
     CURRENT_VERSION,
     Header,
+    ParserState,
     Recorded,
     SessionParser,
-    State,
     require_session,
 )
 
@@ -55,7 +55,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
     require_session(parser.state, name)
 
 
-def _copy(line: Line, recorded: Recorded | None, state: State, *, is_header: bool) -> bytes:
+def _copy(line: Line, recorded: Recorded | None, state: ParserState, *, is_header: bool) -> bytes:
     ending = b"\n" if line.complete else b""
     if recorded is not None:
         return _migrate_entry(line.raw, recorded.entry, recorded.data, state.version) + ending

@@ -17,7 +17,7 @@ MARKED = COMPACTIONS | {"branch_summary"}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OutlineRun:
     """Entries that follow one another without a branch; `depth` counts the forks above."""
 
     entries: tuple[Entry, ...]
@@ -49,7 +49,7 @@ class _Pending:
     above: tuple[bool, ...] = field(default=())
 
 
-def runs(tree: SessionTree) -> Iterator[Run]:
+def runs(tree: SessionTree) -> Iterator[OutlineRun]:
     """The runs of a tree in drawing order: each fork's branches in file order, one after the other."""
     roots = tree.children.get(NO_PARENT, [])
     several = len(roots) > 1
@@ -64,7 +64,7 @@ def runs(tree: SessionTree) -> Iterator[Run]:
         while len(following := tree.children.get(positions[-1], [])) == 1:
             positions.append(following[0])
         entries = tuple(tree.entries[position] for position in positions)
-        yield Run(entries, at.depth, at.is_last, at.above, has_leaf=leaf in positions)
+        yield OutlineRun(entries, at.depth, at.is_last, at.above, has_leaf=leaf in positions)
         above = (*at.above, not at.is_last) if at.depth else ()
         for index, position in reversed(list(enumerate(following))):
             pending.append(_Pending(position, at.depth + 1, index == len(following) - 1, above))

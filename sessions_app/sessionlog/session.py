@@ -65,7 +65,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     parent_session: str
 
 
-class State(msgspec.Struct):
+class ParserState(msgspec.Struct):
     """What a reader must remember to go on where it ended, also in another process.
 
     `next_offset` is the byte after the last complete line; a line without newline is read again.
@@ -106,7 +106,7 @@ def is_complete_line(raw: bytes) -> bool:
 class SessionParser:
     """Reads lines one after the other; `state` can be kept and handed to the next parser."""
 
-    state: State = field(default_factory=State)
+    state: ParserState = field(default_factory=ParserState)
     damage: list[Damage] = field(default_factory=list)
     """The first DAMAGE_KEPT faults."""
     torn: int = 0
@@ -217,7 +217,7 @@ class SessionLog:
     """The first DAMAGE_KEPT faults of its lines."""
     damaged: int
     """How many there are in all."""
-    state: State
+    state: ParserState
 
     @property
     def cwd(self) -> str:
@@ -238,7 +238,7 @@ def log_of(parser: SessionParser, entries: list[Entry]) -> SessionLog:
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
 
 
-def require_session(state: State, name: str) -> None:
+def require_session(state: ParserState, name: str) -> None:
     """Raise BadInput `not_a_session` where nothing that was read belongs to a session."""
     if not state.recognised:
         raise BadInput(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from compaction_app.pages.streamed import TEXT_SHOWN, THOUGHT_SHOWN
+from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.browser.staging import put_titled, start, title

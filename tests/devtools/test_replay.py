@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from compaction_app.deletion.references import references
-from compaction_app.deletion.targets import Target
-from compaction_app.deletion.transcript import Transcript
+from compaction_app.core.references import references
+from compaction_app.core.targets import Target
+from compaction_app.core.transcript import Transcript
 from devtools.replay import Loss, kept_texts, replay
 from tests.factories import (
     assistant,

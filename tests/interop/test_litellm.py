@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from compaction_app.deletion.conversation import Told
-from compaction_app.deletion.schemas import TOOL_SCHEMAS
+from compaction_app.core.messages import UserMessage
+from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.providers.asking import Patience, ask, close
+from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
-from compaction_app.providers.wire import Endpoint, Piece, Request, ThoughtPiece
+from compaction_app.providers.types import Endpoint, Piece, Request, ThoughtPiece
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, working_session
@@ -130,7 +130,7 @@ def test_an_error_is_known_through_the_proxy(
     proxy: Proxy, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
 ) -> None:
     endpoint = Endpoint("litellm", route, proxy.base_url(route))
-    request = Request(f"{upstream}/{script}", "", TOOL_SCHEMAS, [Told("Begin.")], 1_000)
+    request = Request(f"{upstream}/{script}", "", TOOL_SCHEMAS, [UserMessage("Begin.")], 1_000)
     with pytest.raises(ProviderError) as caught:
         asyncio.run(answered(endpoint, request))
     assert type(caught.value) is error, caught.value.message
@@ -149,7 +149,7 @@ def test_a_stop_reaches_the_provider(
 ) -> None:
     provider.requests.clear()
     endpoint = Endpoint("litellm", route, proxy.base_url(route))
-    request = Request(f"{upstream}/long-thinking", "", TOOL_SCHEMAS, [Told("Begin.")], 1_000)
+    request = Request(f"{upstream}/long-thinking", "", TOOL_SCHEMAS, [UserMessage("Begin.")], 1_000)
 
     async def stopped() -> None:
         async with aclosing(ask(endpoint, request)) as pieces:

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import pytest
 
-from compaction_app.providers.asking import Patience, ask, close
+from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import ProviderError
-from compaction_app.providers.wire import Dialect, Endpoint, Piece, Request
+from compaction_app.providers.types import Dialect, Endpoint, Piece, Request
 from tests.providers.streams import small_request
 from tests.wait import WAIT_SECONDS
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 
-from compaction_app.deletion.conversation import Asked, Message, Told
-from compaction_app.deletion.schemas import ToolSchema
+from compaction_app.core.messages import CallPart, Message, UserMessage
+from compaction_app.core.schemas import ToolSchema
 from compaction_app.providers.anthropic import AnthropicReader
 from compaction_app.providers.openai import OpenAIReader
-from compaction_app.providers.reading import Body
-from compaction_app.providers.wire import (
-    Answered,
+from compaction_app.providers.sse import Body
+from compaction_app.providers.types import (
+    AnswerEnd,
     ArgumentsPiece,
     CallBegun,
     Dialect,
@@ -40,7 +40,7 @@ def small_request(*messages: Message, **more: Any) -> Request:
         "output_limit": 4_000,
         **more,
     }
-    return Request(messages=messages or (Told("Look."),), **values)
+    return Request(messages=messages or (UserMessage("Look."),), **values)
 
 
 def sse(*events: dict[str, Any] | str, named: bool = False) -> bytes:
@@ -157,13 +157,13 @@ def read(dialect: Dialect, *chunks: bytes, conversation: Sequence[Message] = ())
     return asyncio.run(_read(dialect, chunks, conversation))
 
 
-def answered(pieces: Sequence[Piece]) -> Answered:
+def answered(pieces: Sequence[Piece]) -> AnswerEnd:
     last = pieces[-1]
-    assert isinstance(last, Answered)
+    assert isinstance(last, AnswerEnd)
     return last
 
 
-def calls(pieces: Sequence[Piece]) -> list[Asked]:
+def calls(pieces: Sequence[Piece]) -> list[CallPart]:
     return answered(pieces).answer.calls
 
 

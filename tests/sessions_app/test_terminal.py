@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.console import printable
+from sessions_app.cli import printable
 from sessions_app.terminal import Column, Screen, display_width
 
 

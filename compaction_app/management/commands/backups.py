@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import list_backups
-from sessions_app.backups import verify
-from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
-from sessions_app.files import file_state, real_path
+from compaction_app.backups.service import list_backups
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.backups import verify
+from sessions_app.storage.files import file_state, real_path
 from sessions_app.terminal import Column
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}

@@ -12,12 +12,14 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from compaction_app.deletion.airlock import ValidatedDeletion
-from compaction_app.deletion.gates import Restraints
-from compaction_app.deletion.loop import Called, Outcome
-from compaction_app.deletion.stats import target_reduction
-from compaction_app.deletion.targets import Target
-from compaction_app.deletion.unanswered import unanswered
+from compaction_app.commit.preflight import Approved, Confirmations, find
+from compaction_app.commit.service import Committed, commit
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.gates import Restraints
+from compaction_app.core.loop import Called, Outcome
+from compaction_app.core.stats import target_reduction
+from compaction_app.core.targets import Target
+from compaction_app.core.unanswered import unanswered
 from compaction_app.planning.plan import (
     EMBEDDED,
     Plan,
@@ -27,14 +29,12 @@ from compaction_app.planning.plan import (
     prepare_plan,
     run_planner,
 )
-from compaction_app.services.committing import Committed, commit
-from compaction_app.services.judging import Approved, Yeses, find
-from sessions_app.console import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
-from sessions_app.loading import TornLine, load_session, torn_line_of
+from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
+from sessions_app.index.index_store import session_row
 from sessions_app.services.reading import reading_of_session
-from sessions_app.services.rows import session_row
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.readers import Reading
+from sessions_app.storage.session_loader import TornLine, load_session, torn_line_of
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -64,7 +64,7 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
     "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
     "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio asks for"),
 }
-"""The flag of each field of `Yeses`, and what it confirms."""
+"""The flag of each field of `Confirmations`, and what it confirms."""
 
 
 class Command(RedlineCommand):
@@ -329,8 +329,8 @@ def _approved(plan: Plan, validated: ValidatedDeletion) -> Approved:
     )
 
 
-def _confirmations(options: dict[str, Any]) -> Yeses:
-    return Yeses(**{name: options[name] for name in CONFIRMATIONS})
+def _confirmations(options: dict[str, Any]) -> Confirmations:
+    return Confirmations(**{name: options[name] for name in CONFIRMATIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class Preflight:
     """What a commit of the plan would need as things stand, and the command line that gives it."""
 
     needs: Mapping[str, RedlineError]
-    """By field of `Yeses`, what is raised if it is not given."""
+    """By field of `Confirmations`, what is raised if it is not given."""
     command: str
     by_model: bool
     reading: Reading

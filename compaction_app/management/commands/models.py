@@ -11,6 +11,18 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
+from compaction_app.models_page.model_test import test_model
+from compaction_app.models_page.service import (
+    TypedModel,
+    TypedProvider,
+    add_model,
+    add_provider,
+    change_provider,
+    enter_key,
+    forget_key,
+    remove_model,
+    remove_provider,
+)
 from compaction_app.planning.model_registry import (
     ADDED,
     LEVELS,
@@ -22,19 +34,7 @@ from compaction_app.planning.model_registry import (
     provider_named,
     providers,
 )
-from compaction_app.services.configuring import (
-    TypedModel,
-    TypedProvider,
-    add_model,
-    add_provider,
-    change_provider,
-    enter_key,
-    forget_key,
-    remove_model,
-    remove_provider,
-)
-from compaction_app.services.model_test import test_model
-from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.terminal import Column
 

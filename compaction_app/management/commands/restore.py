@@ -7,19 +7,19 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.services.restoring import (
+from compaction_app.backups.service import (
     Newer,
-    RestoreYeses,
+    RestoreConfirmations,
     demand_given,
     needs_of,
     newer_lines,
     restore,
 )
-from sessions_app.backups import session_of
-from sessions_app.console import RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.files import file_state, real_path
-from sessions_app.open_files import describe
+from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.storage.backups import session_of
+from sessions_app.storage.files import file_state, real_path
+from sessions_app.storage.open_files import describe
 
 
 class Command(RedlineCommand):
@@ -48,7 +48,7 @@ class Command(RedlineCommand):
         newer = newer_lines(session, backup) if file_state(session) is not None else []
         if not options["yes"]:
             self._list("Would be removed", newer)
-        yeses = RestoreYeses(options["drop_newer"], options["unverified"], options["live"])
+        yeses = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
         try:
             if not options["yes"]:
                 self._confirm(session, backup, yeses)
@@ -83,7 +83,7 @@ class Command(RedlineCommand):
         )
         return None
 
-    def _confirm(self, session: Path, backup: Path, yeses: RestoreYeses) -> None:
+    def _confirm(self, session: Path, backup: Path, yeses: RestoreConfirmations) -> None:
         """Ask whether to restore. Raises ConfirmationNeeded; nobody is asked if that would not be enough."""
         if self.can_ask:
             demand_given(session, backup, yeses, datetime.now(UTC))

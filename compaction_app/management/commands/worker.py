@@ -13,10 +13,10 @@ from compaction_app.runs.lease import worker_name
 from compaction_app.runs.recorder import Terminated
 from compaction_app.runs.worker import work
 from compaction_app.runs.worker_pool import work_until_idle, work_until_stopped
-from sessions_app.announcing import relay_through
-from sessions_app.console import RedlineCommand
-from sessions_app.logs import defects_logged
+from sessions_app.cli import RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.web.broadcast import relay_through
+from sessions_app.web.server_log import defects_logged
 
 
 class Command(RedlineCommand):

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 
 from devtools.bench import core, models, pages, scale, start
 from devtools.bench.figures import Figure
-from sessions_app.console import CHECK_FAILED, RedlineCommand
+from sessions_app.cli import CHECK_FAILED, RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column
 

@@ -9,11 +9,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from devtools.conformance import case_lines, differences
-from sessions_app.console import CHECK_FAILED, RedlineCommand, printable
-from sessions_app.files import SessionReader, real_path, reported
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.storage.files import SessionReader, real_path, reported
 
 SUFFIXES = (".json", ".jsonl", ".jsonl.gz")
 

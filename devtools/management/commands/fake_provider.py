@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 from devtools.scripted.app import ScriptedApp
 from devtools.scripted.scripts import SCRIPTS, script_named
 from devtools.scripted.server import base_url, server_of
-from sessions_app.console import RedlineCommand, printable
-from sessions_app.listeners import listening, port_of
+from sessions_app.cli import RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column
+from sessions_app.web.listeners import listening, port_of
 
 PORT: Final = 8099
 LONGEST_PACE: Final = 60.0

@@ -5,11 +5,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand
-from sessions_app.files import reported
-from sessions_app.launching import browser_host
-from sessions_app.running_server import launch_address, running_server
+from sessions_app.cli import RedlineCommand
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.files import reported
+from sessions_app.web.launch_tokens import browser_host
+from sessions_app.web.running_server import launch_address, running_server
 
 
 class Command(RedlineCommand):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand
+from sessions_app.cli import RedlineCommand
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.announcing import relay_through
 from sessions_app.children import end_when_told
-from sessions_app.console import RedlineCommand, printable
-from sessions_app.services.following import Follower
-from sessions_app.services.indexing import index_paths, index_roots
-from sessions_app.services.scan import ReadSoFar
+from sessions_app.cli import RedlineCommand, printable
+from sessions_app.index.follower import Follower
+from sessions_app.index.indexer import index_paths, index_roots
+from sessions_app.index.scan import ReadSoFar
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.web.broadcast import relay_through
 
 
 class Command(RedlineCommand):

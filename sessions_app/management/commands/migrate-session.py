@@ -5,9 +5,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand, printable
-from sessions_app.files import real_path
+from sessions_app.cli import RedlineCommand, printable
 from sessions_app.services.migrating import write_version_3
+from sessions_app.storage.files import real_path
 
 
 class Command(RedlineCommand):

@@ -9,7 +9,10 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.connections import (
+from sessions_app.cli import RedlineCommand
+from sessions_app.index.roots import managed_root
+from sessions_app.storage.files import reported
+from sessions_app.web.connections import (
     HEADER_BYTES,
     HEADERS,
     IDLE_SECONDS,
@@ -17,13 +20,10 @@ from sessions_app.connections import (
     RefusableSocket,
     raise_descriptor_limit,
 )
-from sessions_app.console import RedlineCommand
-from sessions_app.files import reported
-from sessions_app.listeners import IPV4, IPV6, listening, listening_from, port_of
-from sessions_app.logs import kept_log
-from sessions_app.running_server import RunningServer, launch_address, only_server
-from sessions_app.services.roots import managed_root
-from sessions_app.uploads import upload_directory
+from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
+from sessions_app.web.running_server import RunningServer, launch_address, only_server
+from sessions_app.web.server_log import kept_log
+from sessions_app.web.uploads import upload_directory
 
 _log = logging.getLogger("redline")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.console import RedlineCommand, one_line, printable
-from sessions_app.services.listing import SessionSummary, list_sessions
+from sessions_app.cli import RedlineCommand, one_line, printable
+from sessions_app.list.listing import SessionSummary, list_sessions
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (

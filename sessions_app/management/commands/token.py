@@ -5,9 +5,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand
-from sessions_app.files import reported
-from sessions_app.launching import API_TOKEN_FILE, api_token
+from sessions_app.cli import RedlineCommand
+from sessions_app.storage.files import reported
+from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token
 
 
 class Command(RedlineCommand):

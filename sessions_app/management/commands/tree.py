@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.console import RedlineCommand, one_line, printable
-from sessions_app.loading import LoadedSession, load_session
+from sessions_app.cli import RedlineCommand, one_line, printable
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.outline import COMPACTIONS, MARKED, Run, labels, runs
+from sessions_app.sessionlog.outline import COMPACTIONS, MARKED, OutlineRun, labels, runs
+from sessions_app.storage.session_loader import LoadedSession, load_session
 
 
 class Command(RedlineCommand):
@@ -51,7 +51,9 @@ class Command(RedlineCommand):
             self.say(f"damaged: line {fault.number} {printable(fault.detail)}", "red")
         return None
 
-    def _draw(self, loaded: LoadedSession, found: list[Run], named: Mapping[str, str]) -> Iterator[str]:
+    def _draw(
+        self, loaded: LoadedSession, found: list[OutlineRun], named: Mapping[str, str]
+    ) -> Iterator[str]:
         texts = loaded.texts([run.first for run in found] + [run.last for run in found])
         for run in found:
             stem = "".join("│  " if continues else "   " for continues in run.above)
@@ -83,7 +85,7 @@ def _mark(entry: Entry, named: Mapping[str, str], *, is_leaf: bool) -> str:
     return f"{printable(entry.id)} {', '.join(marks)}" if marks else ""
 
 
-def _run_json(run: Run) -> dict[str, Any]:
+def _run_json(run: OutlineRun) -> dict[str, Any]:
     return {
         "first": run.first.id,
         "last": run.last.id,

@@ -14,7 +14,7 @@ from typing import Any
 import anthropic
 import openai
 
-from compaction_app.deletion.schemas import TOOL_SCHEMAS
+from compaction_app.core.schemas import TOOL_SCHEMAS
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 

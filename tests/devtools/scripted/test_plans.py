@@ -11,12 +11,12 @@ import httpx2
 import openai
 import pytest
 
-from compaction_app.deletion.conversation import result_text
-from compaction_app.deletion.manifest import manifest_of
-from compaction_app.deletion.parameters import Parameters
-from compaction_app.deletion.prompt import user_prompt
-from compaction_app.deletion.store import DeletionStore
-from compaction_app.deletion.tools import ToolCall, Workbench
+from compaction_app.core.manifest import manifest_of
+from compaction_app.core.messages import result_text
+from compaction_app.core.parameters import Parameters
+from compaction_app.core.prompt import user_prompt
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.tools import ToolCall, Workbench
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 from tests.devtools.scripted.official_clients import DIALECTS, Read, ask, results

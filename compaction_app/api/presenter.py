@@ -1,0 +1,151 @@
+"""What scripts ask for and are told, as JSON: the fields of a request that starts a run, and a run as it stands.
+
+| field               | of a request; all may be left out: then what is in force counts             |
+|---------------------|-----------------------------------------------------------------------------|
+| `compression_ratio` | the fraction of tokens to keep, between 0 and 1                              |
+| `preserve_recent`   | how many of the last entries stay, from 0 up                                 |
+| `query`             | what matters                                                                 |
+| `planner`           | `embedded`, which is the default, or a model as `provider/name`              |
+| `thinking`          | the thinking level of a model                                                |
+| `leaf`              | the entry at which the branch ends; the file's last one by default           |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import pydantic
+from django.urls import reverse
+from pydantic import BaseModel, ConfigDict
+
+from compaction_app.models import Run
+from compaction_app.planning.plan import EMBEDDED, own_parameters
+from compaction_app.runs.presenter import standing_of
+from sessions_app.models import Entry, Session
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import well_formed
+
+TEXT_CHARACTERS: Final = 4_000
+NAME_CHARACTERS: Final = 300
+
+
+class Addresses(NamedTuple):
+    """What makes an address of a path."""
+
+    page: Callable[[str], str]
+    """Of a page, for the user's browser."""
+    api: Callable[[str], str]
+    """Of what the script itself asks."""
+
+
+class Wanted(BaseModel):
+    """What a request asks for. Types are strict in JSON; a form has nothing but text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    compression_ratio: float | None = None
+    preserve_recent: int | None = pydantic.Field(default=None, lt=2**31)
+    query: str | None = pydantic.Field(default=None, max_length=TEXT_CHARACTERS)
+    planner: str = pydantic.Field(default=EMBEDDED, max_length=NAME_CHARACTERS)
+    thinking: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    leaf: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+
+    @pydantic.field_validator("query", "planner", "thinking", "leaf")
+    @classmethod
+    def _is_text(cls, value: str | None) -> str | None:
+        if value is not None and (well_formed(value) != value or "\0" in value):
+            raise ValueError("half of a character, or NUL")
+        return value
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The run's own parameters. Raises BadInput where one is out of range."""
+        return own_parameters(self.compression_ratio, self.preserve_recent, self.query or None)
+
+
+def wanted_in(body: bytes) -> Wanted:
+    """What a JSON body asks for; an empty one asks for nothing. Raises BadInput `bad_body`."""
+    try:
+        told = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError) as fault:
+        raise BadInput("bad_body", "The body is no JSON. Nothing was planned.") from fault
+    if not isinstance(told, dict):
+        raise BadInput("bad_body", "The body is no JSON object. Nothing was planned.")
+    return _wanted(told, strict=True)
+
+
+def wanted_of(form: Mapping[str, str]) -> Wanted:
+    """What a form asks for; an empty field asks for nothing. Raises BadInput `bad_body`."""
+    return _wanted({name: value for name, value in form.items() if value != ""}, strict=False)
+
+
+def _wanted(told: Mapping[str, object], *, strict: bool) -> Wanted:
+    try:
+        return Wanted.model_validate(told, strict=strict)
+    except pydantic.ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise BadInput("bad_body", f"{name}: {first['msg']}. Nothing was planned.") from fault
+
+
+def demand_entry(session: Session, leaf: str) -> None:
+    """Raise BadInput `unknown_entry` where a session has no such entry; an empty leaf is its last one."""
+    if leaf and not Entry.objects.filter(session=session, entry_id=leaf).exists():
+        raise BadInput(
+            "unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned."
+        )
+
+
+def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
+    """What who started a run is told."""
+    return {
+        "run": run.pk,
+        "state": str(run.state),
+        "url": addresses.page(reverse("compaction:run", args=(run.pk,))),
+        "stateUrl": addresses.api(reverse("compaction:api_run", args=(run.pk,))),
+    }
+
+
+def told_run(run: Run, addresses: Addresses) -> dict[str, Any]:
+    """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
+    standing = standing_of(run)
+    pages = {"reviewUrl": "review", "commitUrl": "commit"} if standing.is_reviewable else {}
+    return {
+        **started_run(run, addresses),
+        "session": addresses.page(
+            reverse("compaction:session", args=(run.session.root_id, run.session.relative_path))
+        ),
+        "leaf": run.leaf_id,
+        "planner": run.planner,
+        "thinking": run.thinking,
+        "reason": run.reason,
+        "byItself": run.by_itself,
+        "active": standing.is_active,
+        "stopping": standing.stopping,
+        "percent": standing.percent,
+        "target": standing.target,
+        "targetMet": standing.met,
+        "calls": run.calls,
+        "stats": run.stats,
+        "usage": run.usage,
+        "failure": run.failure,
+        "createdAt": _time(run.created_at),
+        "startedAt": _time(run.started_at),
+        "endedAt": _time(run.ended_at),
+        **{
+            name: addresses.page(reverse(f"compaction:{pages[name]}", args=(run.pk,)))
+            if name in pages
+            else None
+            for name in ("reviewUrl", "commitUrl")
+        },
+        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,)))
+        if standing.is_active
+        else None,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None

@@ -1,0 +1,128 @@
+"""What scripts can ask for: list sessions, start a run, ask how it stands, stop it. JSON, failures too.
+
+They bring the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for whoever has
+seen the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Concatenate, Final, ParamSpec
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.multipartparser import MultiPartParserError
+
+from compaction_app.lookups import known_run, known_session
+from compaction_app.runs.commands import start_run, stop_run
+from sessions_app.list.listing import list_page, summary_of
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.web.credentials import page_address
+from sessions_app.web.middleware import failed
+
+from .presenter import Addresses, Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
+
+SESSIONS, MOST_SESSIONS = 100, 1_000
+"""How many sessions a page of the list has, and at most."""
+FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def told_as_json(*methods: str) -> Callable[[View[P]], View[P]]:
+    """A view that takes these methods, and whose failures in words are JSON."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def answering(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.method not in methods:
+                allowed = ", ".join(methods)
+                answer = failed("bad_method", f"{request.path} takes {allowed}. Nothing was done.", 405)
+                answer["Allow"] = allowed
+                return answer
+            try:
+                return view(request, *args, **kwargs)
+            except RedlineError as fault:
+                return failed(fault.code, fault.message, _status(fault))
+
+        return answering
+
+    return decorate
+
+
+def _status(fault: RedlineError) -> int:
+    if isinstance(fault, BadInput):
+        return 400
+    return 409 if isinstance(fault, Conflict) else 503
+
+
+@told_as_json("GET", "HEAD")
+def sessions(request: HttpRequest) -> HttpResponse:
+    """The sessions of configured roots, a page at a time, the most recently used first."""
+    query = request.GET
+    limit = _number(query.get("limit", str(SESSIONS)), "limit", most=MOST_SESSIONS)
+    after = _number(query["after"], "after", most=2**63 - 1) if query.get("after") else None
+    text = query.get("q", "").strip()
+    page = list_page(text, limit, after)
+    following = {"q": text, "limit": limit, "after": page.sessions[-1].id} if page.more else None
+    return JsonResponse(
+        {
+            "sessions": [summary.to_json() for summary in page.sessions],
+            "next": f"{request.path}?{urlencode(following)}" if following else None,
+        }
+    )
+
+
+def _number(given: str, name: str, *, most: int) -> int:
+    if given.isascii() and given.isdigit() and len(given) < 20 and 1 <= int(given) <= most:
+        return int(given)
+    raise BadInput("bad_query", f"{name} is a number from 1 to {most}. Nothing was listed.")
+
+
+@told_as_json("GET", "HEAD")
+def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """One session, as the list has it."""
+    del request
+    return JsonResponse(summary_of(known_session(root, path)).to_json())
+
+
+@told_as_json("POST")
+def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Start a run of a session, asked for by JSON or by a form."""
+    found = known_session(root, path)
+    wanted = _wanted(request)
+    demand_entry(found, wanted.leaf)
+    run = start_run(
+        found, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
+    )
+    return JsonResponse(started_run(run, _addresses(request)), status=202)
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    if request.content_type not in FORMS:
+        return wanted_in(request.body)
+    try:
+        form = request.POST.dict()
+    except MultiPartParserError as fault:
+        raise BadInput("bad_body", "The body is no form. Nothing was planned.") from fault
+    return wanted_of({name: str(value) for name, value in form.items() if name != "csrfmiddlewaretoken"})
+
+
+@told_as_json("GET", "HEAD")
+def run(request: HttpRequest, run: int) -> HttpResponse:
+    """How a run stands."""
+    return JsonResponse(told_run(known_run(run), _addresses(request)))
+
+
+@told_as_json("POST")
+def stop(request: HttpRequest, run: int) -> HttpResponse:
+    """Ask a run to stop; what was validated stays."""
+    found = known_run(run)
+    stop_run(found)
+    found.refresh_from_db()
+    return JsonResponse(told_run(found, _addresses(request)), status=202)
+
+
+def _addresses(request: HttpRequest) -> Addresses:
+    return Addresses(partial(page_address, request), request.build_absolute_uri)

@@ -1,0 +1,388 @@
+"""Backups as their pages show them: the list, what a restore would change, and what was found by a verification."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from django.utils import timezone
+
+from compaction_app.commit.presenter import Yes
+from compaction_app.models import Backup
+from compaction_app.session_activity import Activity, activity_of
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage import backups as files
+from sessions_app.storage.discovery import resolve_inside
+from sessions_app.storage.files import FileState, file_state
+
+from .service import (
+    DAMAGED,
+    ListedBackup,
+    Newer,
+    RestoreConfirmations,
+    RestoreDifference,
+    difference,
+    find_backup,
+    list_backups,
+    restore_needs,
+    state_of,
+)
+
+COMPARED_BYTES: Final = 256_000_000
+"""What the list reads at most to tell what restores would take away: some 0.2 s. Beyond it each page tells."""
+NEWER_SHOWN: Final = 50
+REMEMBERED: Final = 1_000
+"""Verifications that are kept in memory."""
+
+_KINDS: Final = {
+    "user": ("user message", "user messages"),
+    "assistant": ("assistant message", "assistant messages"),
+    "toolResult": ("tool result", "tool results"),
+    "bashExecution": ("bash command", "bash commands"),
+    "custom": ("custom message", "custom messages"),
+    "custom_message": ("custom message", "custom messages"),
+    "branch_summary": ("branch summary", "branch summaries"),
+    "context_compaction": ("compaction", "compactions"),
+    "compaction": ("summarising compaction", "summarising compactions"),
+    DAMAGED: ("damaged line", "damaged lines"),
+}
+_OTHER: Final = ("other entry", "other entries")
+_LINES: Final = ("line", "lines")
+
+
+# ---- what a restore changes, in words ------------------------------------------------------------------------
+
+
+def in_words(change: RestoreDifference) -> str:
+    """What a restore would take away, as in `2 user messages and the compaction it was made for`."""
+    counts: dict[tuple[str, str], int] = dict.fromkeys([*_KINDS.values(), _OTHER], 0)
+    for line in change.newer:
+        counts[_KINDS.get(line.kind, _OTHER)] += 1
+    parts = [_counted(number, names) for names, number in counts.items() if number]
+    if change.made_for:
+        parts.append("the compaction it was made for")
+    return _joined(parts) or "nothing"
+
+
+def _counted(number: int, names: tuple[str, str]) -> str:
+    return f"{number:,} {names[number != 1]}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _brought_back(change: RestoreDifference) -> str:
+    if not change.brought_back:
+        return ""
+    return f"{_counted(change.brought_back, _LINES)} {'comes' if change.brought_back == 1 else 'come'} back"
+
+
+# ---- verification ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a backup's hash was found to be, and when. `holds` is None where none was recorded."""
+
+    holds: bool | None
+    sha256: str
+    at: datetime
+
+
+_verified: OrderedDict[tuple[str, FileState | None, str | None], Verified] = OrderedDict()
+_verified_lock = threading.Lock()
+
+
+def verify(listed: ListedBackup, now: datetime) -> Verified:
+    """Read a backup whole and compare its hash. It is remembered for as long as the file is not touched."""
+    path = listed.file.path
+    before = file_state(path)
+    checked = files.verify(path, listed.recorded)
+    found = Verified(checked.holds, checked.sha256, now)
+    if before is not None and file_state(path) == before:
+        with _verified_lock:
+            _verified[str(path), before, listed.recorded] = found
+            while len(_verified) > REMEMBERED:
+                _verified.popitem(last=False)
+    return found
+
+
+def _remembered(listed: ListedBackup) -> Verified | None:
+    path = listed.file.path
+    with _verified_lock:
+        return _verified.get((str(path), file_state(path), listed.recorded))
+
+
+# ---- the list ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRow:
+    """One backup in the list."""
+
+    listed: ListedBackup
+    verified: Verified | None
+    takes: str = ""
+    """What a restore would take away, in words; empty where the list does not tell."""
+    back: str = ""
+    """What it would bring back."""
+    fault: str = ""
+    """Why that could not be told, or why it could not be verified."""
+
+    @property
+    def name(self) -> str:
+        return self.listed.name
+
+    @property
+    def anchor(self) -> str:
+        """Its id on the page: a session has one backup of a kind for a millisecond."""
+        return f"backup-{self.listed.file.taken_at:%Y%m%dT%H%M%S%f}-{self.listed.file.label}"
+
+    @property
+    def why(self) -> str:
+        if self.listed.reason == Backup.COMPACT:
+            return "before a compaction"
+        if self.listed.reason == Backup.RESTORE:
+            return "before a restore"
+        if self.listed.recorded:
+            return "by Redline; why is not recorded"
+        return f"not made by Redline: {self.listed.file.label}"
+
+    @property
+    def standing(self) -> str:
+        """`holds`, `broken`, `unchecked`, or `unverified` where there is no hash to compare with."""
+        if self.listed.recorded is None:
+            return "unverified"
+        if self.verified is None:
+            return "unchecked"
+        return "holds" if self.verified.holds else "broken"
+
+    @property
+    def hash_start(self) -> str:
+        """The first digits of the hash that it must have, else of the one that was found."""
+        sha256 = self.listed.recorded or (self.verified.sha256 if self.verified else "")
+        return sha256[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupNotice:
+    """What was just done, as the page says it. Only what the disk bears out is said."""
+
+    restored: BackupRow | None = None
+    way_back: BackupRow | None = None
+    overtaken: bool = False
+    still_open: bool = False
+    """Whether a process had the replaced file open for writing when the restore was over."""
+    deleted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupsView:
+    """The backups of a session, newest first."""
+
+    path: str
+    size: int | None
+    """Of the session; None where it is gone."""
+    rows: list[BackupRow]
+    told: BackupNotice
+
+    @property
+    def bytes(self) -> int:
+        return sum(row.listed.file.size for row in self.rows)
+
+
+def session_file(session: Session) -> Path:
+    """The real path of a session. Raises BadInput `outside_root` where it leads out of its root."""
+    return resolve_inside(Path(session.root.path), session.relative_path)
+
+
+def backup_of(session: Session, name: str) -> ListedBackup:
+    """The backup of a session with this name. Raises BadInput `outside_root` and `no_such_backup`."""
+    return find_backup(session_file(session), name)
+
+
+def view_backups(session: Session, query: Mapping[str, str]) -> BackupsView:
+    """The list; `query` says what was just done, see `BackupNotice`."""
+    path = session_file(session)
+    state = file_state(path)
+    size = state.size if state is not None else None
+    left = COMPARED_BYTES
+    rows = []
+    for listed in list_backups(path):
+        cost = listed.file.size + (size or 0)
+        compared = size is None or cost <= left
+        left -= cost if compared and size is not None else 0
+        rows.append(_row(path, listed, size, compared=compared))
+    return BackupsView(str(path), size, rows, _told(path, rows, query))
+
+
+def row_of(listed: ListedBackup, path: Path) -> BackupRow:
+    """One row of the list by itself."""
+    state = file_state(path)
+    size = state.size if state is not None else None
+    return _row(path, listed, size, compared=listed.file.size + (size or 0) <= COMPARED_BYTES)
+
+
+def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) -> BackupRow:
+    if size is None:
+        return BackupRow(listed, _remembered(listed), "nothing", "the session comes back")
+    if not compared:
+        return BackupRow(listed, _remembered(listed))
+    try:
+        change = difference(path, listed.file.path)
+    except RedlineError as fault:
+        return BackupRow(listed, None, fault=fault.message)
+    return BackupRow(listed, _remembered(listed), in_words(change), _brought_back(change))
+
+
+def _told(path: Path, rows: Iterable[BackupRow], query: Mapping[str, str]) -> BackupNotice:
+    named = {row.name: row for row in rows}
+    deleted = query.get("deleted", "")
+    if deleted and (deleted in named or not _was_backup_of(path, deleted)):
+        deleted = ""
+    restored = named.get(query.get("restored", ""))
+    way_back = named.get(query.get("back", "")) if restored is not None else None
+    return BackupNotice(
+        restored,
+        way_back,
+        overtaken=way_back is not None and "overtaken" in query,
+        still_open=way_back is not None and "open" in query,
+        deleted=deleted,
+    )
+
+
+def _was_backup_of(path: Path, name: str) -> bool:
+    try:
+        return "/" not in name and files.session_of(path.parent / name) == path
+    except RedlineError:
+        return False
+
+
+# ---- one backup --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreView:
+    """What the restore of a backup would do as things stand, and the explicit yeses that it needs."""
+
+    row: BackupRow
+    path: str
+    size: int | None
+    """What the session has now; None where it is gone."""
+    newer: list[Newer]
+    """The first of the lines that would be taken away."""
+    more: int
+    yeses: list[Yes]
+    activity: Activity
+    """What others do with the session."""
+    shown: str
+    """The state of both files that this speaks of."""
+
+    @property
+    def newer_count(self) -> int:
+        return len(self.newer) + self.more
+
+
+def view_restore(session: Session, name: str) -> RestoreView:
+    """What the restore would do. Raises BadInput `no_such_backup` and what reading both files raises."""
+    path = session_file(session)
+    listed = find_backup(path, name)
+    # The state comes first: what is written while it is read makes it another one.
+    shown = state_of(path, listed.file.path)
+    state = file_state(path)
+    change = difference(path, listed.file.path) if state is not None else RestoreDifference([], "", 0)
+    activity = activity_of(session, state, timezone.now())
+    takes = in_words(change)
+    back = _brought_back(change) if state is not None else "the session comes back"
+    needs = restore_needs(path, listed.file.path, listed.recorded, change, activity)
+    return RestoreView(
+        row=BackupRow(listed, _remembered(listed), takes, back),
+        path=str(path),
+        size=state.size if state is not None else None,
+        newer=change.newer[:NEWER_SHOWN],
+        more=len(change.newer[NEWER_SHOWN:]),
+        yeses=list(_needed_yeses(needs, activity, change)),
+        activity=activity,
+        shown=shown,
+    )
+
+
+def _needed_yeses(needs: Iterable[str], activity: Activity, change: RestoreDifference) -> Iterable[Yes]:
+    """The explicit confirmations that are needed, each in its own words."""
+    for name in needs:
+        if name == "live":
+            yield Yes(
+                name,
+                "An agent may have this session open. I have closed it there, or will reload it.",
+                f"It {activity.sentence}. What a process that has it open writes after the restore goes to the "
+                "replaced file and is lost.",
+            )
+        elif name == "unverified":
+            yield Yes(
+                name,
+                "Trust this backup, although Redline did not make it.",
+                "No hash was recorded for it, so nothing tells whether it is whole.",
+            )
+        else:
+            last = change.newer[-1]
+            lines = _counted(len(change.newer), _LINES)
+            yield Yes(
+                name,
+                f"Take away the {lines} that came after this backup.",
+                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
+                "that is made of the session as it is now.",
+            )
+
+
+def yeses_of(given: Iterable[str]) -> RestoreConfirmations:
+    """The explicit confirmations that were ticked; what is not one is not looked at."""
+    names = set(given)
+    return RestoreConfirmations(
+        drop_newer="drop_newer" in names, unverified="unverified" in names, live="live" in names
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionView:
+    """What the deletion of a backup would take, and what is left then."""
+
+    row: BackupRow
+    session: str
+    """The session's file name."""
+    others: int
+    there: bool
+    """Whether the session itself is there."""
+
+    @property
+    def is_the_only_one(self) -> bool:
+        return not self.others
+
+
+def view_deletion(session: Session, name: str) -> DeletionView:
+    """What a deletion would take. Raises BadInput `no_such_backup`."""
+    path = session_file(session)
+    listed = find_backup(path, name)
+    others = len(files.list_backups(path)) - 1
+    return DeletionView(
+        BackupRow(listed, _remembered(listed)), path.name, others, file_state(path) is not None
+    )
+
+
+def verified_row(session: Session, name: str) -> BackupRow:
+    """The row of a backup after it was verified; where that failed, it says why."""
+    path = session_file(session)
+    listed = find_backup(path, name)
+    try:
+        verify(listed, timezone.now())
+    except RedlineError as fault:
+        return BackupRow(listed, None, fault=fault.message)
+    return row_of(listed, path)

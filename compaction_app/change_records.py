@@ -1,0 +1,230 @@
+"""What a commit and a restore leave in the database: all of it in one transaction, once the file has changed.
+
+The same record is written by whoever made the step, and, where that process was killed first, from the note in its
+intent record by whoever locks the session next:
+
+    CommitNote ──▶ Backup, Compaction, the run committed        where the line is in the file
+    RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
+
+What the file holds decides, not what was meant. A commit whose line is not in the file leaves no row, and its backup
+goes, as after any commit that failed. Only the process that made a commit calls the hooks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
+
+from sessions_app.index.index_store import remember_own_write, session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.storage import backups as files
+from sessions_app.storage.files import SessionReader, file_state
+from sessions_app.storage.locks import LockedSession, RecoveryKind
+
+from .core.states import RunState
+from .models import Backup, Compaction, Run
+from .runs.lease import change_state
+
+logger = logging.getLogger("redline")
+
+_COMPACTION: Final = b"context_compaction"
+
+
+class BackupNote(msgspec.Struct, frozen=True):
+    """A backup, as its row has it."""
+
+    path: str
+    sha256: str
+    size: int
+    taken_at: datetime
+
+    @classmethod
+    def of(cls, backup: files.Backup) -> BackupNote:
+        return cls(str(backup.path), backup.recorded_sha256 or "", backup.size, backup.taken_at)
+
+
+class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
+    """All that the rows of a compaction hold."""
+
+    backup: BackupNote
+    run: int | None
+    entry_id: str
+    leaf_id: str
+    planner: str
+    reason: str
+    written_at: datetime
+    parameters: dict[str, Any]
+    stats: dict[str, Any]
+    origins: list[dict[str, Any]]
+
+
+class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
+    """The backups that were made before a restore."""
+
+    backups: tuple[BackupNote, ...]
+
+
+Note = CommitNote | RestoreNote
+
+
+def text_of(note: Note) -> str:
+    """A note as an intent record keeps it. Half of a character, which a session may hold anywhere, survives."""
+    return json.dumps(msgspec.to_builtins(note))
+
+
+def record_commit(path: Path, note: CommitNote, size: int) -> None:
+    """Record that the line of a compaction is in a session, which has `size` bytes unless others wrote to it since.
+
+    Raises DatabaseError; then nothing is recorded. What is recorded already stays as it is.
+    """
+    with transaction.atomic():
+        session = session_row(path)
+        backup = _record_backup(session, note.backup, Backup.COMPACT)
+        run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
+        Compaction.objects.get_or_create(
+            backup=backup,
+            defaults={
+                "session": session,
+                "run": run,
+                "entry_id": note.entry_id,
+                "leaf_id": note.leaf_id,
+                "planner": note.planner,
+                "reason": note.reason,
+                "written_at": note.written_at,
+                "parameters": note.parameters,
+                "stats": note.stats,
+                "origins": note.origins,
+            },
+        )
+        if run is not None:
+            change_state(run.pk, RunState.COMMITTED, committing_since=None)
+    remember_own_write(path, size)
+
+
+def record_backup(path: Path, note: BackupNote) -> None:
+    """Record a backup that was made for a compaction of which only a piece is in the session. Raises DatabaseError."""
+    _record_backup(session_row(path), note, Backup.COMPACT)
+
+
+def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
+    """Record the backups that a restore made, and which compactions the session has. Raises DatabaseError.
+
+    `size` is what the session has unless others wrote to it since; None where it was not restored.
+    """
+    with transaction.atomic():
+        session = session_row(path)
+        for one in note.backups:
+            _record_backup(session, one, Backup.RESTORE)
+        _record_compactions_left(session, path)
+    if size is not None:
+        remember_own_write(path, size)
+
+
+def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
+    found = {
+        "session": session,
+        "sha256": note.sha256,
+        "size": note.size,
+        "taken_at": note.taken_at,
+        "reason": reason,
+    }
+    backup, _ = Backup.objects.get_or_create(path=note.path, defaults=found)
+    return backup
+
+
+def _record_compactions_left(session: Session, path: Path) -> None:
+    """Bring the runs of a session's compactions into the state that the file bears out."""
+    left = compactions_in(path)
+    written = Compaction.objects.filter(session=session, run__isnull=False)
+    for entry_id, run_id in written.values_list("entry_id", "run_id"):
+        change_state(run_id, RunState.COMMITTED if entry_id in left else RunState.RESTORED)
+
+
+def compactions_in(path: Path) -> frozenset[str]:
+    """The ids of the compactions that a session holds; none where it is gone. Reads the file, parses their lines."""
+    if file_state(path) is None:
+        return frozenset()
+    with SessionReader(path) as reader:
+        raw = [line.raw for line in split_lines(reader.chunks(0)) if _COMPACTION in line.raw]
+    return frozenset(_compaction_ids(raw))
+
+
+def _compaction_ids(lines: Iterable[bytes]) -> Iterable[str]:
+    for raw in lines:
+        with suppress(ValueError):  # a damaged line is no entry
+            entry = parse(raw)
+            if isinstance(entry, dict) and entry.get("type") == "context_compaction":
+                yield str(entry.get("id"))
+
+
+# ---- what a killed process left ------------------------------------------------------------------------------
+
+
+def settle(locked: LockedSession) -> None:
+    """Record what became of an interrupted step, and let the runs of the session be decided on again.
+
+    Raises DatabaseError and what reading the session raises; then it is done with the next lock.
+    """
+    note = _read(locked)
+    if locked.recovery.kind is RecoveryKind.UNRESOLVED:
+        logger.warning("%s: %s; its record is kept", locked.path, RecoveryKind.UNRESOLVED.value)
+    if isinstance(note, CommitNote):
+        _settle_commit(locked, note)
+    elif isinstance(note, RestoreNote):
+        is_restored = locked.recovery.kind is RecoveryKind.MADE
+        record_restore(locked.path, note, locked.recovery.size if is_restored else None)
+    for run in _being_committed():
+        # The lock is held here, so whoever was writing its plan is gone.
+        if place_of(run.session) == locked.path:
+            Run.objects.filter(pk=run.pk).update(committing_since=None)
+    if note is not None and file_state(locked.path) is not None:
+        with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
+            index_file(locked.path, rebuild=isinstance(note, RestoreNote))
+
+
+def _read(locked: LockedSession) -> Note | None:
+    if not locked.recovery.note:
+        return None
+    try:
+        found: Note = msgspec.convert(json.loads(locked.recovery.note), CommitNote | RestoreNote)
+    except (ValueError, msgspec.ValidationError) as fault:
+        logger.warning("%s: the note of an interrupted step is not understood: %s", locked.path, fault)
+        return None
+    return found
+
+
+def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
+    kind = locked.recovery.kind
+    if kind is RecoveryKind.MADE or (
+        kind is RecoveryKind.UNRESOLVED and note.entry_id in compactions_in(locked.path)
+    ):
+        record_commit(locked.path, note, locked.recovery.size)
+    elif kind is not RecoveryKind.UNRESOLVED and file_state(Path(note.backup.path)) is not None:
+        files.delete_backup(Path(note.backup.path))
+
+
+def _being_committed() -> QuerySet[Run]:
+    return Run.objects.filter(committing_since__isnull=False).select_related("session__root")
+
+
+def place_of(session: Session) -> Path:
+    """Where a session lies by its row. Nothing is looked at: a link there now is not noticed."""
+    return Path(session.root.path) / session.relative_path
+
+
+def unsettled() -> list[Path]:
+    """The sessions of runs whose commit began and, unless it is still under way, was killed."""
+    return [place_of(run.session) for run in _being_committed()]

@@ -1,0 +1,286 @@
+"""What a commit finds: the session as it is now, against what was approved, and which explicit yeses that needs.
+
+One place for the page that asks and for the write that refuses, so that neither can ask for less than the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import NO_RESTRAINTS, Restraints
+from compaction_app.core.loop import Origin
+from compaction_app.core.parameters import Parameters
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.transcript import prepare
+from compaction_app.models import Run
+from compaction_app.session_activity import Activity, activity_of
+from sessions_app.index.index_store import session_row
+from sessions_app.services.reading import reading_of_session
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
+from sessions_app.sessionlog.readers import Reading
+from sessions_app.sessionlog.session import CURRENT_VERSION
+from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
+
+NAMED: Final = 5
+"""Objects that a message names; of the others it says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmations:
+    """The explicit yeses, each for its own case."""
+
+    live: bool = False
+    """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
+    switch_branch: bool = False
+    """The reviewed branch is not the active one, and the commit makes it so."""
+    not_honoured: bool = False
+    """The agent that owns this session ignores a context_compaction, or it is not known which agent that is."""
+    below_target: bool = False
+    """The plan deletes less than was asked for."""
+    after_torn_line: bool = False
+    """The session ends in a line that somebody was interrupted while writing: the new one begins after a newline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """What was reviewed: the session as it was judged, the branch, the parameters, and exactly these targets."""
+
+    loaded: LoadedSession
+    leaf_id: str
+    parameters: Parameters
+    targets: Sequence[Target]
+    planner: str
+    origins: Mapping[Target, Origin]
+    restraints: Restraints = NO_RESTRAINTS
+    reason: str = "manual"
+    run: Run | None = None
+    """The run it was reviewed in; it is committed with the line, or not at all."""
+
+
+def demand_writable(loaded: LoadedSession) -> None:
+    """Raise BadInput `no_header`, `needs_migration` or `unknown_version` if a session cannot be written to."""
+    version = loaded.log.version
+    if loaded.log.header is None:
+        raise BadInput(
+            "no_header",
+            f"{loaded.path} has no session header: agents refuse such a file, and Atomic before 0.9.4 empties it on "
+            "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
+            "be compacted.",
+        )
+    if version < CURRENT_VERSION:
+        raise BadInput(
+            "needs_migration",
+            f"{loaded.path} is a version {version} session. Nothing was written. "
+            "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
+        )
+    if version > CURRENT_VERSION:
+        raise BadInput(
+            "unknown_version",
+            f"{loaded.path} is a version {version} session, which Redline does not know. Nothing was written.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a commit would do as things stand, and what it needs."""
+
+    present: LoadedSession
+    parent_id: str
+    """The entry that the line would be appended after."""
+    validated: ValidatedDeletion
+    reading: Reading
+    activity: Activity
+    torn: TornLine | None
+    """The session's last line, where it is torn."""
+    needs: Mapping[str, RedlineError]
+    """The explicit yeses it needs, by their field of `Confirmations`, each with what is raised where it is not given."""
+
+    def digest(self) -> str:
+        """By what a yes to this, and to nothing else, is known again."""
+        told = [
+            [target.to_json() for target in self.validated.targets],
+            self.parent_id,
+            self.present.leaf_id,
+            sorted(self.needs),
+        ]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
+    """Judge what was approved on the session as it is now.
+
+    Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
+    `plan_changed`.
+    """
+    demand_writable(present)
+    parent_id = _parent_of(approved, present)
+    validated = _validate_again(approved, present, parent_id)
+    reading = reading_of_session(session_row(present.path), present.path, present.log.entries)
+    activity = activity_of(session_row(present.path), present.state, now)
+    torn = torn_line_of(present.path)
+    needs = dict(_needs(approved, present, parent_id, validated, reading, activity, torn))
+    return Preflight(present, parent_id, validated, reading, activity, torn, needs)
+
+
+def demand_given(finding: Preflight, yeses: Confirmations) -> None:
+    """Raise ConfirmationNeeded or TargetNotMet for the first yes that is needed and not given."""
+    for name, failure in finding.needs.items():
+        if not getattr(yeses, name):
+            raise failure
+
+
+def _needs(
+    approved: Approved,
+    present: LoadedSession,
+    parent_id: str,
+    validated: ValidatedDeletion,
+    reading: Reading,
+    activity: Activity,
+    torn: TornLine | None,
+) -> Iterator[tuple[str, RedlineError]]:
+    if activity.is_live:
+        yield (
+            "live",
+            ConfirmationNeeded(
+                "session_live",
+                f"{present.path} {activity.sentence}: an agent may have it open, and would continue from its own "
+                "copy, past this compaction. Nothing was written. Close the session in the agent, or reload it "
+                "afterwards, and say --live.",
+                "--live",
+            ),
+        )
+    if torn is not None:
+        yield (
+            "after_torn_line",
+            ConfirmationNeeded(
+                "torn_last_line",
+                f"{present.path} ends in {torn}. Nothing was written. Let the agent finish the line; if it never will, "
+                "say --after-torn-line: then the compaction begins on a line of its own behind it.",
+                "--after-torn-line",
+            ),
+        )
+    if parent_id != present.leaf_id:
+        yield (
+            "switch_branch",
+            ConfirmationNeeded(
+                "switches_branch",
+                f"{approved.leaf_id} is not the end of the active branch of {present.path}: {present.leaf_id} is. "
+                "Compacting there makes it the active one. Nothing was written. If that is meant, say --switch-branch.",
+                "--switch-branch",
+            ),
+        )
+    if reading.is_guess:
+        yield (
+            "not_honoured",
+            ConfirmationNeeded(
+                "not_honoured",
+                f"{present.path} is read as {reading.reader.name}, because {reading.reason}. Another agent than Atomic "
+                "0.8.26 to 0.9.8 would ignore a context_compaction. Nothing was written. Choose the reader on the page "
+                "of the session, or confirm with --not-honoured.",
+                "--not-honoured",
+            ),
+        )
+    elif not reading.reader.honours_context_compaction:
+        yield (
+            "not_honoured",
+            ConfirmationNeeded(
+                "not_honoured",
+                f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
+                "context_compaction. Nothing was written. If it is wanted all the same, say --not-honoured.",
+                "--not-honoured",
+            ),
+        )
+    if not _meets_target(approved, validated):
+        yield "below_target", target_not_met(validated)
+
+
+def _parent_of(approved: Approved, present: LoadedSession) -> str:
+    """The entry to append to: the reviewed leaf, or what its branch has grown to where that is the active one.
+
+    Raises Conflict `other_branch` where the active branch was reviewed and the session went on in another.
+    """
+    if present.tree.descends(present.leaf_id, approved.leaf_id) and not _was_cut_short(approved):
+        return present.leaf_id
+    if approved.leaf_id == approved.loaded.leaf_id:
+        raise Conflict(
+            "other_branch",
+            f"{present.path} went on in another branch: its last entry {present.leaf_id} does not follow "
+            f"{approved.leaf_id}, which was reviewed. Nothing was written. Plan again.",
+        )
+    return approved.leaf_id
+
+
+def _was_cut_short(approved: Approved) -> bool:
+    """Whether a place amidst the active branch was reviewed, on purpose: then it is compacted there."""
+    reviewed = approved.loaded
+    return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
+
+
+def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
+    """The airlock's judgement on what was approved; None where too little is left to compact."""
+    # The query is given, so no text is needed to judge the plan.
+    transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
+    if transcript is None:
+        return None
+    return validate(request_of(approved.targets), transcript, approved.restraints)
+
+
+def _meets_target(approved: Approved, validated: ValidatedDeletion) -> bool:
+    """Whether the target is met, or was when it was approved and the session has only grown since."""
+    if validated.target_met:
+        return True
+    reviewed = _judge(approved, approved.loaded, approved.leaf_id)
+    return isinstance(reviewed, ValidatedDeletion) and reviewed.target_met
+
+
+def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
+    return TargetNotMet(
+        "target_not_met",
+        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
+        "Nothing was written. To write it all the same, say --allow-below-target.",
+    )
+
+
+def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
+    judged = _judge(approved, present, leaf_id)
+    if not isinstance(judged, ValidatedDeletion):
+        reason = "Too little is left to compact."
+        if isinstance(judged, Refusal):
+            reason = f"{judged.target or 'The whole'} is refused now ({judged.code})."
+        raise Conflict(
+            "plan_refused",
+            f"{present.path} has changed so that the approved plan does not hold any more. {reason} Nothing was "
+            "written. Plan again.",
+        )
+    more = [str(target) for target in judged.targets if target not in set(approved.targets)]
+    if more:
+        named = ", ".join(more[:NAMED]) + (f" and {len(more) - NAMED:,} more" if len(more) > NAMED else "")
+        raise Conflict(
+            "plan_changed",
+            f"{present.path} has changed: with what was approved, {named} would have to go as well. "
+            "Nothing was written. Plan again.",
+        )
+    others = [target.entry_id for target in approved.targets if not _is_same(target, approved, present)]
+    if others or set(judged.targets) != set(approved.targets):
+        named = ", ".join(others[:NAMED]) or "something else"
+        raise Conflict(
+            "plan_changed",
+            f"{present.path} has changed: what was approved is another now ({named}). Nothing was written. "
+            "Plan again.",
+        )
+    return judged
+
+
+def _is_same(target: Target, approved: Approved, present: LoadedSession) -> bool:
+    """Whether an id still names the line that was reviewed: of entries with one id the last one counts."""
+    reviewed, now = approved.loaded.tree.entry(target.entry_id), present.tree.entry(target.entry_id)
+    return (reviewed.number, reviewed.offset) == (now.number, now.offset)

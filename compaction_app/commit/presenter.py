@@ -1,0 +1,272 @@
+"""A commit as its page shows it: what would be written, where, which explicit yeses it needs; and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.states import RunState
+from compaction_app.core.stats import target_reduction
+from compaction_app.core.targets import Target
+from compaction_app.core.transcript import Transcript
+from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.models import Compaction, Run
+from compaction_app.planning.plan import brought_back
+from compaction_app.planning.snapshots import session_path, snapshot_of
+from compaction_app.session_activity import Activity
+from sessions_app.models import Entry as EntryRow
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.files import SessionReader
+
+from .preflight import Approved, Confirmations, Preflight
+from .service import compaction_line, look_at
+
+ENTRY_ID_SHOWN: Final = "00000000"
+MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
+"""Stands for the moment of the backup, which its name will say; of the same length."""
+LINE_SHOWN: Final = 4_000
+"""Bytes of the line that a page shows."""
+KINDS: Final = {
+    "text": "Assistant text",
+    "thinking": "Thinking",
+    "call": "Tool calls",
+    "read": "Results: read",
+    "bash": "Results: bash",
+    "edit": "Results: edit",
+    "write": "Results: write",
+    "other": "Results: other",
+    "custom": "Added context",
+    "user": "User",
+}
+_RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
+
+
+@dataclass(frozen=True, slots=True)
+class Yes:
+    """One explicit yes that this commit needs: the field of `Confirmations`, and what it says yes to."""
+
+    name: str
+    sentence: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """What would be written, where, and what it needs."""
+
+    run: Run
+    path: str
+    validated: ValidatedDeletion
+    entries: int
+    blocks: int
+    undecided: int
+    line: str
+    line_bytes: int
+    backup: str
+    yeses: list[Yes]
+    brought_back: tuple[Target, ...]
+    reader: str
+    reader_reason: str
+    activity: Activity
+    """What others do with the session."""
+    appended_after: str
+    digest: str
+    """By what this plan, and no other, is said yes to."""
+
+
+def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
+    """What a commit of this run would do as things stand. Raises what `look_at` raises."""
+    approved, finding = look_at(run, now)
+    validated, path = finding.validated, approved.loaded.path
+    backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
+    line = compaction_line(ENTRY_ID_SHOWN, finding.parent_id, validated, backup, now)
+    return CommitView(
+        run=run,
+        path=str(path),
+        validated=validated,
+        entries=sum(target.block_index is None for target in validated.targets),
+        blocks=sum(target.block_index is not None for target in validated.targets),
+        undecided=undecided,
+        line=line[:LINE_SHOWN].decode("utf-8", "replace"),
+        line_bytes=len(line) + 1,
+        backup=backup.name,
+        yeses=list(_yeses(approved, finding)),
+        brought_back=brought_back(finding.present.tree.branch(finding.parent_id), validated.targets),
+        reader=finding.reading.reader.name,
+        reader_reason=finding.reading.reason,
+        activity=finding.activity,
+        appended_after=finding.parent_id,
+        digest=finding.digest(),
+    )
+
+
+def _yeses(approved: Approved, finding: Preflight) -> Iterator[Yes]:
+    """The explicit yeses that are needed, each in its own words."""
+    stats, asked = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
+    words = {
+        "live": (
+            "An agent may have this session open. I have closed it there, or will reload it.",
+            f"It {finding.activity.sentence}. An agent that has it open continues from its own copy, past this "
+            "compaction.",
+        ),
+        "after_torn_line": (
+            "Begin a new line behind the torn one.",
+            f"The session ends in {finding.torn}: somebody was interrupted while writing it, or is writing it now. If "
+            "it is never finished, it stays a damaged line that the agent skips.",
+        ),
+        "switch_branch": (
+            "Make the reviewed branch the active one.",
+            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. What is "
+            "appended there becomes the place from which it continues.",
+        ),
+        "not_honoured": (
+            "Write it although it is not known which agent owns this session.",
+            f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Another agent than Atomic "
+            "0.8.26 to 0.9.8 would ignore a context_compaction. You can choose the reader on the page of the session.",
+        )
+        if finding.reading.is_guess
+        else (
+            "Write it although the agent that reads this session ignores it.",
+            f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent does "
+            "not honour a context_compaction: it would change nothing there.",
+        ),
+        "below_target": (
+            "Commit less than was asked for.",
+            f"The approved deletions make up {stats.percent_reduction}% of the tokens; asked for were {asked:g}%.",
+        ),
+    }
+    for name in finding.needs:
+        yield Yes(name, *words[name])
+
+
+# ---- what came of it -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """How much of one kind of content went. Tokens."""
+
+    kind: str
+    name: str
+    before: int
+    gone: int
+
+    @property
+    def stays(self) -> int:
+        return self.before - self.gone
+
+    @property
+    def percent(self) -> float:
+        return round(100 * self.gone / self.before, 1) if self.before else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """A compaction that was written: before and after, by kind, and the appended line."""
+
+    compaction: Compaction
+    kinds: list[KindRow]
+    entries: int
+    blocks: int
+    line: str
+    line_number: int | None
+    line_bytes: int
+    backup_there: bool
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a restore took the line out of the session since."""
+        run = self.compaction.run
+        return run is not None and run.state == RunState.RESTORED
+
+    @property
+    def percent_left(self) -> float:
+        return round(100 - float(self.compaction.stats["percentReduction"]), 1)
+
+    @property
+    def keep(self) -> str:
+        """The fraction that was to be kept, in percent."""
+        return f"{100 * float(self.compaction.parameters['compression_ratio']):g}"
+
+    @property
+    def backup_name(self) -> str:
+        return Path(self.compaction.backup.path).name
+
+
+def view_result(compaction: Compaction) -> ResultView:
+    """What a compaction did."""
+    targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
+    line, number, length = _appended_line(compaction)
+    run = compaction.run
+    return ResultView(
+        compaction=compaction,
+        kinds=_kinds(snapshot_of(run).transcript, targets) if run is not None else [],
+        entries=sum(target.block_index is None for target in targets),
+        blocks=sum(target.block_index is not None for target in targets),
+        line=line,
+        line_number=number,
+        line_bytes=length,
+        backup_there=Path(compaction.backup.path).is_file(),
+    )
+
+
+def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
+    """The line as it lies in the file; empty where it is not there any more, or not indexed yet."""
+    row = EntryRow.objects.filter(session=compaction.session, entry_id=compaction.entry_id).first()
+    if row is None:
+        return "", None, 0
+    try:
+        with SessionReader(session_path(compaction.session)) as reader:
+            raw = reader.read_at(row.offset, row.length)
+    except RedlineError:
+        return "", None, 0
+    return raw[:LINE_SHOWN].decode("utf-8", "replace"), row.number, row.length
+
+
+def _kinds(transcript: Transcript, targets: Sequence[Target]) -> list[KindRow]:
+    before: dict[str, int] = {}
+    gone: dict[str, int] = {}
+    whole = {target.entry_id for target in targets if target.block_index is None}
+    blocks = {(target.entry_id, target.block_index) for target in targets if target.block_index is not None}
+    for entry in transcript.entries:
+        for kind, tokens, index in _pieces(entry):
+            before[kind] = before.get(kind, 0) + tokens
+            if entry.entry_id in whole or (entry.entry_id, index) in blocks:
+                gone[kind] = gone.get(kind, 0) + tokens
+    return [
+        KindRow(kind, name, before[kind], gone.get(kind, 0))
+        for kind, name in KINDS.items()
+        if before.get(kind)
+    ]
+
+
+def _pieces(entry: TranscriptEntry) -> Iterable[tuple[str, int, int | None]]:
+    """Kind, tokens and block index of each part of an entry."""
+    if not entry.blocks:
+        yield _kind(entry, ""), entry.tokens, None
+    for block in entry.blocks:
+        yield _kind(entry, "thinking" if block.is_thinking else block.type), block.tokens, block.index
+
+
+def _kind(entry: TranscriptEntry, block_type: str) -> str:
+    if entry.role == "toolResult":
+        return entry.tool_name if entry.tool_name in _RESULTS else "other"
+    if entry.role == "assistant":
+        return {"thinking": "thinking", "toolCall": "call"}.get(block_type, "text")
+    return {"user": "user", "bashExecution": "bash"}.get(entry.role, "custom")
+
+
+def yeses_of(given: Iterable[str]) -> Confirmations:
+    """The explicit yeses that were ticked; what is not one is not looked at."""
+    names = set(given)
+    return Confirmations(
+        live="live" in names,
+        switch_branch="switch_branch" in names,
+        not_honoured="not_honoured" in names,
+        below_target="below_target" in names,
+        after_torn_line="after_torn_line" in names,
+    )

@@ -1,0 +1,294 @@
+"""The commit: under the lock, on the file as it is now, what was approved and nothing else.
+
+    lock → what was added since → the leaf still the same branch? → the airlock again → the plan still exactly
+    the approved one? → backup → announced → one line appended by one write → recorded → hooks told, without the lock
+
+A process that is killed between the announcement and the record leaves both to the next lock (`records`).
+
+Each explicit yes covers one case; without it the commit is refused and says which one is missing. Every
+refusal leaves the session as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from django.db import DatabaseError
+
+from compaction_app.change_records import BackupNote, CommitNote, record_backup, record_commit, text_of
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.gates import Restraints
+from compaction_app.core.loop import Origin
+from compaction_app.core.states import REVIEWABLE
+from compaction_app.core.targets import Target
+from compaction_app.models import Run
+from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.snapshots import session_as_prepared, session_path, snapshot_of
+from compaction_app.runs.lease import require_state, wrong_state
+from compaction_app.runs.reviews import approved_of
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sqlite import failure_of
+from sessions_app.storage.append import append_line
+from sessions_app.storage.backups import Backup as BackupFile
+from sessions_app.storage.backups import back_up, delete_backup
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.session_loader import LoadedSession, continue_loading
+
+from .preflight import Approved, Confirmations, Preflight, demand_given, demand_writable, find
+
+logger = logging.getLogger("redline")
+
+PROMPT_VERSION: Final = 1
+BYTES_ARE_LEFT: Final = "append_left"
+"""The failure after which a piece of the line is in the session: then its backup stays."""
+LINE_IS_WRITTEN: Final = frozenset({"append_not_tidied", "line_stays"})
+"""The failures after which the line is in the session, and recorded."""
+NOT_RECORDED: Final = "not_recorded"
+"""The failure after which the line is in the session, and is recorded with its next lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What was written, and where."""
+
+    entry_id: str
+    parent_id: str
+    validated: ValidatedDeletion
+    backup: BackupFile
+    session: Session
+    line: bytes
+    """What was appended, without its newline."""
+    untidy: SystemFailure | None = None
+    """What went wrong after it was written, and is raised once everybody is told of it."""
+
+
+def approval(run: Run) -> Approved:
+    """What was approved in a run, as `commit` takes it.
+
+    Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
+    """
+    require_state(run, REVIEWABLE, "Nothing was written.")
+    validated, pins, origins = approved_of(run)
+    if validated is None or not validated.targets:
+        raise BadInput(
+            "nothing_approved",
+            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve what may go first.",
+        )
+    prepared = snapshot_of(run).prepared
+    return Approved(
+        loaded=session_as_prepared(run.session, prepared),
+        leaf_id=prepared.leaf_id,
+        parameters=prepared.parameters,
+        targets=validated.targets,
+        planner=run.planner,
+        origins=_origins(validated.targets, origins),
+        restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
+        reason=run.reason,
+        run=run,
+    )
+
+
+def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Target, Origin]:
+    by_pair = Origin(0, "", "", by_repair=True)
+    return {target: known.get(target, by_pair) for target in targets}
+
+
+def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed:
+    """Append one `context_compaction` for what was approved.
+
+    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
+    was, unless the message says otherwise.
+    """
+    path = approved.loaded.path
+    demand_writable(approved.loaded)
+    with lock_session(path) as locked:
+        written = _commit(
+            locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
+        )
+    return _tell(approved, written)
+
+
+def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Committed:
+    """Append what is approved in a run, where it is what was shown: `shown` is the digest of that finding.
+
+    From here to the end nobody else can decide on the run. Raises what `commit` raises, Conflict `plan_differs`
+    and `being_committed`, and what `approval` raises.
+    """
+    path = session_path(run.session)
+    with (
+        lock_session(path) as locked,
+        _committing(run, now),
+    ):
+        approved = approval(run)
+        finding = find(approved, continue_loading(approved.loaded), now)
+        if finding.digest() != shown:
+            raise Conflict(
+                "plan_differs",
+                f"What would be written for run {run.pk} is no longer what this page showed. Nothing was written. "
+                "Look at it again.",
+            )
+        written = _commit(locked, approved, finding, yeses, now)
+    return _tell(approved, written)
+
+
+def look_at(run: Run, now: datetime) -> tuple[Approved, Preflight]:
+    """What a commit of a run would do as things stand. Raises what `commit_run` raises for it."""
+    approved = approval(run)
+    return approved, find(approved, continue_loading(approved.loaded), now)
+
+
+@contextmanager
+def _committing(run: Run, now: datetime) -> Iterator[None]:
+    """Keep everybody from deciding on a run meanwhile. The session's lock is held, so no other commit is on."""
+    mine = Run.objects.filter(pk=run.pk, state__in=REVIEWABLE)
+    if not mine.update(committing_since=now):
+        run.refresh_from_db(fields=["state"])
+        raise wrong_state(run, "Nothing was written.")
+    try:
+        run.refresh_from_db()
+        yield
+    finally:
+        with _left_to_the_next_lock(f"That run {run.pk} is no longer being written"):
+            Run.objects.filter(pk=run.pk).update(committing_since=None)
+
+
+@contextmanager
+def _left_to_the_next_lock(what: str) -> Iterator[None]:
+    """A row that the next lock on the session writes as well: if it fails, what became of the line is not masked."""
+    try:
+        yield
+    except DatabaseError as fault:
+        logger.warning("%s was not recorded: %s", what, failure_of(fault).code)
+
+
+def _tell(approved: Approved, written: Committed) -> Committed:
+    """Let the index follow, and tell the hooks. Raises what went wrong after the line was written."""
+    path = approved.loaded.path
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        index_file(path)
+    after_compact(
+        path,
+        written.session,
+        written.line,
+        written.validated,
+        approved.reason,
+        approved.origins,
+        written.backup.path,
+    )
+    if written.untidy is not None:
+        raise written.untidy
+    return written
+
+
+def _commit(
+    locked: LockedSession, approved: Approved, finding: Preflight, yeses: Confirmations, now: datetime
+) -> Committed:
+    demand_given(finding, yeses)
+    session = session_row(locked.path)
+    present, parent_id, validated = finding.present, finding.parent_id, finding.validated
+    copy = back_up(locked, present.fingerprint, now)
+    entry_id = _new_id(present)
+    line = compaction_line(entry_id, parent_id, validated, copy.path, now)
+    note = _note(approved, copy, entry_id, parent_id, validated, now)
+    untidy: SystemFailure | None = None
+    try:
+        append_line(
+            locked,
+            line,
+            present.state,
+            is_complete_line,
+            after_torn_line=yeses.after_torn_line,
+            note=text_of(note),
+            record=lambda appended: _record(locked.path, note, appended.end),
+        )
+    except RedlineError as failure:
+        if isinstance(failure, SystemFailure) and failure.code in LINE_IS_WRITTEN:
+            untidy = failure
+        else:
+            _drop_or_keep(copy, locked, failure)
+            raise
+    return Committed(entry_id, parent_id, validated, copy, session, line, untidy)
+
+
+def _record(path: Path, note: CommitNote, size: int) -> None:
+    try:
+        record_commit(path, note, size)
+    except DatabaseError as fault:
+        raise SystemFailure(
+            NOT_RECORDED,
+            f"The compaction {note.entry_id} was appended to {path}, and {note.backup.path} is its backup, but "
+            f"Redline's own database failed: {fault}. Nothing is lost: it is recorded when the session is next locked.",
+        ) from fault
+
+
+def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
+    """A backup of a session that is as it was is of no use; after any other failure it is what there was before."""
+    if failure.code == BYTES_ARE_LEFT:
+        with _left_to_the_next_lock(f"The backup {copy.path}"):
+            record_backup(locked.path, BackupNote.of(copy))
+    elif not locked.is_announced:  # else the next lock decides, by what is in the file
+        delete_backup(copy.path)
+
+
+def _note(
+    approved: Approved,
+    backup: BackupFile,
+    entry_id: str,
+    parent_id: str,
+    validated: ValidatedDeletion,
+    now: datetime,
+) -> CommitNote:
+    return CommitNote(
+        backup=BackupNote.of(backup),
+        run=approved.run.pk if approved.run is not None else None,
+        entry_id=entry_id,
+        leaf_id=parent_id,
+        planner=approved.planner,
+        reason=approved.reason,
+        written_at=now,
+        parameters=msgspec.to_builtins(approved.parameters),
+        stats=validated.stats.to_json(),
+        origins=[
+            {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
+            for target, origin in approved.origins.items()
+        ],
+    )
+
+
+def compaction_line(
+    entry_id: str, parent_id: str, validated: ValidatedDeletion, backup: Path, now: datetime
+) -> bytes:
+    """The line that is appended, without its newline."""
+    entry: dict[str, Any] = {
+        "type": "context_compaction",
+        "id": entry_id,
+        "parentId": parent_id,
+        "timestamp": now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "promptVersion": PROMPT_VERSION,
+        "deletedTargets": [target.to_json() for target in validated.targets],
+        "protectedEntryIds": list(validated.protected_entry_ids),
+        "stats": validated.stats.to_json(),
+        "backupPath": str(backup),
+    }
+    return stringify(entry).encode("utf-8")
+
+
+def _new_id(present: LoadedSession) -> str:
+    """Eight hex digits that no entry of the session has."""
+    while (entry_id := secrets.token_hex(4)) in present.tree:
+        pass
+    return entry_id

@@ -1,0 +1,76 @@
+"""The commit of a reviewed run, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from compaction_app.lookups import compaction_of, known_run
+from compaction_app.models import Compaction, Run
+from compaction_app.runs.presenter import host_asked
+from compaction_app.runs.reviews import review_of
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
+
+from .presenter import view_commit, view_result, yeses_of
+from .service import LINE_IS_WRITTEN, NOT_RECORDED, commit_run
+
+PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
+"""What a new plan from here mends; anything else it does not."""
+WRITTEN: Final = LINE_IS_WRITTEN | {NOT_RECORDED}
+"""Failures after which the line is in the session."""
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def commit(request: HttpRequest, run: int) -> HttpResponse:
+    """What will be written, and the explicit yeses it needs; with them, it is written."""
+    found = known_run(run)
+    if Compaction.objects.filter(run=found).exists():
+        # A second click, or a second window: what was written is what there is to see.
+        return redirect("compaction:result", found.pk)
+    if request.method != "POST":
+        return _show(request, found)
+    ticked = request.POST.getlist("yes")
+    try:
+        commit_run(found, yeses_of(ticked), request.POST.get("plan", ""), timezone.now())
+    except (ConfirmationNeeded, TargetNotMet):
+        missing = ConfirmationNeeded("yes_missing", "This needs your explicit yes. Nothing was written.", "")
+        return _show(request, found, missing, ticked)
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    return redirect("compaction:result", found.pk)
+
+
+def _show(
+    request: HttpRequest, run: Run, fault: RedlineError | None = None, ticked: list[str] | None = None
+) -> HttpResponse:
+    view = None
+    was_written = fault is not None and fault.code in WRITTEN
+    if not was_written:
+        try:
+            view = view_commit(run, timezone.now(), review_of(run).undecided)
+        except RedlineError as unshown:
+            fault = fault or unshown
+    context = {
+        "run": run,
+        "view": view,
+        "fault": fault,
+        "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
+        "sends_to": host_asked(run),
+        "was_written": was_written,
+        "ticked": ticked or [],
+        "here": "runs",
+    }
+    return render(request, "commit/commit.html", context, status=200 if fault is None else 409)
+
+
+@require_safe
+def result(request: HttpRequest, run: int) -> HttpResponse:
+    """What was written, before and after, and the way back."""
+    found = known_run(run)
+    view = view_result(compaction_of(found))
+    context = {"run": found, "view": view, "sends_to": host_asked(found), "here": "runs"}
+    return render(request, "commit/result.html", context)

@@ -1,0 +1,214 @@
+"""The airlock: every deletion passes it, whoever asks, and again inside the write lock.
+
+    validate(request, transcript) -> ValidatedDeletion | Refusal
+
+Targets are judged one after the other in the order of the request, and the first fault of the first faulty
+target is the answer. Then the plan as a whole: repaired so that calls and results stay together, and judged
+again. A refusal changes nothing. Only this module can make a `ValidatedDeletion`, and only a
+`ValidatedDeletion` can be written.
+
+Worked example. The transcript is user U, assistant A [text, call c1], result R (answers c1), assistant B,
+and the last two entries are recent when `preserve_recent` is 1: B only. The request deletes R. Shape: R is
+known. Recent: R is not B. Protected: R is no error. Pairs: R answers c1, so A's block 1 goes too; A keeps its
+text. After repair: nothing recent, no orphan, nothing dangling. Survival: U and A remain, and U bears the
+task. Stats: 3 of 8 objects go (R, its block, the call).
+
+The rules, and the table that lists them in their order, are in `gates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
+from typing import Final
+
+from .errors import Code, Refusal
+from .gates import (
+    NO_RESTRAINTS,
+    PINNED,
+    PLAN_GATES,
+    SKIPPING_GATES,
+    TARGET_GATES,
+    Judgement,
+    PlanGate,
+    Restraints,
+    read_target,
+    refuse,
+)
+from .pairing import TargetPlan
+from .parameters import Parameters
+from .stats import Stats, measure, target_met
+from .targets import Target
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object, TranscriptEntry
+
+_SEAL: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedDeletion:
+    """A plan that passed every gate. Made by the airlock alone, and never changed."""
+
+    seal: InitVar[object]
+    targets: tuple[Target, ...]
+    stats: Stats
+    protected_entry_ids: tuple[str, ...]
+    parameters: Parameters
+
+    def __post_init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError("Only the airlock makes a ValidatedDeletion.")
+
+    @property
+    def target_met(self) -> bool:
+        """Whether the reduction that was asked for is reached."""
+        return target_met(self.stats, self.parameters.compression_ratio)
+
+
+class Airlock:
+    """Judges deletions on one transcript under one set of restraints."""
+
+    def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
+        self.transcript = transcript
+        self.restraints = restraints
+        pins = (self.find(target) for target in restraints.pins)
+        self._judge = Judgement(transcript, restraints, frozenset(pin for pin in pins if pin is not None))
+
+    def empty_plan(self, base: TargetPlan | None = None) -> TargetPlan:
+        return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
+
+    def find(self, target: Target) -> Object | None:
+        """The object that a target names; None where the transcript does not have it."""
+        entry = self.transcript.entry(target.entry_id)
+        if entry is None:
+            return None
+        if target.block_index is None:
+            return Object(entry.position)
+        slot = entry.slot(target.block_index)
+        return None if slot is None else Object(entry.position, slot)
+
+    def judge_request(self, request: object) -> TargetPlan | Refusal:
+        """The request as a plan of its own, repaired and judged in full; or the first fault."""
+        if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
+            return Refusal(
+                Code.REQUEST_SHAPE,
+                'The request is not an object with a list "deletions". Nothing was deleted. '
+                'Send {"deletions": [{"kind": "entry", "entryId": "…"}]}.',
+            )
+        plan = self.empty_plan()
+        for number, raw in enumerate(request["deletions"], 1):
+            found = self._judge_target(raw, number, plan)
+            if isinstance(found, Refusal):
+                return found
+            plan.add(found)
+        return self._close(plan, PLAN_GATES) or plan
+
+    def merge(self, chosen: TargetPlan, incoming: Iterable[Object]) -> TargetPlan | Refusal:
+        """A new plan with what was chosen and what comes in, judged as a whole; `chosen` is left as it is.
+
+        An entry takes its blocks out and keeps its place if it is there; a block of a chosen entry, or a
+        repeat, is dropped.
+        """
+        merged = chosen.copy()
+        for found in incoming:
+            if found.slot == WHOLE:
+                merged.add_entry(found.position)
+            elif Object(found.position) not in merged:
+                merged.add(found)
+        return self._close(merged, PLAN_GATES) or merged
+
+    def passes_over(self, chosen: TargetPlan, candidate: Object) -> tuple[bool, int]:
+        """Whether a bulk deletion leaves this match out, given what is chosen; and the objects visited for it.
+
+        The match may go by itself. It is left out where, merged alone, it would be refused for recency, a
+        protected pair or guarded thinking. Any other fault is left for the whole to be judged.
+        """
+        plan = self.empty_plan(chosen)
+        plan.add(candidate)
+        return self._close(plan, SKIPPING_GATES) is not None, plan.visited
+
+    def may_go(self, found: Object) -> bool:
+        """Whether an object is neither recent nor protected nor pinned, its pairs aside."""
+        return self._judge.may_go(found)
+
+    def is_kept(self, entry: TranscriptEntry) -> bool:
+        """Whether an entry is protected by itself or pinned, recency aside."""
+        return entry.protection is not None or Object(entry.position) in self._judge.pins
+
+    def target(self, found: Object) -> Target:
+        return self._judge.target(found)
+
+    def targets(self, plan: TargetPlan) -> tuple[Target, ...]:
+        """The plan's targets, in the order in which they are recorded."""
+        return tuple(map(self._judge.target, plan.chosen))
+
+    def validate(self, request: object) -> ValidatedDeletion | Refusal:
+        """The judgement on a request as a whole."""
+        plan = self.judge_request(request)
+        if isinstance(plan, Refusal):
+            return plan
+        return ValidatedDeletion(
+            _SEAL,
+            self.targets(plan),
+            measure(self.transcript, plan),
+            self.transcript.protected_entry_ids,
+            self.transcript.parameters,
+        )
+
+    def _judge_target(self, raw: object, number: int, plan: TargetPlan) -> Object | Refusal:
+        target = read_target(raw, number)
+        if isinstance(target, Refusal):
+            return target
+        entry = self.transcript.entry(target.entry_id)
+        if entry is None:
+            return refuse(
+                Code.UNKNOWN_ENTRY,
+                target,
+                "the transcript has no such entry",
+                "Use an id that a tool has returned.",
+            )
+        if target.block_index is not None and target.block_index < 0:
+            return refuse(
+                Code.INVALID_BLOCK_INDEX,
+                target,
+                "blockIndex is no whole number from 0 up",
+                "Read the entry first.",
+            )
+        for gate in TARGET_GATES:
+            refusal = gate(self._judge, entry, target)
+            if refusal is not None:
+                return refusal
+        found = self.find(target)
+        if found is None:
+            raise AssertionError(f"{target} passed every gate and is not in the transcript")
+        if found in plan:
+            return refuse(Code.DUPLICATE_TARGET, target, "the request names it twice", "Name it once.")
+        return found
+
+    def _close(self, plan: TargetPlan, gates: Sequence[PlanGate]) -> Refusal | None:
+        refused = plan.repair(self._judge.may_go)
+        if refused is not None:
+            return self._refuse_pair(refused)
+        return next(filter(None, (gate(self._judge, plan) for gate in gates)), None)
+
+    def _refuse_pair(self, refused: Object) -> Refusal:
+        entry = self._judge.entry(refused)
+        target = self._judge.target(refused)
+        instead = "Leave both sides, or choose another pair."
+        if entry.recent:
+            why = f"{target} belongs to the same tool call and is among the last entries, which are kept"
+            return Refusal(
+                Code.RECENT_CONTEXT, f"Cannot delete one side of a tool call: {why}. {instead}", target
+            )
+        reason = entry.protection.sentence if entry.protection is not None else PINNED
+        why = f"{target} belongs to the same tool call and stays, because {reason}"
+        return Refusal(
+            Code.PROTECTED_PAIR, f"Cannot delete one side of a tool call: {why}. {instead}", target
+        )
+
+
+def validate(
+    request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
+) -> ValidatedDeletion | Refusal:
+    """Judge one request on a transcript. The only way to a deletion that can be written."""
+    return Airlock(transcript, restraints).validate(request)

@@ -1,0 +1,309 @@
+"""The embedded planner: it chooses what to delete by itself, offline, and the same way each time.
+
+    look:    the budget; a search for each of the query's most telling words
+    choose:  units by their price (see `scoring`), lowest first, until their tokens make up what is to go
+    delete:  what was chosen, in a few batches, each followed by the budget
+    again:   choose once more where refusals or estimates left something to go; stop where nothing is left
+
+It acts through the tools alone, and what it is refused it learns from: the object that a refusal names stays,
+and the rest of the batch is asked for again; where the refusal names none of them, the batch is halved. So
+every call deletes something, gives something up, or halves a batch, and the run ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from .errors import Code, Refusal
+from .loop import PlannedCall, PlannerTurn, Report
+from .parameters import AUTO_DETECTED, QUERY_LENGTH
+from .references import references
+from .scoring import Unit, Worth
+from .targets import Target, request_of
+from .tools import SEARCH_MATCHES_LIMIT, ToolCall, ToolResult
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
+SEARCHES: Final = 8
+WORD_LENGTH: Final = 5
+BATCHES: Final = 10
+BATCH_UNITS: Final = 25
+"""A choice is deleted in at most BATCHES batches, and none is cut below so many units."""
+SLACK: Final = 0.002
+"""The fraction of all tokens by which a choice may go beyond what is to go."""
+LONG_TOKENS: Final = 1_000
+"""An output of so many tokens is called long."""
+
+_WORD: Final = re.compile(r"\w+")
+_LOOK: Final = PlannedCall(ToolCall("context_compaction_budget", {}))
+
+
+class EmbeddedPlanner:
+    """Plans by the price of each unit. It reads the transcript, and changes nothing but through the tools."""
+
+    name = "embedded"
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._worth: Worth | None = None
+        self._chosen: list[int] = []
+        """What is still to be asked for, in this order."""
+        self._asked: list[int] = []
+        """The batch whose result the next report brings."""
+        self._out: dict[int, None] = {}
+        """Units that are chosen or deleted."""
+        self._given_up: set[int] = set()
+        self._in_blocks: set[int] = set()
+        """Positions of entries that may not go as a whole: their blocks are asked for one by one."""
+        self._batch_units = BATCH_UNITS
+        self._limit = BATCH_UNITS
+        """Units that the next batch may hold: less than usual after a refusal that named none of them."""
+        self._is_split = False
+        """Whether results that have to stay were cut into their blocks: the last resort."""
+        self._to_go = 0
+        self._tokens = 0
+
+    def next_turn(self, report: Report) -> PlannerTurn:
+        """Look first; then delete until the loop ends the run. An empty turn where nothing is left to delete."""
+        if self._worth is None and not report.results and not report.nudge:
+            return PlannerTurn(
+                [_LOOK, *(_search(word) for word in telling_words(self._transcript.parameters.query))]
+            )
+        if self._worth is None:
+            self._worth = Worth(self._transcript, _found(report.results))
+        self._read(report, self._worth)
+        if not self._chosen:
+            self._choose(self._worth)
+        if not self._chosen and not self._is_split:
+            self._is_split = True
+            self._worth.split(self._out)
+            self._choose(self._worth)
+        if not self._chosen:
+            return PlannerTurn()
+        self._asked, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
+        reasons = self._request(self._worth)
+        return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
+
+    # ---- what came back ---------------------------------------------------------------------------------
+
+    def _read(self, report: Report, worth: Worth) -> None:
+        for result in report.results:
+            if result.name == "context_compaction_budget":
+                self._tokens = int(result.details["tokensBefore"])
+                # It is only asked again while the target is not met, whatever rounding makes of the tokens.
+                self._to_go = max(1, int(result.details["tokensToDeleteForTarget"]))
+            elif result.name == "context_delete":
+                if result.refusal is not None:
+                    self._learn(result.refusal, worth)
+                else:
+                    self._limit = min(self._batch_units, 2 * self._limit)
+        self._asked = []
+
+    def _learn(self, refusal: Refusal, worth: Worth) -> None:
+        """Ask for the batch again without what may not go, or for half of it."""
+        self._chosen = self._asked + self._chosen
+        if refusal.code in (Code.NO_TASK_LEFT, Code.NO_CONTEXT_LEFT):
+            # What bears the task is protected, so this transcript has none: no other choice fares better.
+            self._give_up(range(len(worth.units)), worth)
+            return
+        if refusal.code is Code.THINKING:
+            self._give_up(self._beside_thinking(worth), worth)
+        about = self._asked_about(refusal.target, worth)
+        if any(index in self._given_up for index in self._asked):
+            return
+        if about:
+            self._give_up(about[-1:], worth)
+        elif about is not None and len(self._asked) == 1:
+            self._give_up(self._asked, worth)
+        elif about is not None:
+            self._limit = len(self._asked) // 2
+
+    def _asked_about(self, target: Target | None, worth: Worth) -> list[int] | None:
+        """The units of the batch that hold what was refused; None where asking for its blocks may do."""
+        entry = self._transcript.entry(target.entry_id) if target is not None else None
+        if target is None or entry is None:
+            return []
+        slot = None if target.block_index is None else entry.slot(target.block_index)
+        held = [
+            (index, found)
+            for index in self._asked
+            for found in worth.units[index].objects
+            if found.position == entry.position and (slot is None or found.slot in (slot, WHOLE))
+        ]
+        by_block = any(found.slot != WHOLE for _, found in held)
+        if slot is None and by_block and entry.position not in self._in_blocks:
+            self._in_blocks.add(entry.position)
+            return None
+        return [index for index, _ in held]
+
+    def _beside_thinking(self, worth: Worth) -> list[int]:
+        """Every unit that a guard of all thinking keeps: learned once, instead of one refusal after the other."""
+        thinking = {
+            entry.position
+            for entry in self._transcript.entries
+            if entry.role == "assistant" and entry.bears_thinking
+        }
+        return [
+            index
+            for index, unit in enumerate(worth.units)
+            if any(found.position in thinking for found in unit.objects)
+        ]
+
+    def _give_up(self, units: Iterable[int], worth: Worth) -> None:
+        self._given_up.update(units)
+        for index in self._chosen:
+            if index in self._given_up:
+                worth.put_back(index)
+                del self._out[index]
+        self._chosen = [index for index in self._chosen if index not in self._given_up]
+
+    # ---- what to delete ---------------------------------------------------------------------------------
+
+    def _choose(self, worth: Worth) -> None:
+        """Take units out by their price until they make up what is to go, and not much more.
+
+        A price only rises while others are taken out: the cheapest by an old price that is still the cheapest
+        by its new one is the cheapest of all.
+        """
+        missing, slack = self._to_go, SLACK * self._tokens
+        heap = [
+            (worth.price(index), not worth.is_redundant(index), index)
+            for index, unit in enumerate(worth.units)
+            if unit.may_go and index not in self._out and index not in self._given_up
+        ]
+        heapq.heapify(heap)
+        too_large: list[int] = []
+        while heap and missing > 0:
+            price, wanted, index = heap[0]
+            now = worth.price(index)
+            if now > price:
+                heapq.heapreplace(heap, (now, wanted, index))
+                continue
+            heapq.heappop(heap)
+            if worth.units[index].tokens > missing + slack:
+                too_large.append(index)
+                continue
+            missing -= self._take(index, worth)
+        if missing > 0 and too_large:
+            missing -= self._take(min(too_large, key=lambda index: worth.units[index].tokens), worth)
+        for index in reversed(self._chosen[:]):
+            # What was taken for a gap that a later unit has closed is given back, the dearest first.
+            if missing + worth.units[index].tokens <= 0:
+                missing += worth.units[index].tokens
+                self._chosen.remove(index)
+                del self._out[index]
+                worth.put_back(index)
+        self._batch_units = self._limit = max(BATCH_UNITS, -(-len(self._chosen) // BATCHES))
+
+    def _take(self, index: int, worth: Worth) -> int:
+        worth.take_out(index)
+        self._chosen.append(index)
+        self._out[index] = None
+        return worth.units[index].tokens
+
+    # ---- how to ask for it ------------------------------------------------------------------------------
+
+    def _request(self, worth: Worth) -> dict[Target, str]:
+        """The batch as targets with their reasons. A call is asked for by its first result, or by its blocks."""
+        waiting = set(self._chosen)
+        gone = {found for index in self._out if index not in waiting for found in worth.units[index].objects}
+        reasons: dict[Target, str] = {}
+        for index in self._asked:
+            reason = self._reason(index, worth)
+            for target in self._targets(worth.units[index], gone):
+                reasons.setdefault(target, reason)
+        return reasons
+
+    def _targets(self, unit: Unit, gone: set[Object]) -> Iterable[Target]:
+        whole = next((found for found in unit.objects if found.slot == WHOLE), None)
+        if whole is not None:
+            yield Target(self._transcript.entries[whole.position].entry_id)
+        for found in unit.objects:
+            if found.slot != WHOLE and (whole is None or not self._goes_with_result(found)):
+                yield self._block_target(found, gone)
+
+    def _goes_with_result(self, found: Object) -> bool:
+        """Whether repair takes a call's block with its result: an earlier block with the same id has to be named."""
+        return (
+            self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
+        )
+
+    def _block_target(self, found: Object, gone: set[Object]) -> Target:
+        """A block, or its entry: the last block of an entry can only go with it."""
+        entry = self._transcript.entries[found.position]
+        slots = range(len(entry.blocks))
+        if entry.position not in self._in_blocks and all(
+            Object(entry.position, slot) in gone for slot in slots
+        ):
+            return Target(entry.entry_id)
+        return Target(entry.entry_id, entry.blocks[found.slot].index)
+
+    def _reason(self, index: int, worth: Worth) -> str:
+        unit = worth.units[index]
+        entries = self._transcript.entries
+        if unit.later is not None and unit.touch is not None:
+            later = worth.units[unit.later]
+            verb = later.touch.verb if later.touch is not None else "read"
+            return f"superseded by the {verb} of {unit.touch.path} in {entries[later.position].entry_id}"
+        repeated_by = worth.repeated_by(index, self._out)
+        if repeated_by is not None:
+            return f"a repeat of the output in {entries[worth.units[repeated_by].position].entry_id}"
+        if unit.kind == "output" and unit.output is None:
+            return "an output that is empty"
+        return _what(unit) if unit.kind == "part" else f"{_what(unit)}; {_standing(index, worth)}"
+
+
+def telling_words(query: str) -> list[str]:
+    """The words of a query to search for: references first, then the longest; at most SEARCHES, each once."""
+    if query == AUTO_DETECTED:
+        return []
+    query = query[:QUERY_LENGTH]
+    named = sorted(references(query), key=lambda word: (-len(word), word))
+    words = {word for word in _WORD.findall(query) if len(word) >= WORD_LENGTH}
+    others = sorted(words, key=lambda word: (-len(word), word))
+    distinct = {word.lower(): word for word in reversed([*named, *others])}
+    return list(reversed(distinct.values()))[:SEARCHES]
+
+
+def _search(word: str) -> PlannedCall:
+    arguments = {"pattern": word, "maxMatches": SEARCH_MATCHES_LIMIT, "contextChars": 0}
+    return PlannedCall(ToolCall("context_search_transcript", arguments))
+
+
+def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
+    """Entries that the searches found: the fewer a word finds, the more it tells; one found all over, nothing."""
+    found: dict[str, float] = {}
+    for result in results:
+        if result.name != "context_search_transcript" or result.details.get("truncated"):
+            continue
+        matches = [match["entryId"] for match in result.details["matches"]]
+        for entry_id in matches:
+            found[entry_id] = found.get(entry_id, 0.0) + 1 / len(matches)
+    return found
+
+
+def _what(unit: Unit) -> str:
+    if unit.kind == "reasoning":
+        return "old reasoning"
+    if unit.kind == "part":
+        return "a part of an output that has to stay with its call"
+    if unit.kind == "message":
+        return "an old message of the assistant"
+    of = f" of {unit.tool}" if unit.tool else ""
+    if unit.kind == "call":
+        return f"an old call{of}"
+    return f"a long old output{of}" if unit.tokens >= LONG_TOKENS else f"an old output{of}"
+
+
+def _standing(index: int, worth: Worth) -> str:
+    standing = worth.standing(index)
+    if not standing.names:
+        return "it holds no names that later work could need"
+    if not standing.mentioned_later:
+        return "nothing later mentions a name in it"
+    if not standing.only_here:
+        return "every name in it occurs elsewhere too"
+    return f"{standing.only_here} of the {standing.names} names in it occur only there"

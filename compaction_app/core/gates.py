@@ -1,0 +1,386 @@
+"""The gates of the airlock: the table that lists them, and the rules themselves.
+
+A gate looks at one target, or at the plan after repair, and gives a refusal or None. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .errors import Code, Refusal
+from .pairing import TargetPlan
+from .targets import Target
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object, TranscriptEntry
+
+
+class Gate(NamedTuple):
+    """One row of the table of gates."""
+
+    name: str
+    kind: str
+    rule: str
+    codes: tuple[Code, ...]
+
+
+GATES: Final = (
+    Gate(
+        "shape",
+        "refuses",
+        "an object with a list of deletions; each holds only ids, of a known kind, and names a known entry",
+        (
+            Code.REQUEST_SHAPE,
+            Code.UNSUPPORTED_KIND,
+            Code.NOT_ID_ONLY,
+            Code.INVALID_ENTRY_ID,
+            Code.UNKNOWN_ENTRY,
+            Code.INVALID_BLOCK_INDEX,
+        ),
+    ),
+    Gate("recent", "refuses", "the last preserve_recent entries stay", (Code.RECENT_CONTEXT,)),
+    Gate(
+        "thinking",
+        "refuses",
+        "with thinking_guard all, no assistant that bears thinking is touched",
+        (Code.THINKING,),
+    ),
+    Gate(
+        "protected",
+        "refuses",
+        "protected entries stay, and so do their blocks and whatever a human or a hook pinned",
+        (Code.PROTECTED,),
+    ),
+    Gate(
+        "block",
+        "refuses",
+        "a block exists, and is not the only one of its entry",
+        (Code.UNKNOWN_BLOCK, Code.ONLY_BLOCK),
+    ),
+    Gate("duplicate", "refuses", "no target is named twice", (Code.DUPLICATE_TARGET,)),
+    Gate(
+        "pairs",
+        "repairs",
+        "a call and its results go together; an entry goes when all blocks of a calling entry go; what is pinned keeps "
+        "its answer",
+        (Code.RECENT_CONTEXT, Code.PROTECTED_PAIR),
+    ),
+    Gate(
+        "after repair",
+        "refuses",
+        "nothing recent; the last assistant keeps its thinking; no block beside its entry; not every block of an "
+        "entry; no result orphaned and no call left dangling by this plan",
+        (
+            Code.RECENT_CONTEXT,
+            Code.THINKING,
+            Code.LATEST_THINKING,
+            Code.OVERLAPPING_TARGET,
+            Code.EVERY_BLOCK,
+            Code.ORPHANED_RESULT,
+            Code.DANGLING_CALL,
+        ),
+    ),
+    Gate(
+        "survival",
+        "refuses",
+        "something remains, and something that bears the task: user, custom, branch summary; also when nothing is "
+        "deleted",
+        (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
+    ),
+    Gate(
+        "stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()
+    ),
+)
+
+PINNED: Final = "a human or a hook decided to keep it"
+THINKING_GUARDS: Final = ("latest", "all")
+
+
+class Restraints(msgspec.Struct, frozen=True):
+    """What a run forbids beside the transcript's own protections."""
+
+    pins: frozenset[Target] = frozenset()
+    """Objects that a human or a hook keeps: repair may not take them either."""
+    thinking_guard: str = "latest"
+    """`latest`: the last assistant keeps its thinking. `all`: every assistant with thinking stays whole."""
+
+
+NO_RESTRAINTS: Final = Restraints()
+
+
+class Judgement(NamedTuple):
+    """What a rule looks at: the transcript, the run's restraints, and what was chosen so far."""
+
+    transcript: Transcript
+    restraints: Restraints
+    pins: frozenset[Object]
+
+    def entry(self, found: Object) -> TranscriptEntry:
+        return self.transcript.entries[found.position]
+
+    def target(self, found: Object) -> Target:
+        """The object under its ids."""
+        entry = self.entry(found)
+        return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
+
+    def is_pinned(self, found: Object) -> bool:
+        """Whether somebody keeps the object: an entry with all its blocks, a block with its entry."""
+        if not self.pins:
+            return False
+        if found in self.pins or Object(found.position) in self.pins:
+            return True
+        blocks = self.entry(found).blocks if found.slot == WHOLE else ()
+        return any(Object(found.position, slot) in self.pins for slot in range(len(blocks)))
+
+    def may_go(self, found: Object) -> bool:
+        """Whether repair may take the object."""
+        return not self.entry(found).is_protected and not self.is_pinned(found)
+
+
+# ---- gates on a single target ---------------------------------------------------------------------------
+
+TargetGate = Callable[[Judgement, TranscriptEntry, Target], Refusal | None]
+
+
+def refuse_recent(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
+    if not entry.recent:
+        return None
+    count = judge.transcript.parameters.preserve_recent
+    return refuse(
+        Code.RECENT_CONTEXT,
+        target,
+        f"it is among the last {count} entries, which are kept",
+        "Choose an older one.",
+    )
+
+
+def refuse_guarded_thinking(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
+    if judge.restraints.thinking_guard != "all" or entry.role != "assistant" or not entry.bears_thinking:
+        return None
+    return refuse(
+        Code.THINKING,
+        target,
+        "its assistant's thinking is guarded (thinking_guard is all)",
+        "Choose an entry that bears no thinking.",
+    )
+
+
+def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
+    if entry.protection is not None:
+        return refuse(
+            Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
+        )
+    slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
+    # A block that is not there is kept with its entry, not with its neighbours.
+    whole = Object(entry.position)
+    if whole in judge.pins if slot is None else judge.is_pinned(Object(entry.position, slot)):
+        return refuse(Code.PROTECTED, target, PINNED, "Leave it where it is.")
+    return None
+
+
+def refuse_unfit_block(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
+    del judge
+    if target.block_index is None:
+        return None
+    if entry.slot(target.block_index) is None:
+        return refuse(
+            Code.UNKNOWN_BLOCK, target, "the entry has no such block", "Read the entry to see its blocks."
+        )
+    if len(entry.blocks) == 1:
+        return refuse(
+            Code.ONLY_BLOCK,
+            target,
+            "it is the only block of its entry",
+            "Delete the entry instead of the block.",
+        )
+    return None
+
+
+TARGET_GATES: Final[list[TargetGate]] = [
+    refuse_recent,
+    refuse_guarded_thinking,
+    refuse_protected,
+    refuse_unfit_block,
+]
+
+
+# ---- gates on the plan after repair ---------------------------------------------------------------------
+
+PlanGate = Callable[[Judgement, TargetPlan], Refusal | None]
+
+
+def refuse_recent_in_plan(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    entries = judge.transcript.entries
+    recent = [position for position in plan.touched_entries if entries[position].recent]
+    return _first_refusal(refuse_recent, judge, recent)
+
+
+def refuse_guarded_thinking_in_plan(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    if judge.restraints.thinking_guard != "all":
+        return None
+    return _first_refusal(refuse_guarded_thinking, judge, plan.touched_entries)
+
+
+def _first_refusal(gate: TargetGate, judge: Judgement, positions: Iterable[int]) -> Refusal | None:
+    for position in sorted(positions):
+        entry = judge.transcript.entries[position]
+        refusal = gate(judge, entry, Target(entry.entry_id))
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def refuse_latest_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    for found in judge.transcript.latest_thinking:
+        if found in plan:
+            return refuse(
+                Code.LATEST_THINKING,
+                judge.target(found),
+                "providers require the thinking of the latest assistant message unchanged",
+                "Earlier assistants may lose theirs.",
+            )
+    return None
+
+
+def refuse_overlap(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    for position in sorted(filter(plan.blocks_chosen, plan.touched_entries)):
+        found = Object(position)
+        if found in plan:
+            return refuse(
+                Code.OVERLAPPING_TARGET,
+                judge.target(found),
+                "the request names a block of it as well",
+                "Name the entry alone.",
+            )
+    return None
+
+
+def refuse_every_block(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    for position in sorted(filter(plan.is_complete, plan.touched_entries)):
+        found = Object(position)
+        if found not in plan:
+            return refuse(
+                Code.EVERY_BLOCK,
+                judge.target(found),
+                "every one of its blocks would go",
+                "Delete the entry instead, or keep a block.",
+            )
+    return None
+
+
+def refuse_orphaned_result(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    for call in plan.touched_calls.values():
+        left = next((result for result in call.results if result not in plan), None)
+        if left is not None and (call.owner in plan or any(block in plan for block in call.blocks)):
+            return refuse(
+                Code.ORPHANED_RESULT,
+                judge.target(call.owner),
+                f"the result {judge.entry(left).entry_id} would answer a call that is gone",
+                "Delete the result as well.",
+            )
+    return None
+
+
+def refuse_dangling_call(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    """A call goes with the first of its blocks. Another block with the same id may stay, as in the agent; see
+    `unanswered`, which names such blocks so that a person can be warned."""
+    for call in plan.touched_calls.values():
+        if call.owner in plan or any(block in plan for block in call.blocks):
+            continue
+        gone = next((result for result in call.results if result in plan), None)
+        if gone is not None:
+            return refuse(
+                Code.DANGLING_CALL,
+                judge.target(gone),
+                f"{judge.target(call.blocks[0])} makes the call and would be left without an answer",
+                "Delete the call as well.",
+            )
+    return None
+
+
+def refuse_nothing_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    if plan.entries_gone < len(judge.transcript):
+        return None
+    return Refusal(
+        Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them."
+    )
+
+
+def refuse_no_task_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    if plan.tasks_gone < judge.transcript.tasks:
+        return None
+    return Refusal(
+        Code.NO_TASK_LEFT,
+        "No entry that bears the task would remain (user, custom, branch summary). Nothing was deleted. "
+        "Only a context that says what the model is to do can be compacted.",
+    )
+
+
+SKIPPING_GATES: Final[list[PlanGate]] = [
+    refuse_recent_in_plan,
+    refuse_guarded_thinking_in_plan,
+    refuse_latest_thinking,
+]
+"""The plan gates whose refusal makes a bulk deletion pass over a match instead of failing."""
+
+PLAN_GATES: Final[list[PlanGate]] = [
+    *SKIPPING_GATES,
+    refuse_overlap,
+    refuse_every_block,
+    refuse_orphaned_result,
+    refuse_dangling_call,
+    refuse_nothing_left,
+    refuse_no_task_left,
+]
+
+
+def refuse(code: Code, target: Target, why: str, instead: str) -> Refusal:
+    return Refusal(code, f"Cannot delete {target}: {why}. {instead}", target)
+
+
+# ---- the shape of a target ------------------------------------------------------------------------------
+
+_KEYS: Final = {"entry": {"kind", "entryId"}, "content_block": {"kind", "entryId", "blockIndex"}}
+UNUSABLE_INDEX: Final = -1
+
+
+def read_target(raw: object, number: int) -> Target | Refusal:
+    """One target of a request, its `number` there from 1, if it has the shape of one.
+
+    An index that is none becomes UNUSABLE_INDEX.
+    """
+    place = f"Deletion {number} of the request"
+    if not isinstance(raw, dict):
+        return Refusal(
+            Code.REQUEST_SHAPE,
+            f"{place} is no object. Nothing was deleted. Send an object with kind and entryId.",
+        )
+    kind = raw.get("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        return Refusal(
+            Code.UNSUPPORTED_KIND,
+            f'{place} is of no known kind. Nothing was deleted. Use "entry" or "content_block".',
+        )
+    if not raw.keys() <= _KEYS[kind]:
+        return Refusal(
+            Code.NOT_ID_ONLY,
+            f"{place} holds more than ids. Nothing was deleted. "
+            f"With kind {kind}, send {', '.join(sorted(_KEYS[kind]))}: no text and no other field.",
+        )
+    entry_id = raw.get("entryId")
+    if not isinstance(entry_id, str) or not entry_id:
+        return Refusal(
+            Code.INVALID_ENTRY_ID,
+            f"{place} has an entryId that is no text, or empty. Nothing was deleted. "
+            "Use an id that a tool has returned.",
+        )
+    if kind == "entry":
+        return Target(entry_id)
+    index = raw.get("blockIndex")
+    if isinstance(index, float) and index.is_integer():
+        index = int(index)
+    if isinstance(index, bool) or not isinstance(index, int):
+        index = UNUSABLE_INDEX
+    return Target(entry_id, index)

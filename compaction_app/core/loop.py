@@ -1,0 +1,204 @@
+"""The loop between a planner and its tools. It does no I/O: whoever drives it decides when to ask.
+
+    loop = Loop(workbench)
+    while loop.outcome is None:
+        for event in loop.take(planner.next_turn(loop.report)):
+            ...
+
+A turn is a list of tool calls. They run in order against one store; each becomes an event, and their results
+are the report that the planner gets next. The loop ends by itself as soon as the validated plan deletes what
+was asked for. A planner that stops before is told how far it is; if nothing has changed since it was last
+told, the run ends below the target. What was validated stays, whatever the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from .errors import Refusal
+from .targets import Target
+from .tools import DELETING_TOOLS, TOOLS, ToolCall, ToolResult, Workbench
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    TARGET_MET = "target_met"
+    BELOW_TARGET = "below_target"
+    """Less was validated than was asked for. It can be reviewed, and committed by someone who is told so."""
+    FAILED = "failed"
+    """Nothing was validated."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A tool call, with the planner's reasons for the deletions it asks for, where it gives some."""
+
+    call: ToolCall
+    reasons: Mapping[Target, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerTurn:
+    """What a planner does next. No calls: it stops."""
+
+    calls: Sequence[PlannedCall] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a planner gets back: the results of its last turn, and the nudge where it stopped too early."""
+
+    results: Sequence[ToolResult] = ()
+    nudge: str = ""
+
+
+class Exhausted(Exception):
+    """A planner has had as many turns as it may have. It says so in words."""
+
+
+class Planner(Protocol):
+    """Whoever decides what to delete. It sees results, and acts through tool calls alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    def next_turn(self, report: Report) -> PlannerTurn:
+        """Raises Exhausted, and what the planner's own source raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that ran: its number in the run from 1, its result, and the targets that came with it."""
+
+    number: int
+    planned: PlannedCall
+    result: ToolResult
+    added: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nudged:
+    """The planner stopped early and was told how far it is."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is over. `refusal` is the last one of a deletion, if nothing was validated."""
+
+    outcome: Outcome
+    refusal: Refusal | None = None
+
+
+Event = Called | Nudged | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who proposed a target: the call by number, and why. Without a reason it goes with its pair."""
+
+    call: int
+    tool: str
+    reason: str
+    by_repair: bool
+
+
+class Loop:
+    """One run's state: what was called, what to tell the planner next, and how it ended.
+
+    `carried` are the targets that the store holds before the first call, with where they come from.
+    """
+
+    def __init__(self, workbench: Workbench, carried: Mapping[Target, Origin] | None = None) -> None:
+        self._workbench = workbench
+        self._store = workbench.store
+        self.outcome: Outcome | None = None
+        self.report = Report()
+        self._origins: dict[Target, Origin] = dict(carried or {})
+        self._told: tuple[Target, ...] | None = None
+        self._last_refusal: Refusal | None = None
+
+    @property
+    def origins(self) -> Mapping[Target, Origin]:
+        """Where each chosen target comes from."""
+        return {target: self._origins[target] for target in self._store.targets}
+
+    def take(self, turn: PlannerTurn) -> Iterator[Event]:
+        """Run a planner's turn. Raises RuntimeError after the end."""
+        if self.outcome is not None:
+            raise RuntimeError("the run has ended")
+        if not turn.calls:
+            yield from self._stopped()
+            return
+        results = []
+        for planned in turn.calls:
+            called = self._run(planned)
+            results.append(called.result)
+            yield called
+            if self._store.target_met:
+                yield self._end(Outcome.TARGET_MET)
+                return
+        self.report = Report(results)
+
+    def close(self) -> Ended:
+        """End the run where it stands: stopped, a planner that cannot go on, or a target met before the first call."""
+        if self._store.target_met:
+            return self._end(Outcome.TARGET_MET)
+        return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)
+
+    def _run(self, planned: PlannedCall) -> Called:
+        result = self._workbench.call(planned.call)
+        called = planned.call.name
+        # A call of no tool at all may have been meant to delete: it counts until a deletion is refused.
+        if called in DELETING_TOOLS or (called not in TOOLS and self._last_refusal is None):
+            self._last_refusal = result.refusal or self._last_refusal
+        number = self._workbench.call_count
+        chosen = self._store.targets
+        added = tuple(target for target in chosen if target not in self._origins)
+        for target in added:
+            reason = planned.reasons.get(target, "")
+            asked = bool(reason) or _asked_for(target, planned.call, result)
+            self._origins[target] = Origin(number, planned.call.name, reason, by_repair=not asked)
+        return Called(number, planned, result, added)
+
+    def _stopped(self) -> Iterator[Event]:
+        chosen = self._store.targets
+        if chosen == self._told:
+            yield self.close()
+            return
+        self._told = chosen
+        budget = self._workbench.budget
+        text = (
+            f"The target is not reached: {budget.stats.percent_reduction}% of the tokens are deleted, and "
+            f"{budget.tokens_to_go:,} tokens are still to go. Delete more."
+        )
+        self.report = Report(nudge=text)
+        yield Nudged(text)
+
+    def _end(self, outcome: Outcome) -> Ended:
+        self.outcome = outcome
+        return Ended(outcome, self._last_refusal if outcome is Outcome.FAILED else None)
+
+
+def drive(planner: Planner, workbench: Workbench) -> Iterator[tuple[Loop, Event]]:
+    """A whole run of a planner that answers at once."""
+    loop = Loop(workbench)
+    while loop.outcome is None:
+        for event in loop.take(planner.next_turn(loop.report)):
+            yield loop, event
+
+
+def _asked_for(target: Target, call: ToolCall, result: ToolResult) -> bool:
+    """Whether a call named the target itself, or found it."""
+    for match in result.details.get("matches", ()):
+        if match["entryId"] == target.entry_id and match.get("blockIndex") == target.block_index:
+            return True
+    arguments = call.arguments
+    requested = arguments.get("deletions") if isinstance(arguments, dict) else None
+    return isinstance(requested, list) and target.to_json() in requested

@@ -1,0 +1,95 @@
+"""PURE: as much of a list of targets as the airlock lets go together, and why each of the others may not.
+
+The whole is tried at once. Where that is refused, the targets are judged alone, those first that something pinned
+could be in the way of; where they may go alone and not together, one half is fitted in after the other. So one
+refusal never hides another, and a plan that is accepted costs one judgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from .airlock import Airlock
+from .errors import Refusal
+from .pairing import TargetPlan
+from .targets import Target, request_of
+
+
+class Fitting:
+    """Fits targets into a plan, and keeps why each that did not fit was refused."""
+
+    def __init__(self, airlock: Airlock, pins: Iterable[Target], vetted: Container[Target]) -> None:
+        """`vetted` are targets that an airlock has let go before."""
+        self.airlock = airlock
+        self.refusals: dict[Target, Refusal] = {}
+        self.kept: list[Target] = []
+        self._vetted = vetted
+        self._near = set(self._near_pins(pins))
+
+    def add(self, plan: TargetPlan, base: Sequence[Target], wanted: Sequence[Target]) -> TargetPlan:
+        """The plan with everything of `wanted` that fits. The whole at once where nothing is in the way.
+
+        `base` are the targets that `plan` was made of.
+        """
+        if not wanted:
+            return plan
+        for suspects in (self._is_suspect, self._is_open):
+            whole = self._whole(base, wanted)
+            if whole is not None:
+                return whole
+            for target in filter(suspects, wanted):
+                self._judge_alone(target)
+            wanted = [target for target in wanted if target not in self.refusals]
+        whole = self._whole(base, wanted)
+        return whole if whole is not None else self._halve(plan, wanted)
+
+    def _whole(self, base: Sequence[Target], wanted: Sequence[Target]) -> TargetPlan | None:
+        entries = {target.entry_id for target in (*base, *wanted) if target.block_index is None}
+        targets = [
+            target
+            for target in dict.fromkeys((*base, *wanted))
+            if target.block_index is None or target.entry_id not in entries
+        ]
+        plan = self.airlock.judge_request(request_of(targets))
+        if isinstance(plan, Refusal):
+            return None
+        self.kept = targets
+        return plan
+
+    def _halve(self, plan: TargetPlan, wanted: Sequence[Target]) -> TargetPlan:
+        """Fit in one half after the other: each of `wanted` may go alone, but not all of them together."""
+        if not wanted:
+            return plan
+        objects = [found for found in map(self.airlock.find, wanted) if found is not None]
+        merged = self.airlock.merge(plan, objects)
+        if not isinstance(merged, Refusal):
+            self.kept = [*self.kept, *wanted]
+            return merged
+        if len(wanted) == 1:
+            self.refusals[wanted[0]] = merged
+            return plan
+        middle = len(wanted) // 2
+        return self._halve(self._halve(plan, wanted[:middle]), wanted[middle:])
+
+    def _judge_alone(self, target: Target) -> None:
+        judged = self.airlock.judge_request(request_of([target]))
+        if isinstance(judged, Refusal):
+            self.refusals[target] = judged
+
+    def _is_suspect(self, target: Target) -> bool:
+        return target not in self._vetted or target.entry_id in self._near
+
+    def _is_open(self, target: Target) -> bool:
+        return not self._is_suspect(target)
+
+    def _near_pins(self, pins: Iterable[Target]) -> Iterable[str]:
+        """Entries that share a tool call with something pinned: where refusals are to be looked for first."""
+        transcript = self.airlock.transcript
+        for pin in pins:
+            found = self.airlock.find(pin)
+            if found is None:
+                continue
+            yield pin.entry_id
+            for call in transcript.pairs.touched_by[found.position]:
+                for side in (call.owner, *call.results):
+                    yield transcript.entries[side.position].entry_id

@@ -1,0 +1,311 @@
+"""PURE: a human's review of a plan: what the steps that were not undone make of what was proposed.
+
+    proposals (never changed) + steps, in order ──fold──▶ where each object stands ──airlock──▶ two plans
+
+What the steps decide is said in `deciding`. The `approved` plan is what was approved, closed by pair repair: what
+a commit would write, in the order of the proposals. The `planned` one is that and what is undecided. What the
+airlock refuses is left out of them, with its refusal, and hides nothing else.
+
+The sides of a tool call that were proposed together are one proposal to a human: the first result *leads*, the
+call and further results follow it. A step names leaders; followers come along by pair repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from .airlock import Airlock, ValidatedDeletion
+from .decisions import Decided, Step
+from .errors import Code, Refusal
+from .gates import Restraints
+from .loop import Origin
+from .pairing import TargetPlan
+from .plan_packing import Fitting
+from .stats import Stats, measure, tokens_to_go
+from .targets import Target, request_of
+from .transcript import Transcript
+from .transcript_entries import WHOLE
+from .unanswered import unanswered
+
+BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
+BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
+"""Of what goes because something that a human added needs it."""
+_KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
+
+
+class Proposed(NamedTuple):
+    """What a planner proposed, in the order of its plan."""
+
+    target: Target
+    source: str
+    origin: Origin
+
+
+class ReviewStatus(StrEnum):
+    """Where an object stands."""
+
+    UNDECIDED = "undecided"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    """A human keeps it: it is pinned."""
+    GOES_WITH_PAIR = "goes_with_pair"
+    """Not approved itself, but something approved cannot go without it."""
+    KEPT_WITH_PAIR = "kept_with_pair"
+    """It cannot go, because what its refusal names stays."""
+    REFUSED = "refused"
+    """A human wants it to go, and the airlock says no."""
+    NARROWED = "narrowed"
+    """Some of its blocks go in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewItem:
+    """One object that was proposed, added or pinned. Position -1: the transcript does not know it."""
+
+    target: Target
+    position: int
+    tokens: int
+    standing: ReviewStatus
+    source: str
+    origin: Origin | None
+    leader: Target | None = None
+    """The object under which it is decided; None where it leads itself."""
+    refusal: Refusal | None = None
+    added: bool = False
+    """A human's own deletion, that no planner proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What the steps make of the proposals. Counts are of what leads."""
+
+    items: Mapping[Target, ReviewItem]
+    """In the order of the plan; then what was added; then what was pinned beside that."""
+    followers: Mapping[Target, tuple[Target, ...]]
+    approved: ValidatedDeletion | None
+    """What a commit would write; None where nothing is approved."""
+    approved_stats: Stats
+    planned_stats: Stats
+    tokens_to_go: int
+    """Of the approved plan, up to the target."""
+    planned_to_go: int
+    pins: tuple[Target, ...]
+    goes: frozenset[Target]
+    """Everything in the approved plan."""
+    would_go: frozenset[Target]
+    """Everything in the planned one."""
+    unanswered: Mapping[Target, tuple[Target, ...]]
+    """For each of these that takes the answer of a call away: the blocks with the same call id that stay."""
+    total: int
+    undecided: int
+    accepted: int
+    refused: int
+
+    def leads(self) -> Iterable[ReviewItem]:
+        """The items that a human decides on."""
+        return (item for item in self.items.values() if item.leader is None)
+
+
+class Reviewer:
+    """One plan on one transcript, which steps can be taken on."""
+
+    def __init__(
+        self, transcript: Transcript, proposed: Sequence[Proposed], thinking_guard: str = "latest"
+    ) -> None:
+        self.transcript = transcript
+        self._guard = thinking_guard
+        self._free = Airlock(transcript, Restraints(thinking_guard=thinking_guard))
+        self.proposed = {one.target: one for one in proposed}
+        self.leaders = self._leaders()
+        self._followers: dict[Target, list[Target]] = {}
+        for follower, leader in self.leaders.items():
+            self._followers.setdefault(leader, []).append(follower)
+
+    def goes_with(self, target: Target) -> tuple[Target, ...]:
+        """What belongs to the same tool calls, and so goes or stays with it."""
+        plan = self._free.judge_request(request_of([target]))
+        if isinstance(plan, Refusal):
+            return ()
+        return tuple(one for one in self._free.targets(plan) if one.entry_id != target.entry_id)
+
+    def review(self, steps: Iterable[Step]) -> Review:
+        """The review after these steps. Nothing in a step raises: what cannot be is refused."""
+        word = Decided(self.transcript, self.proposed, self._followers)
+        for step in steps:
+            word.take(step)
+        order = self._order(word)
+        pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
+        airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
+        fit = Fitting(airlock, pins, self.proposed)
+        # What was proposed with an approved result is approved with it. Repair would find it, but it might find
+        # more: all blocks with the call's id, where one of them was proposed.
+        asked = [
+            target
+            for target in order
+            if target in word.approved
+            or (self.leaders.get(target) in word.approved and target not in word.pinned)
+        ]
+        narrowed = {Target(entry_id) for entry_id in word.narrowed}
+        decided = {*asked, *word.pinned, *narrowed}
+        undecided = [target for target in order if target not in decided]
+        approved = fit.add(airlock.empty_plan(), [], asked)
+        kept = list(fit.kept)
+        goes = frozenset(airlock.targets(approved))
+        planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
+        would_go = frozenset(airlock.targets(planned))
+        validated = self._validated(airlock, approved, order)
+        approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
+        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in word.inside()}}
+        items = {
+            target: self._item(target, word, fit.refusals, goes, would_go, leaders.get(target))
+            for target in order
+        }
+        leading = [item for item in items.values() if item.leader is None]
+        return Review(
+            items=items,
+            followers=_grouped(leaders, items),
+            approved=validated,
+            approved_stats=approved_stats,
+            planned_stats=planned_stats,
+            tokens_to_go=self._to_go(approved_stats),
+            planned_to_go=self._to_go(planned_stats),
+            pins=pins,
+            goes=goes,
+            would_go=would_go,
+            unanswered=unanswered(self.transcript, would_go),
+            total=len(leading),
+            undecided=sum(item.standing is ReviewStatus.UNDECIDED for item in leading),
+            accepted=sum(item.standing in _ACCEPTED for item in leading),
+            refused=sum(item.standing is ReviewStatus.REFUSED for item in items.values()),
+        )
+
+    # ---- what is reviewed -------------------------------------------------------------------------------
+
+    def _order(self, word: Decided) -> list[Target]:
+        """Every object of the review: as planned, then as added, then what was pinned beside that."""
+        order: dict[Target, None] = {}
+        for target in self.proposed:
+            order[target] = None
+            if target.block_index is None:
+                order.update(dict.fromkeys(word.narrowed.get(target.entry_id, ())))
+        order.update(word.added)
+        inside = {block.entry_id for block in word.inside()}
+        order.update(
+            (pin, None) for pin in word.pinned if pin.block_index is None or pin.entry_id not in inside
+        )
+        return list(order)
+
+    def _leaders(self) -> dict[Target, Target]:
+        """For what is decided with another side of its tool call: the first result of that call."""
+        leaders: dict[Target, Target] = {}
+        answers = {
+            call.id: [target for target in map(self._free.target, call.results) if target in self.proposed]
+            for call in self.transcript.pairs.calls
+        }
+        answered = {call_id for call_id, proposed in answers.items() if proposed}
+        for call in self.transcript.pairs.calls:
+            proposed = answers[call.id]
+            if not proposed:
+                continue
+            owner = self.transcript.entries[call.owner.position]
+            sides = [self._free.target(found) for found in call.blocks]
+            if all(block.call_id in answered for block in owner.blocks):
+                sides.append(Target(owner.entry_id))
+            for target in [*sides, *proposed[1:]]:
+                if target in self.proposed and target != proposed[0]:
+                    leaders.setdefault(target, proposed[0])
+        return {target: leader for target, leader in leaders.items() if leader not in leaders}
+
+    def _item(
+        self,
+        target: Target,
+        word: Decided,
+        refusals: Mapping[Target, Refusal],
+        goes: frozenset[Target],
+        would_go: frozenset[Target],
+        leader: Target | None,
+    ) -> ReviewItem:
+        entry = self.transcript.entry(target.entry_id)
+        found = self._free.find(target)
+        known = self.proposed.get(target)
+        refusal = refusals.get(target)
+        if found is None or entry is None:
+            tokens, standing = 0, ReviewStatus.REFUSED
+            refusal = refusal or self._unknown(target)
+        else:
+            tokens = entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
+            standing = _standing(target, word, refusal, goes, would_go)
+        return ReviewItem(
+            target=target,
+            position=entry.position if entry is not None else -1,
+            tokens=tokens,
+            standing=standing,
+            source=known.source if known is not None else "human",
+            origin=known.origin if known is not None else BY_HAND if target in word.added else None,
+            leader=leader,
+            refusal=refusal if standing in (ReviewStatus.REFUSED, ReviewStatus.KEPT_WITH_PAIR) else None,
+            added=known is None and target in word.added,
+        )
+
+    def _unknown(self, target: Target) -> Refusal:
+        refused = self._free.judge_request(request_of([target]))
+        if not isinstance(refused, Refusal):
+            raise AssertionError(f"{target} is not in the transcript and may go")
+        return refused
+
+    def _validated(
+        self, airlock: Airlock, plan: TargetPlan, order: Sequence[Target]
+    ) -> ValidatedDeletion | None:
+        """The closed plan in the order of the review, judged once more from nothing but its ids."""
+        if not plan:
+            return None
+        place = {target: number for number, target in enumerate(order)}
+        targets = sorted(airlock.targets(plan), key=lambda target: place.get(target, len(place)))
+        validated = airlock.validate(request_of(targets))
+        if isinstance(validated, Refusal):
+            raise RuntimeError(f"The review holds a plan that the airlock refuses: {validated.message}")
+        return validated
+
+    def _to_go(self, stats: Stats) -> int:
+        return tokens_to_go(stats, self.transcript.parameters.compression_ratio)
+
+
+_ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED})
+
+
+def _standing(
+    target: Target,
+    word: Decided,
+    refusal: Refusal | None,
+    goes: frozenset[Target],
+    would_go: frozenset[Target],
+) -> ReviewStatus:
+    if target in word.pinned:
+        return ReviewStatus.REJECTED
+    if target.block_index is None and target.entry_id in word.narrowed:
+        return ReviewStatus.NARROWED
+    if _is_in(target, goes):
+        return ReviewStatus.APPROVED if target in word.approved else ReviewStatus.GOES_WITH_PAIR
+    if _is_in(target, would_go):
+        return ReviewStatus.UNDECIDED
+    if target not in word.approved and refusal is not None and refusal.code in _KEEPS:
+        return ReviewStatus.KEPT_WITH_PAIR
+    return ReviewStatus.REFUSED
+
+
+def _is_in(target: Target, plan: frozenset[Target]) -> bool:
+    """Whether a plan takes the object: by itself, or with its entry."""
+    return target in plan or Target(target.entry_id) in plan
+
+
+def _grouped(
+    leaders: Mapping[Target, Target], items: Mapping[Target, ReviewItem]
+) -> dict[Target, tuple[Target, ...]]:
+    groups: dict[Target, list[Target]] = {}
+    for follower, leader in leaders.items():
+        if follower in items:
+            groups.setdefault(leader, []).append(follower)
+    return {leader: tuple(group) for leader, group in groups.items()}

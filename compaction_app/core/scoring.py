@@ -1,0 +1,303 @@
+"""What each part of a transcript is worth keeping, and what it costs in tokens.
+
+A *unit* is the least that can go alone: a tool call with its results, one text or thinking block, one entry
+that is neither. What can be needed of it later are its references (see `references`), so
+
+    worth(unit) = Σ need(reference), over the references of which the unit is the last copy that stays
+    need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
+    price(unit) = worth / tokens: the unit with the lowest price goes first
+
+The odds that something is needed again are the sum over its past uses, each fading with a power of its age:
+Anderson and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory",
+Psychological Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts,
+repeats cost nothing, and so does what a protected entry says as well; as one copy goes, the other gains.
+
+| weight                 | why                                                                              |
+|------------------------|----------------------------------------------------------------------------------|
+| WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than what was shown |
+| SAID                   | a message says more than its names: it is worth one mention of itself             |
+| ASKED                  | what the query's words find goes late, the fewer they find the later              |
+| SUPERSEDED             | what a later read or change of the same file shows anew is needed less            |
+
+References are counted as numbers in arrays, so a session of 120 MB takes tens of megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from .pairing import ToolPair
+from .references import references
+from .transcript import Transcript
+from .transcript_entries import TASK_ROLES, WHOLE, Object, Protection, TranscriptEntry
+
+WRITTEN: Final = 1.0
+SEEN: Final = 0.1
+SAID: Final = 1.0
+ASKED: Final = 3.0
+SUPERSEDED: Final = 0.7
+DECAY: Final = 0.5
+EXAMINED: Final = 200_000
+"""Characters of an object's text that are looked at. What is longer is worth little per token anyway."""
+
+_WRITERS: Final = TASK_ROLES | {"assistant"}
+_FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
+_PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
+_PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
+_ARGUMENTS: Final = 4_000
+"""Characters of a call's arguments in which a path is looked for."""
+
+
+class Touch(NamedTuple):
+    """What a tool call did to a file: `read`, `part` (a read of some lines), `edit` or `write`."""
+
+    kind: str
+    path: str
+
+    @property
+    def verb(self) -> str:
+        return "read" if self.kind == "part" else self.kind
+
+
+@dataclass(slots=True)
+class Unit:
+    """What goes together. `objects` are a call's blocks before its results, each in transcript order."""
+
+    objects: tuple[Object, ...]
+    kind: str
+    """`message`, `reasoning`, `call`, `output` where most of it is what tools answered, or `part` of one."""
+    tool: str
+    tokens: int
+    may_go: bool
+    touch: Touch | None = None
+    output: int | None = None
+    """The hash of what tools answered; None where that was nothing but blanks."""
+    bonus: float = 0.0
+    factor: float = 1.0
+    later: int | None = None
+    """The unit that supersedes it."""
+    references: array[int] = field(default_factory=lambda: array("I"))
+
+    @property
+    def position(self) -> int:
+        """The transcript position of its last object."""
+        return self.objects[-1].position
+
+
+class ReferenceCounts(NamedTuple):
+    """How a unit's references stand in the whole transcript."""
+
+    names: int
+    only_here: int
+    mentioned_later: int
+
+
+class Worth:
+    """The units of a transcript, and what each is worth, given which of them are out."""
+
+    def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
+        """`found` says for entries that a query's words found how telling those were (1: found nowhere else)."""
+        self._transcript = transcript
+        self.units: list[Unit] = []
+        self._last_output: dict[int, int] = {}
+        """The last unit with an output of this hash."""
+        self._need = array("d")
+        self._copies = array("I")
+        self._occurrences = array("I")
+        self._last_mention = array("I")
+        numbers: dict[str, int] = {}
+        for unit in _units(transcript):
+            self._examine(unit, numbers)
+            self._add_bonus(unit, found)
+            self.units.append(unit)
+        self._occurrences = self._copies[:]
+        self._compare()
+
+    def price(self, index: int) -> float:
+        """What is lost per token if this unit goes now."""
+        unit, copies = self.units[index], self._copies
+        # An exact sum, so that it does not depend on how a process numbers references.
+        lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
+        return (lost + unit.bonus) * unit.factor / unit.tokens
+
+    def is_redundant(self, index: int) -> bool:
+        """Whether something later shows the same, or it shows nothing: of units at one price these go first."""
+        unit = self.units[index]
+        empty = unit.kind == "output" and unit.output is None
+        return empty or unit.later is not None or self.repeated_by(index, ()) is not None
+
+    def take_out(self, index: int) -> None:
+        for number in self.units[index].references:
+            self._copies[number] -= 1
+
+    def put_back(self, index: int) -> None:
+        for number in self.units[index].references:
+            self._copies[number] += 1
+
+    def split(self, out: Container[int]) -> None:
+        """Add the blocks of results that could not go whole, all but the smallest of each, as units."""
+        for index, unit in enumerate(self.units[:]):
+            for found in unit.objects if index not in out else ():
+                entry = self._transcript.entries[found.position]
+                if found.slot == WHOLE and len(entry.blocks) > 1 and not _is_between_calls(entry):
+                    by_size = sorted(range(len(entry.blocks)), key=lambda slot: entry.blocks[slot].tokens)
+                    parts = (Object(found.position, slot) for slot in sorted(by_size[1:]))
+                    self.units += (_unit(self._transcript, (part,), "part") for part in parts)
+
+    def repeated_by(self, index: int, out: Container[int]) -> int | None:
+        """The last unit with the same output, where that is a later one and not out."""
+        unit = self.units[index]
+        if unit.kind != "output" or unit.output is None:
+            return None
+        last = self._last_output[unit.output]
+        return None if last == index or last in out else last
+
+    def standing(self, index: int) -> ReferenceCounts:
+        unit = self.units[index]
+        only_here = sum(self._occurrences[number] == 1 for number in unit.references)
+        later = sum(self._last_mention[number] > unit.position for number in unit.references)
+        return ReferenceCounts(len(unit.references), only_here, later)
+
+    # ---- how it is built --------------------------------------------------------------------------------
+
+    def _examine(self, unit: Unit, numbers: dict[str, int]) -> None:
+        """Count the unit's references, and note what its calls touched and what they were answered."""
+        here: set[int] = set()
+        output = ""
+        for found in unit.objects:
+            entry, text = self._transcript.entries[found.position], self._text(found)
+            if _is_call(entry, found):
+                tool, _, arguments = text.partition(" ")
+                unit.tool = unit.tool or tool
+                unit.touch = unit.touch or _touch(tool, arguments)
+            elif unit.kind in ("call", "output"):
+                output = f"{output}\n{text}" if output else text
+            weight = WRITTEN if entry.role in _WRITERS else SEEN
+            mention = weight * self._fading(found.position)
+            # Sorted, so that references are numbered alike in every process.
+            for reference in sorted(references(text[:EXAMINED])):
+                number = numbers.setdefault(reference, len(numbers))
+                if number == len(self._need):
+                    self._need.append(0.0)
+                    self._copies.append(0)
+                    self._last_mention.append(0)
+                self._need[number] += mention
+                self._last_mention[number] = max(self._last_mention[number], found.position)
+                here.add(number)
+        unit.references = array("I", sorted(here))
+        unit.output = hash(output) if output.strip() else None
+        for number in here:
+            self._copies[number] += 1
+
+    def _add_bonus(self, unit: Unit, found: Mapping[str, float]) -> None:
+        if unit.kind == "message":
+            unit.bonus += SAID * self._fading(unit.position)
+        entries = {self._transcript.entries[item.position].entry_id for item in unit.objects}
+        unit.bonus += ASKED * max(found.get(entry_id, 0.0) for entry_id in entries)
+
+    def _compare(self) -> None:
+        """Note which units are superseded, and which were the last to show an output."""
+        last: dict[str, int] = {}
+        last_whole: dict[str, int] = {}
+        for index in reversed(range(len(self.units))):
+            unit = self.units[index]
+            if unit.output is not None and unit.kind == "output":
+                self._last_output.setdefault(unit.output, index)
+            if unit.touch is None:
+                continue
+            kind, path = unit.touch
+            # A change is still told by itself after another change, until the whole file is shown.
+            unit.later = (last if kind in ("read", "part") else last_whole).get(path)
+            if unit.later is not None:
+                unit.factor = SUPERSEDED
+            if kind != "part" and not self._failed(unit):
+                last.setdefault(path, index)
+                if kind != "edit":
+                    last_whole.setdefault(path, index)
+
+    def _failed(self, unit: Unit) -> bool:
+        entries = self._transcript.entries
+        return any(entries[found.position].protection is Protection.TOOL_ERROR for found in unit.objects)
+
+    def _fading(self, position: int) -> float:
+        return float((len(self._transcript) - position) ** -DECAY)
+
+    def _text(self, found: Object) -> str:
+        entry = self._transcript.entries[found.position]
+        if found.slot == WHOLE:
+            return self._transcript.text(entry)
+        text = self._transcript.block_text(entry, entry.blocks[found.slot])
+        # The id of a call is the provider's, and nobody's word.
+        return text.split(" ", 2)[-1] if _is_call(entry, found) else text
+
+
+def _units(transcript: Transcript) -> Iterator[Unit]:
+    """Every object of the transcript in one unit, in the order of the units' first objects.
+
+    Blocks that share a call id go together, whichever entries they are in: no call is left without its answer. A
+    result that makes calls itself is in several units, and stays.
+    """
+    answers = {result.position for call in transcript.pairs.calls for result in call.results}
+    calls: set[int] = set()
+    for entry in transcript.entries:
+        if entry.position in answers and not entry.call_ids:
+            continue
+        if (entry.role != "assistant" and not entry.call_ids) or not entry.blocks:
+            yield _unit(transcript, (Object(entry.position),), "output")
+            continue
+        for slot, block in enumerate(entry.blocks):
+            call = transcript.pairs.of_block(entry, slot)
+            if call is None:
+                kind = "reasoning" if block.is_thinking else "message"
+                yield _unit(transcript, (Object(entry.position, slot),), kind)
+            elif call.order not in calls:
+                calls.add(call.order)
+                yield _call_unit(transcript, call)
+
+
+def _call_unit(transcript: Transcript, call: ToolPair) -> Unit:
+    unit = _unit(transcript, call.objects, "call")
+    answered = sum(transcript.entries[result.position].tokens for result in call.results)
+    if call.results and answered * 2 >= unit.tokens:
+        unit.kind = "output"
+    return unit
+
+
+def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Unit:
+    entries = [transcript.entries[found.position] for found in objects]
+    tokens = sum(
+        entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
+        for entry, found in zip(entries, objects, strict=True)
+    )
+    may_go = tokens > 0 and not any(
+        entry.is_protected or _is_between_calls(entry) or found in transcript.latest_thinking
+        for entry, found in zip(entries, objects, strict=True)
+    )
+    tool = next((entry.tool_name for entry in entries if entry.tool_name), "")
+    return Unit(objects, kind, tool, max(tokens, 1), may_go)
+
+
+def _is_between_calls(entry: TranscriptEntry) -> bool:
+    """Whether a result makes calls itself, as only a damaged session has it: repair would go on from call to call,
+    and past the blocks that share an id."""
+    return entry.result_for is not None and bool(entry.call_ids)
+
+
+def _is_call(entry: TranscriptEntry, found: Object) -> bool:
+    return found.slot != WHOLE and entry.blocks[found.slot].type == "toolCall"
+
+
+def _touch(tool: str, arguments: str) -> Touch | None:
+    """What a call does to a file, told from its tool's name and the path among its arguments."""
+    named = _FILE_TOOL.search(tool)
+    path = _PATH.search(arguments, 0, _ARGUMENTS) if named else None
+    if named is None or path is None:
+        return None
+    if named[1] or named[2]:
+        return Touch("edit" if named[1] else "write", path[1])
+    return Touch("part" if _PART.search(arguments, 0, _ARGUMENTS) else "read", path[1])

@@ -1,0 +1,67 @@
+"""What a plan changes, counted: in objects (entries and their blocks) and in estimated tokens."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from .pairing import TargetPlan
+from .transcript import Transcript
+
+
+class Stats(msgspec.Struct, frozen=True, rename="camel"):
+    """What a plan changes, in objects (entries and blocks) and in estimated tokens."""
+
+    objects_before: int = 0
+    objects_after: int = 0
+    objects_deleted: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    percent_reduction: float = 0.0
+
+    def to_json(self) -> dict[str, int | float]:
+        """The stats as they are recorded; a whole percentage is an integer, as JavaScript prints it."""
+        recorded: dict[str, int | float] = msgspec.to_builtins(self)
+        if self.percent_reduction.is_integer():
+            recorded["percentReduction"] = int(self.percent_reduction)
+        return recorded
+
+
+def percent(part: float, whole: float) -> float:
+    """`part` of `whole` in percent, to one decimal, halves up; 0 of nothing."""
+    return math.floor(part / whole * 1000 + 0.5) / 10 if whole else 0.0
+
+
+def round_percent(value: float) -> float:
+    """A percentage to one decimal, halves up."""
+    return math.floor(value * 10 + 0.5) / 10
+
+
+def measure(transcript: Transcript, plan: TargetPlan) -> Stats:
+    """The stats of a plan on a transcript."""
+    return Stats(
+        objects_before=transcript.objects,
+        objects_after=transcript.objects - plan.objects,
+        objects_deleted=plan.objects,
+        tokens_before=transcript.tokens,
+        tokens_after=transcript.tokens - plan.tokens,
+        percent_reduction=percent(plan.tokens, transcript.tokens),
+    )
+
+
+def target_reduction(compression_ratio: float) -> float:
+    """The reduction that a ratio asks for, in percent, rounded as the stats are."""
+    return round_percent((1 - compression_ratio) * 100)
+
+
+def target_met(stats: Stats, compression_ratio: float) -> bool:
+    """Whether something is deleted, and the reduction reaches the target; both percentages to one decimal."""
+    return stats.objects_deleted > 0 and stats.percent_reduction >= target_reduction(compression_ratio)
+
+
+def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
+    """Tokens that are missing from the target; 0 once it is met, and at least 1 before."""
+    if target_met(stats, compression_ratio):
+        return 0
+    return max(1, stats.tokens_after - math.floor(stats.tokens_before * compression_ratio))

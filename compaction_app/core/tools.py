@@ -1,0 +1,399 @@
+"""The five tools through which a planner works. There is no other way for it to act.
+
+| tool                        | does                                                          |
+|-----------------------------|---------------------------------------------------------------|
+| `context_search_transcript` | finds a pattern and shows a little around it                  |
+| `context_read_entry`        | reads a slice of an entry or a block                          |
+| `context_compaction_budget` | tells how much is still to go                                 |
+| `context_delete`            | deletes entries and blocks by their ids                       |
+| `context_grep_delete`       | deletes what a pattern finds, within a limit                  |
+
+A call never raises and never ends the planner's loop: what is wrong with it comes back as its result. Numbers
+beyond a limit are clamped where the tool only looks, and refused where it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
+
+from .budget import Budget
+from .errors import Code, Refusal
+from .patterns import Pattern, compile_pattern
+from .store import DeletionStore
+from .transcript_entries import Object, TranscriptEntry
+
+SEARCH_MATCHES, SEARCH_MATCHES_LIMIT = 20, 100
+CONTEXT_CHARS, CONTEXT_CHARS_LIMIT = 160, 500
+READ_CHARS, READ_CHARS_LIMIT = 4_000, 12_000
+GREP_MATCHES, GREP_MATCHES_LIMIT = 50, 200
+
+Kind = Literal["entry", "content_block"]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class SearchArguments(_Arguments):
+    """Arguments of `context_search_transcript`."""
+
+    pattern: str
+    regex: bool = False
+    case_sensitive: Annotated[bool, Field(alias="caseSensitive")] = False
+    target: Kind = "entry"
+    max_matches: Annotated[int, Field(alias="maxMatches")] = SEARCH_MATCHES
+    context_chars: Annotated[int, Field(alias="contextChars")] = CONTEXT_CHARS
+
+
+class ReadArguments(_Arguments):
+    """Arguments of `context_read_entry`. Offsets and lengths count UTF-16 code units."""
+
+    entry_id: Annotated[str, Field(alias="entryId")]
+    block_index: Annotated[int | None, Field(alias="blockIndex")] = None
+    offset: int = 0
+    max_chars: Annotated[int, Field(alias="maxChars")] = READ_CHARS
+
+
+class BudgetArguments(_Arguments):
+    """`context_compaction_budget` takes no arguments."""
+
+
+class DeleteArguments(_Arguments):
+    """Arguments of `context_delete`. What the list holds is judged by the airlock."""
+
+    deletions: Any = None
+
+
+class GrepDeleteArguments(_Arguments):
+    """Arguments of `context_grep_delete`."""
+
+    pattern: str
+    regex: bool = False
+    case_sensitive: Annotated[bool, Field(alias="caseSensitive")] = False
+    target: Kind = "entry"
+    max_matches: Annotated[int, Field(alias="maxMatches", ge=1, le=GREP_MATCHES_LIMIT)] = GREP_MATCHES
+    expected_match_count: Annotated[int | None, Field(alias="expectedMatchCount", ge=0)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call as a planner asks for it. Arguments are what was parsed from its JSON, whatever that was."""
+
+    name: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave: facts, a sentence for the planner, and the refusal where there was one."""
+
+    name: str
+    details: Mapping[str, Any]
+    sentence: str
+    refusal: Refusal | None = None
+
+
+class Match(NamedTuple):
+    """One object that a pattern was found in."""
+
+    entry: TranscriptEntry
+    found: Object
+    block_index: int | None
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        if self.block_index is None:
+            return {"entryId": self.entry.entry_id, "target": "entry"}
+        return {"entryId": self.entry.entry_id, "target": "content_block", "blockIndex": self.block_index}
+
+
+class Workbench:
+    """The tools over one store. `context_window` is the model's, in tokens, where it is known."""
+
+    def __init__(self, store: DeletionStore, context_window: int | None = None) -> None:
+        self.store = store
+        self.context_window = context_window
+        self.call_count = 0
+        self._transcript = store.transcript
+
+    def call(self, call: ToolCall) -> ToolResult:
+        """Run one call. Every call counts, also one that fails."""
+        self.call_count += 1
+        tool = TOOLS.get(call.name)
+        if tool is None:
+            known = ", ".join(TOOLS)
+            refusal = Refusal(
+                Code.UNKNOWN_TOOL, f"There is no tool of this name. Nothing was done. Use {known}."
+            )
+            return self._refused(call.name, {}, refusal)
+        if not isinstance(call.arguments, dict):
+            refusal = Refusal(
+                Code.INVALID_ARGUMENTS,
+                f"{call.name} takes its arguments as a JSON object, and what came is none. Nothing was done. Make the "
+                "call again.",
+            )
+            return self._refused(call.name, {}, refusal)
+        try:
+            arguments = tool.arguments.model_validate(call.arguments)
+        except pydantic.ValidationError as fault:
+            return self._refused(call.name, {}, _invalid_arguments(call.name, fault))
+        return tool.run(self, arguments)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self._transcript.parameters.compression_ratio, self.store.stats, self.context_window)
+
+    # ---- looking ------------------------------------------------------------------------------------------
+
+    def search(self, arguments: SearchArguments) -> ToolResult:
+        """One match per object, its first occurrence; what is deleted or protected is searched too."""
+        name = "context_search_transcript"
+        details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "truncated": False}
+        pattern = _compile(arguments)
+        if isinstance(pattern, Refusal):
+            return self._refused(name, details, pattern)
+        limit = _clamp(arguments.max_matches, 1, SEARCH_MATCHES_LIMIT)
+        around = _clamp(arguments.context_chars, 0, CONTEXT_CHARS_LIMIT)
+        for match in self._objects(arguments.target):
+            index = pattern.index_in(match.text)
+            if index is None:
+                continue
+            if len(details["matches"]) == limit:
+                details["truncated"] = True
+                break
+            details["matches"].append(
+                {
+                    **match.to_json(),
+                    "matchIndex": index,
+                    "snippet": _snippet(match.text, index, around),
+                    "protected": match.entry.is_protected,
+                }
+            )
+        more = " There are more: narrow the pattern." if details["truncated"] else ""
+        return self._answer(name, details, f"{_count(len(details['matches']), 'match', 'matches')}.{more}")
+
+    def read(self, arguments: ReadArguments) -> ToolResult:
+        """A slice of the text of an entry or a block; an offset past the end reads nothing."""
+        name = "context_read_entry"
+        offset = max(0, arguments.offset)
+        length = _clamp(arguments.max_chars, 1, READ_CHARS_LIMIT)
+        details: dict[str, Any] = {"entryId": arguments.entry_id, "offset": offset, "maxChars": length}
+        if arguments.block_index is not None:
+            details["blockIndex"] = arguments.block_index
+        text = self._text(arguments)
+        if isinstance(text, Refusal):
+            details |= {"totalChars": 0, "text": "", "truncatedBefore": False, "truncatedAfter": False}
+            return self._refused(name, details, text)
+        total = utf16_length(text)
+        details |= {
+            "totalChars": total,
+            "text": utf16_slice(text, offset, offset + length),
+            "truncatedBefore": offset > 0,
+            "truncatedAfter": offset + length < total,
+        }
+        return self._answer(name, details, f"{utf16_length(details['text'])} of {total} characters.")
+
+    def show_budget(self, arguments: BudgetArguments) -> ToolResult:
+        """Tokens before and after, and what is still to go."""
+        del arguments
+        budget = self.budget
+        left = budget.tokens_to_go
+        sentence = f"{left:,} tokens are still to go." if left else "The target is reached."
+        return self._answer("context_compaction_budget", budget.to_json(), sentence)
+
+    # ---- deleting -----------------------------------------------------------------------------------------
+
+    def delete(self, arguments: DeleteArguments) -> ToolResult:
+        """Delete by ids, with what belongs to them."""
+        refusal = self.store.delete({"deletions": arguments.deletions})
+        return self._changed("context_delete", {}, refusal)
+
+    def grep_delete(self, arguments: GrepDeleteArguments) -> ToolResult:
+        """Delete what a pattern finds. Matches that may not go are passed over, reported and not counted."""
+        name = "context_grep_delete"
+        skipped: list[dict[str, Any]] = []
+        details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "skipped": skipped}
+        pattern = _compile(arguments)
+        if isinstance(pattern, Refusal):
+            return self._changed(name, details, pattern)
+        candidates: dict[Object, Match] = {}
+        for match in self._bulk_objects(arguments.target):
+            if pattern.found_in(match.text):
+                reason = self._reason_to_skip(match)
+                if reason is None:
+                    candidates[match.found] = match
+                else:
+                    skipped.append({**match.to_json(), "reason": reason})
+        kept, passed_over = self.store.deletable(list(candidates))
+        for found in passed_over:
+            match = candidates[found]
+            reason = "protected_entry" if match.block_index is None else "protected_block"
+            skipped.append({**match.to_json(), "reason": reason})
+        details["matches"] = [candidates[found].to_json() for found in kept]
+        mismatch = _count_mismatch(arguments, len(kept))
+        if mismatch is not None:
+            skipped.append({"reason": mismatch})
+            return self._changed(
+                name, details, None, f"Nothing was deleted: {len(kept)} matches, {mismatch}."
+            )
+        return self._changed(name, details, self.store.delete_objects(kept) if kept else None)
+
+    def _reason_to_skip(self, match: Match) -> str | None:
+        if match.found in self.store:
+            return "already_deleted"
+        if match.entry.recent or self.store.airlock.is_kept(match.entry):
+            return "protected_entry"
+        return None
+
+    # ---- what is searched ---------------------------------------------------------------------------------
+
+    def _objects(self, target: Kind) -> Iterator[Match]:
+        for entry in self._transcript.entries:
+            if target == "entry":
+                yield Match(entry, Object(entry.position), None, self._transcript.text(entry))
+                continue
+            for slot, block in enumerate(entry.blocks):
+                text = self._transcript.block_text(entry, block)
+                yield Match(entry, Object(entry.position, slot), block.index, text)
+
+    def _bulk_objects(self, target: Kind) -> Iterator[Match]:
+        """As `_objects`, but the only block of an entry stands for the entry, which is what can be deleted."""
+        for match in self._objects(target):
+            entry = match.entry
+            stays_a_block = self.store.airlock.is_kept(entry) and not entry.recent
+            if match.block_index is not None and len(entry.blocks) == 1 and not stays_a_block:
+                yield match._replace(found=Object(entry.position), block_index=None)
+            else:
+                yield match
+
+    def _text(self, arguments: ReadArguments) -> str | Refusal:
+        entry = self._transcript.entry(arguments.entry_id)
+        index = arguments.block_index
+        if index is None:
+            if entry is not None:
+                return self._transcript.text(entry)
+            return Refusal(
+                Code.UNKNOWN_ENTRY, "The transcript has no entry with this id. Use one that was returned."
+            )
+        slot = entry.slot(index) if entry is not None and index >= 0 else None
+        if entry is None or slot is None:
+            return Refusal(
+                Code.UNKNOWN_BLOCK, "The transcript has no such block. Read the entry without blockIndex."
+            )
+        return self._transcript.block_text(entry, entry.blocks[slot])
+
+    # ---- results ------------------------------------------------------------------------------------------
+
+    def _changed(
+        self, name: str, details: dict[str, Any], refusal: Refusal | None, sentence: str = ""
+    ) -> ToolResult:
+        details["stats"] = self.store.stats.to_json()
+        if refusal is not None:
+            return self._refused(name, details, refusal)
+        return self._answer(name, details, sentence or self._progress())
+
+    def _progress(self) -> str:
+        budget = self.budget
+        left = budget.tokens_to_go
+        goal = f"{left:,} tokens are still to go." if left else "The target is reached."
+        return f"{budget.deleted_tokens:,} tokens ({budget.stats.percent_reduction}%) are deleted. {goal}"
+
+    def _answer(self, name: str, details: dict[str, Any], sentence: str) -> ToolResult:
+        return ToolResult(name, {**details, "callCount": self.call_count}, sentence)
+
+    def _refused(self, name: str, details: dict[str, Any], refusal: Refusal) -> ToolResult:
+        details = {**details, "callCount": self.call_count, "error": refusal.code.value}
+        return ToolResult(name, details, refusal.message, refusal)
+
+
+class Tool(NamedTuple):
+    """A tool as a planner sees it: what it is for, what it takes, and what runs."""
+
+    description: str
+    arguments: type[_Arguments]
+    run: Callable[[Workbench, Any], ToolResult]
+
+
+TOOLS: Final[Mapping[str, Tool]] = {
+    "context_search_transcript": Tool(
+        f"Find a pattern in the transcript. Gives ids, where it was found and a snippet; at most "
+        f"{SEARCH_MATCHES_LIMIT} matches, one per object.",
+        SearchArguments,
+        Workbench.search,
+    ),
+    "context_read_entry": Tool(
+        f"Read up to {READ_CHARS_LIMIT} characters of an entry, or of one content block of it, from an offset on.",
+        ReadArguments,
+        Workbench.read,
+    ),
+    "context_compaction_budget": Tool(
+        "Tell how many tokens there are, how many are deleted, and how many are still to go.",
+        BudgetArguments,
+        Workbench.show_budget,
+    ),
+    "context_delete": Tool(
+        "Delete entries or content blocks by their ids. What belongs to the same tool call goes with them.",
+        DeleteArguments,
+        Workbench.delete,
+    ),
+    "context_grep_delete": Tool(
+        f"Delete every entry or content block that a pattern is found in, at most {GREP_MATCHES_LIMIT} at once. "
+        "Protected matches are passed over. State expectedMatchCount to be sure of the extent.",
+        GrepDeleteArguments,
+        Workbench.grep_delete,
+    ),
+}
+
+
+DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
+"""The tools that can change what goes. A refusal by another one says nothing about what may be deleted."""
+
+
+def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:
+    return compile_pattern(arguments.pattern, regex=arguments.regex, case_sensitive=arguments.case_sensitive)
+
+
+def _pattern_facts(arguments: SearchArguments | GrepDeleteArguments) -> dict[str, Any]:
+    return {
+        "pattern": arguments.pattern,
+        "regex": arguments.regex,
+        "caseSensitive": arguments.case_sensitive,
+        "target": arguments.target,
+    }
+
+
+def _count_mismatch(arguments: GrepDeleteArguments, count: int) -> str | None:
+    if arguments.expected_match_count is not None and count != arguments.expected_match_count:
+        return "expected_match_count_mismatch"
+    return "max_matches_exceeded" if count > arguments.max_matches else None
+
+
+def _snippet(text: str, index: int, around: int) -> str:
+    """The text around a match's start, with an ellipsis where it was cut. Lengths in UTF-16 code units."""
+    start, end = max(0, index - around), index + around
+    before = "…" if start > 0 else ""
+    after = "…" if end < utf16_length(text) else ""
+    return f"{before}{utf16_slice(text, start, end)}{after}"
+
+
+def _invalid_arguments(name: str, fault: pydantic.ValidationError) -> Refusal:
+    faults = "; ".join(
+        f"{'.'.join(map(str, error['loc'])) or 'arguments'}: {error['msg']}"
+        for error in fault.errors(include_url=False, include_context=False, include_input=False)
+    )
+    return Refusal(Code.INVALID_ARGUMENTS, f"{name} cannot take these arguments: {faults}. Nothing was done.")
+
+
+def _clamp(value: int, least: int, most: int) -> int:
+    return min(max(value, least), most)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,165 @@
+"""The compactable transcript: what of a branch could be deleted, and what may not, and why.
+
+Made from a branch by the rules of Atomic's `context_compaction`, whichever agent reads the session: entries
+that can be in a model's context, minus what earlier compactions on the branch have hidden, minus what is
+held back from the provider anyway, minus system messages, which pi would declare again. Ids, roles, estimates
+and protections are kept; texts are looked up where a tool needs them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from sessions_app.sessionlog.context import keep
+from sessions_app.sessionlog.entries import MESSAGE_TYPES, THINKING_TYPES, Block, Entry, Texts
+from sessions_app.sessionlog.filters import effective_filters
+
+from . import parameters as normal
+from .pairing import Pairs
+from .parameters import Parameters
+from .targets import Target
+from .transcript_entries import Object, Protection, TranscriptEntry
+
+MINIMUM_ENTRIES: Final = 2
+
+
+_BY_ROLE: Final = {
+    "user": Protection.USER,
+    "custom": Protection.CUSTOM,
+    "branchSummary": Protection.BRANCH_SUMMARY,
+}
+_BY_FAILURE: Final = {
+    "assistant": Protection.ASSISTANT_ERROR,
+    "toolResult": Protection.TOOL_ERROR,
+    "bashExecution": Protection.FAILED_COMMAND,
+}
+
+
+class Transcript:
+    """The compactable entries of one branch, in order, with their pairs and their texts."""
+
+    def __init__(
+        self, entries: Sequence[TranscriptEntry], texts: Mapping[str, Texts], parameters: Parameters
+    ) -> None:
+        self.entries = tuple(entries)
+        self.parameters = parameters
+        self._texts = texts
+        self._positions = {entry.entry_id: entry.position for entry in self.entries}
+        self.tokens = sum(entry.tokens for entry in self.entries)
+        self.objects = sum(entry.objects for entry in self.entries)
+        self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
+        """In transcript order, as they are recorded with a compaction."""
+        self.tasks = sum(entry.bears_task for entry in self.entries)
+        latest = next((entry for entry in reversed(self.entries) if entry.role == "assistant"), None)
+        self.latest_thinking: tuple[Object, ...] = ()
+        """The last assistant and its thinking blocks, where it bears thinking: what providers want unchanged."""
+        if latest is not None and latest.bears_thinking:
+            thinking = (slot for slot, block in enumerate(latest.blocks) if block.is_thinking)
+            self.latest_thinking = (
+                Object(latest.position),
+                *(Object(latest.position, slot) for slot in thinking),
+            )
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Which entries make and answer which calls: worked out where somebody first asks."""
+        return Pairs(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, entry_id: str) -> bool:
+        return entry_id in self._positions
+
+    def entry(self, entry_id: str) -> TranscriptEntry | None:
+        """The entry with this id; None where the transcript has none."""
+        position = self._positions.get(entry_id)
+        return None if position is None else self.entries[position]
+
+    def text(self, entry: TranscriptEntry) -> str:
+        """The text of an entry: its blocks' texts joined by newlines, or its string content."""
+        return self._texts[entry.entry_id].joined(entry.blocks)
+
+    def block_text(self, entry: TranscriptEntry, block: Block) -> str:
+        return self._texts[entry.entry_id].block(block.index)
+
+    def text_of(self, target: Target) -> str:
+        """The text that a target deletes. Raises KeyError where the transcript has no such object."""
+        entry = self.entries[self._positions[target.entry_id]]
+        if target.block_index is None:
+            return self.text(entry)
+        return self._texts[entry.entry_id].block(target.block_index)
+
+
+def prepare(
+    branch: Sequence[Entry],
+    texts: Mapping[str, Texts],
+    settings: Mapping[str, object],
+    is_noise: Callable[[str], bool] | None = None,
+) -> Transcript | None:
+    """The transcript of a branch (root first); None where fewer than two of its entries are compactable.
+
+    `texts` holds at least the branch's messages. `settings` are as a user could write them. Without a query among
+    them, the last user message that is not blank is the query, as in the agent; `is_noise` says of a text that it
+    is passed over as well.
+    """
+    preserved = normal.preserve_recent(settings.get("preserve_recent"))
+    entries = _transcript_entries(branch)
+    if len(entries) < MINIMUM_ENTRIES:
+        return None
+    for position in range(max(0, len(entries) - preserved), len(entries)):
+        entries[position] = msgspec.structs.replace(entries[position], recent=True)
+    user_texts = (
+        texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user"
+    )
+    telling = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
+    parameters = Parameters(
+        compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),
+        preserve_recent=preserved,
+        query=normal.query(settings.get("query"), telling),
+    )
+    return Transcript(entries, texts, parameters)
+
+
+def _transcript_entries(branch: Sequence[Entry]) -> list[TranscriptEntry]:
+    """What of a branch is compactable, none of it recent yet.
+
+    One loop on plain fields: it runs for every entry of a branch, and is most of what preparing takes.
+    """
+    filters = effective_filters(branch)
+    gone, hidden = filters.entries, filters.blocks
+    entries: list[TranscriptEntry] = []
+    for entry in branch:
+        if entry.type not in MESSAGE_TYPES or entry.excluded or entry.id in gone or entry.role == "system":
+            continue
+        blocks, tokens = entry.blocks or (), entry.tokens
+        if entry.id in hidden:
+            message = keep(entry, hidden[entry.id])
+            if message is None:
+                continue
+            blocks, tokens = message.blocks or (), message.tokens
+        reason = _BY_ROLE.get(entry.role)
+        if reason is None and entry.failed:
+            reason = _BY_FAILURE.get(entry.role)
+        entries.append(
+            TranscriptEntry(
+                len(entries),
+                entry.id,
+                entry.type,
+                entry.role,
+                tokens,
+                blocks,
+                tuple([block.call_id for block in blocks if block.call_id is not None]) if blocks else (),
+                entry.result_for,
+                False,
+                reason,
+                not THINKING_TYPES.isdisjoint([block.type for block in blocks]),
+                entry.tool_name,
+            )
+        )
+    return entries

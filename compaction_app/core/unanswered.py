@@ -1,0 +1,38 @@
+"""PURE: tool calls that a plan leaves without an answer, although the airlock accepts it.
+
+In a damaged session several blocks carry the same call id. The agent lets one of them go with the results, and
+sends the others without an answer; so the airlock accepts that as well, and a person is warned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .targets import Target
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
+
+def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, tuple[Target, ...]]:
+    """For each target of a plan that takes the answer of a call away: the blocks that stay with the call's id."""
+    gone = set(plan)
+    left: dict[Target, tuple[Target, ...]] = {}
+    for call in transcript.pairs.shared:
+        taken_by = {found: _taken_by(transcript, found, gone) for found in call.objects}
+        staying = tuple(_target(transcript, found) for found, taker in taken_by.items() if taker is None)
+        if not staying or any(taken_by[result] is None for result in call.results):
+            continue
+        for taker in filter(None, dict.fromkeys(taken_by.values())):
+            left[taker] = (*left.get(taker, ()), *staying)
+    return left
+
+
+def _taken_by(transcript: Transcript, found: Object, gone: set[Target]) -> Target | None:
+    """The target that deletes an object: its own, or its entry's; None if it stays."""
+    target = _target(transcript, found)
+    return next((one for one in (target, Target(target.entry_id)) if one in gone), None)
+
+
+def _target(transcript: Transcript, found: Object) -> Target:
+    entry = transcript.entries[found.position]
+    return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)

@@ -1,0 +1,359 @@
+"""What is known of a branch without its texts: worked out once, kept for the last few, until the file changes.
+
+    entries of the index ─tree─▶ branch ─reader─▶ what the model sees ─┬─▶ token map
+                                        └─prepare─▶ protections ───────┘
+
+All branches of one state of a file share its entries.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from compaction_app.core.token_map import TokenMap, draw
+from compaction_app.core.transcript import prepare
+from compaction_app.core.transcript_entries import Protection
+from compaction_app.planning.snapshots import session_path
+from sessions_app.index.scan import read_entries
+from sessions_app.models import Session
+from sessions_app.services.reading import reading_of_session
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import MESSAGE_TYPES, Entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.filters import recorded_targets
+from sessions_app.sessionlog.readers import Reading
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.storage.files import FileState, SessionReader, file_state
+
+VIEWS: Final = ("sees", "all", "removed")
+CACHED: Final = 3
+CACHED_ENTRIES: Final = 120_000
+"""Branches are kept up to so many entries, counting their file's entries too; the last one always is."""
+RESULT_KINDS: Final = frozenset({"read", "bash", "edit", "write"})
+ASSISTANT_KINDS: Final = {"thinking": "thinking", "redacted_thinking": "thinking", "toolCall": "call"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Another branch that leaves this one: its leaf, and how many entries are only in it."""
+
+    leaf_id: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRemoval:
+    """What a `context_compaction` takes of an entry: the blocks with these indexes, or all of it."""
+
+    compaction_id: str
+    blocks: frozenset[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """All that is known of a branch without its texts."""
+
+    tree: SessionTree
+    leaf_id: str
+    branch: list[Entry]
+    reading: Reading
+    context: ActiveContext
+    kept: dict[str, Message]
+    """What the model sees, by entry."""
+    listed: Mapping[str, list[Entry]]
+    """The entries of each of VIEWS."""
+    removals: dict[str, EntryRemoval]
+    """What the branch's `context_compaction` entries name, whether or not this reading honours it."""
+    edits: dict[str, Entry]
+    """The latest `context_edit` for each entry it names."""
+    protections: dict[str, Protection]
+    makers: dict[str, list[Entry]]
+    """For each tool call id: the entries that make it."""
+    answers: dict[str, list[Entry]]
+    """For each tool call id: the results that answer it."""
+    labels: dict[str, str]
+    """The latest label of each entry that has one."""
+    token_map: TokenMap
+    tokens_before: Sequence[int]
+    """For each message of the context: the map's tokens before it; and all of them at the end."""
+    turns: list[tuple[int, Entry]]
+    """The user's messages, by position in the branch."""
+    forks: list[tuple[int, Fork]]
+    """Where other branches leave this one, by position in the branch."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """The first words of those of the user's messages that a page has shown."""
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------
+
+
+class _FileKey(NamedTuple):
+    """What must be the same for what was worked out to hold still."""
+
+    session: int
+    file: FileState
+    reader: str
+    indexed_at: datetime | None
+
+
+_kept: list[tuple[_FileKey, BranchState]] = []
+"""The one that was used last stands last."""
+_keeping = threading.Lock()
+_working = threading.Lock()
+"""One branch is worked out at a time: two at once would take twice the memory, and be no quicker."""
+
+
+def branch_state(session: Session, leaf_id: str = "") -> BranchState:
+    """The state of a branch, from the index; an empty `leaf_id` is the file's last entry.
+
+    Raises BadInput `unknown_entry`, `no_entries`, `not_indexed` and `no_such_file`, and what reading the file raises.
+    """
+    path = session_path(session)
+    found = file_state(path)
+    if found is None:
+        raise BadInput("no_such_file", f"{path} is not there. Nothing was read.")
+    if session.fingerprint is None or session.state is None:
+        raise BadInput("not_indexed", f"{path} is not in the index. {session.fault}".strip())
+    key = _FileKey(session.pk, found, session.reader_choice, session.indexed_at)
+    state = _look_up(key, leaf_id)
+    if state is None:
+        with _working:
+            state = _look_up(key, leaf_id)
+            if state is None:
+                with _collection_paused():
+                    state = _work_out(session, path, leaf_id, _same_file(key))
+                _keep(key, state)
+    return state
+
+
+def forget_branches() -> None:
+    """Keep nothing any more."""
+    with _keeping:
+        _kept.clear()
+
+
+def _look_up(key: _FileKey, leaf_id: str) -> BranchState | None:
+    with _keeping:
+        for place, (known, state) in enumerate(_kept):
+            if known == key and state.leaf_id == (leaf_id or state.tree.leaf.id):
+                _kept.append(_kept.pop(place))
+                return state
+    return None
+
+
+def _same_file(key: _FileKey) -> BranchState | None:
+    """Another branch of the same state of the file; what was kept of earlier states is let go."""
+    with _keeping:
+        _kept[:] = [(known, state) for known, state in _kept if known == key or known.session != key.session]
+        return next((state for known, state in _kept if known == key), None)
+
+
+def _keep(key: _FileKey, state: BranchState) -> None:
+    with _keeping:
+        _kept.append((key, state))
+        while len(_kept) > 1 and (len(_kept) > CACHED or sum(map(_weight, _kept)) > CACHED_ENTRIES):
+            del _kept[0]
+
+
+def _weight(kept: tuple[_FileKey, BranchState]) -> int:
+    return len(kept[1].tree.entries) + len(kept[1].branch)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Working a branch out makes much that stays and nothing that is garbage: looking for some takes longer."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+# ---- working it out --------------------------------------------------------------------------------------
+
+
+def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState | None) -> BranchState:
+    if same_file is not None:
+        tree, reading = same_file.tree, same_file.reading
+    else:
+        with SessionReader(path) as reader:
+            tree = SessionTree(list(read_entries(session, path, reader, session.version)))
+        reading = reading_of_session(session, path, tree.entries)
+    leaf = leaf_id or tree.leaf.id
+    branch = tree.branch(leaf)
+    context = reading.reader.rebuild(branch)
+    kept = {message.entry.id: message for message in context.messages}
+    # The query is not shown here, so that no text has to be read for it.
+    transcript = prepare(branch, {}, {"query": "-"})
+    protections = {
+        entry.entry_id: entry.reason
+        for entry in (transcript.entries if transcript is not None else ())
+        if entry.reason is not None
+    }
+    makers, answers = _calls(branch, context)
+    pieces, before = _pieces(context.messages, protections)
+    return BranchState(
+        tree=tree,
+        leaf_id=leaf,
+        branch=branch,
+        reading=reading,
+        context=context,
+        kept=kept,
+        listed={
+            "sees": [message.entry for message in context.messages],
+            "all": branch,
+            "removed": [entry for entry in branch if _is_removed(entry, kept.get(entry.id))],
+        },
+        removals=_removals(branch),
+        edits=_edits(branch),
+        protections=protections,
+        makers=makers,
+        answers=answers,
+        labels=_labels(tree),
+        token_map=draw(pieces),
+        tokens_before=before,
+        turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == "user"],
+        forks=list(_forks(tree, branch)),
+    )
+
+
+def _is_removed(entry: Entry, message: Message | None) -> bool:
+    """Whether a recorded message, or something of it, is no longer in what the model sees."""
+    if message is None:
+        return entry.type in MESSAGE_TYPES and not entry.empty
+    return message.blocks is not entry.blocks and (
+        message.replaced or len(message.blocks or ()) < len(entry.blocks or ())
+    )
+
+
+def _removals(branch: Sequence[Entry]) -> dict[str, EntryRemoval]:
+    removals: dict[str, EntryRemoval] = {}
+    for entry in branch:
+        if entry.type != "context_compaction":
+            continue
+        blocks: dict[str, set[int]] = {}
+        for target in recorded_targets(entry):
+            if target.block_index is None:
+                if target.entry_id not in removals or removals[target.entry_id].blocks is not None:
+                    removals[target.entry_id] = EntryRemoval(entry.id, None)
+            else:
+                blocks.setdefault(target.entry_id, set()).add(target.block_index)
+        for entry_id, indexes in blocks.items():
+            earlier = removals.get(entry_id)
+            if earlier is None or earlier.blocks is not None:
+                before = earlier.blocks if earlier is not None and earlier.blocks is not None else frozenset()
+                removals[entry_id] = EntryRemoval(entry.id, before | indexes)
+    return removals
+
+
+def _edits(branch: Sequence[Entry]) -> dict[str, Entry]:
+    return {
+        target: entry
+        for entry in branch
+        if entry.type == "context_edit" and isinstance(target := (entry.control or {}).get("targetId"), str)
+    }
+
+
+def _labels(tree: SessionTree) -> dict[str, str]:
+    """As pi reads them: of all labels in the file the latest counts, and one without words takes it back."""
+    labels: dict[str, str] = {}
+    for entry in tree.entries:
+        if entry.type != "label" or entry.control is None:
+            continue
+        target, words = entry.control.get("targetId"), entry.control.get("label")
+        if not isinstance(target, str):
+            continue
+        labels.pop(target, None)
+        if isinstance(words, str) and words.strip():
+            labels[target] = words
+    return labels
+
+
+def _calls(
+    branch: Sequence[Entry], context: ActiveContext
+) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
+    makers: dict[str, list[Entry]] = {}
+    answers: dict[str, list[Entry]] = {}
+    for entry in branch:
+        if entry.result_for is not None:
+            answers.setdefault(entry.result_for, []).append(entry)
+        for block in entry.blocks or ():
+            if block.call_id is not None:
+                makers.setdefault(block.call_id, []).append(entry)
+    for message in context.messages if context.newest_compaction is not None else ():
+        for block in (message.blocks or ()) if message.replaced else ():
+            if block.call_id is not None:
+                makers.setdefault(block.call_id, []).append(message.entry)
+    return makers, answers
+
+
+def _pieces(
+    messages: Sequence[Message], protections: Mapping[str, Protection]
+) -> tuple[list[tuple[str, int, bool]], Sequence[int]]:
+    """The pieces of the map, and for each message how much comes before it."""
+    pieces: list[tuple[str, int, bool]] = []
+    before = array("Q")
+    total = 0
+    for message in messages:
+        entry, blocks = message.entry, message.blocks
+        protected = entry.id in protections
+        before.append(total)
+        if blocks and entry.role == "assistant":
+            for block in blocks:
+                pieces.append((ASSISTANT_KINDS.get(block.type, "text"), block.tokens, protected))
+                total += block.tokens
+            continue
+        tokens = sum([block.tokens for block in blocks]) if blocks else message.tokens
+        pieces.append((_kind(entry), tokens, protected))
+        total += tokens
+    before.append(total)
+    return pieces, before
+
+
+def _kind(entry: Entry) -> str:
+    role = entry.role
+    if role == "toolResult":
+        return entry.tool_name if entry.tool_name in RESULT_KINDS else "other"
+    return {"user": "user", "bashExecution": "bash", "assistant": "text"}.get(role, "custom")
+
+
+def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
+    """Where other branches leave this one. A branch that holds every entry of its file has no others."""
+    if len(branch) == len(tree.entries):
+        return
+    on_branch = {tree.position(entry.id) for entry in branch}
+    places = [NO_PARENT, *(tree.position(entry.id) for entry in branch)]
+    for position, place in enumerate(places):
+        for child in tree.children.get(place, ()):
+            if child not in on_branch:
+                yield max(0, position - 1), _fork(tree, child)
+
+
+def _fork(tree: SessionTree, start: int) -> Fork:
+    """The branch that begins at an entry: its leaf is the entry below it that was written last."""
+    count, last, pending = 0, start, [start]
+    while pending:
+        position = pending.pop()
+        count += 1
+        last = max(last, position)
+        pending.extend(tree.children.get(position, ()))
+    return Fork(tree.entries[last].id, count)
+
+
+def leaf_below(session: Session, entry_id: str) -> str:
+    """The leaf of a branch that an entry is on: the active one if it can be. Raises BadInput `unknown_entry`."""
+    state = branch_state(session)
+    if state.tree.descends(state.leaf_id, entry_id):
+        return ""
+    return _fork(state.tree, state.tree.position(entry_id)).leaf_id

@@ -1,0 +1,355 @@
+"""What a page shows of one entry: a line for each of its blocks, with what is to be said of it.
+
+The text is the recorded one, or where an edit put another in its place and the page shows what the model sees,
+that one. It is cut; a link leads to the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from compaction_app.core.transcript_entries import Protection
+from sessions_app.sessionlog.context import REBUILDING_TYPES, Message
+from sessions_app.sessionlog.entries import Block, Entry, Texts, describe_content
+
+from .branches import BranchState
+from .entry_notes import WORDS, EntryNote, name_of, said_by
+from .tool_call_text import call_words
+
+CLAMP_LINES: Final = 5
+CLAMP_CHARACTERS: Final = 900
+BLOCKS: Final = 60
+"""Blocks of one entry that are shown."""
+PAIRED: Final = 4
+"""Results of one call that are linked to."""
+NO_RESULT: Final = "no result: the provider may refuse this"
+NO_CALL: Final = "no call: the provider may refuse this"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryItem:
+    """One block, or one entry without blocks, as the page shows it."""
+
+    kind: str
+    """`user`, `text`, `thinking`, `call`, `out`; `note` for what is no message; `damage` for a damaged line."""
+    who: str
+    entry_id: str = ""
+    block: int | None = None
+    first: bool = True
+    """Whether it is the first of its entry that is shown."""
+    text: str = ""
+    more: str = ""
+    tokens: int = 0
+    protection: Protection | None = None
+    marks: list[EntryNote] = field(default_factory=list)
+    """Short ones, for the margin."""
+    remarks: list[EntryNote] = field(default_factory=list)
+    """Sentences, below the text."""
+    call: tuple[str, str] | None = None
+    """A tool's name and its arguments."""
+    standing: str = ""
+    """`struck` where a compaction deleted it, `faint` where the model does not see it for another reason; of a
+    note: `quiet` where it changes nothing of what the model sees."""
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    """Of what is struck: each line's indent and the rest."""
+    makes: str = ""
+    """The call id of a call block that its entry owns."""
+    answers: str = ""
+    """The call id that a result's last block answers."""
+    tie: str = ""
+    """How the bracket from a call to its results passes: `first`, `mid`, `last`, `through`, `none`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One entry as one view of the page looks at it."""
+
+    state: BranchState
+    entry: Entry
+    view: str
+    message: Message | None
+    """What the model sees of it."""
+    seen: frozenset[int]
+    """The blocks that the model sees, by index."""
+    project: str
+
+
+def items_of(
+    state: BranchState,
+    entry: Entry,
+    texts: Texts,
+    view: str,
+    *,
+    faults: Sequence[str] = (),
+    project: str = "",
+) -> Iterator[EntryItem]:
+    """What the page shows of an entry. `faults` are what is wrong with its place in the tree.
+
+    `project` is the session's directory, from which paths in calls are written.
+    """
+    message = state.kept.get(entry.id)
+    remarks = [EntryNote(words, icon="broken") for words in faults]
+    if not entry.is_message:
+        yield _note(state, entry, message, remarks)
+        return
+    seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
+    look = _Look(state, entry, view, message, seen, project)
+    if message is not None and message.replaced and view == "sees":
+        texts = _replaced(state, entry)
+    blocks = _blocks(look)
+    first = EntryItem(
+        kind_of(entry, None),
+        _who(entry),
+        entry.id,
+        protection=state.protections.get(entry.id),
+        marks=[*_standing_marks(look), *_label(state, entry)],
+        remarks=[*remarks, *_answer(look)],
+    )
+    if not blocks:
+        text, more = clamp(texts.whole or "")
+        tokens = message.tokens if message is not None and view == "sees" else entry.tokens
+        standing = "" if look.message is not None and not _is_replaced(look) else _lost(look)
+        yield _with_lines(
+            replace(
+                first,
+                text=text,
+                more=more,
+                tokens=tokens,
+                standing=standing,
+                answers=entry.result_for or "",
+            )
+        )
+        return
+    for number, block in enumerate(blocks[:BLOCKS]):
+        base = first if number == 0 else EntryItem("", "", entry.id, first=False)
+        item = _block(look, block, texts.block(block.index), base)
+        is_last = number == min(len(blocks), BLOCKS) - 1
+        if is_last and len(blocks) > BLOCKS:
+            item.remarks.append(EntryNote(f"{len(blocks) - BLOCKS:,} more blocks are not shown here"))
+        yield replace(item, answers=(entry.result_for or "") if is_last else "")
+
+
+def _blocks(look: _Look) -> tuple[Block, ...]:
+    recorded = look.entry.blocks or ()
+    if look.message is None or look.view == "all" or _is_replaced(look):
+        return recorded
+    if look.view == "sees":
+        return look.message.blocks or ()
+    return tuple(block for block in recorded if block.index not in look.seen)
+
+
+def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
+    shown, more = clamp(text)
+    marks, remarks = list(base.marks), list(base.remarks)
+    is_seen = look.message is not None and not _is_replaced(look) and block.index in look.seen
+    standing = "" if is_seen else _lost(look)
+    if standing == "struck" and look.message is not None:
+        marks.append(EntryNote("removed by", look.state.removals[look.entry.id].compaction_id))
+    owner = None
+    if block.call_id is not None:
+        owner = _owner(look.state, block.call_id, look.view)
+        remarks += _results(look, block, owner)
+    return _with_lines(
+        replace(
+            base,
+            kind=kind_of(look.entry, block),
+            who=_who(look.entry, block),
+            block=block.index,
+            text=shown,
+            more=more,
+            tokens=block.tokens,
+            marks=marks,
+            remarks=remarks,
+            call=_call(text, block, look.project) if block.type == "toolCall" else None,
+            standing=standing,
+            makes=block.call_id or "" if owner is look.entry else "",
+        )
+    )
+
+
+def _with_lines(item: EntryItem) -> EntryItem:
+    """Where it is struck, its lines one by one: the pencil leaves the indent out."""
+    if item.standing != "struck":
+        return item
+    text = " ".join(item.call) if item.call is not None else item.text
+    lines = []
+    for line in text.split("\n"):
+        rest = line.lstrip()
+        lines.append((line[: len(line) - len(rest)], rest))
+    return replace(item, lines=lines)
+
+
+# ---- whether the model sees it ---------------------------------------------------------------------------
+
+
+def _is_replaced(look: _Look) -> bool:
+    """Whether what the page shows is what an edit put something else in the place of."""
+    return look.message is not None and look.message.replaced and look.view != "sees"
+
+
+def _lost(look: _Look) -> str:
+    """How it stands with what the model does not see: a compaction deleted it, or it is left out otherwise."""
+    honoured = look.state.reading.reader.honours_context_compaction
+    return "struck" if honoured and look.entry.id in look.state.removals else "faint"
+
+
+def _standing_marks(look: _Look) -> list[EntryNote]:
+    state, entry, message = look.state, look.entry, look.message
+    if message is not None:
+        marks = [] if message.sent else [EntryNote("recorded, not sent")]
+        if message.replaced:
+            marks.append(EntryNote("replaced by", state.edits[entry.id].id))
+        return marks
+    if state.reading.reader.honours_context_compaction:
+        removal = state.removals.get(entry.id)
+        return [
+            EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")
+        ]
+    newest = next((one for one in reversed(state.branch) if one.type == "compaction"), None)
+    if newest is not None and entry.number < newest.number:
+        return [EntryNote("left out by", newest.id)]
+    edit = state.edits.get(entry.id)
+    return [EntryNote("left out by", edit.id) if edit is not None else EntryNote("not seen by the model")]
+
+
+def _label(state: BranchState, entry: Entry) -> list[EntryNote]:
+    words = state.labels.get(entry.id)
+    return [EntryNote("labelled", quoted=words[:WORDS])] if words is not None else []
+
+
+def _replaced(state: BranchState, entry: Entry) -> Texts:
+    """The texts that an edit put in the place of an entry's own; as `readers.PiReader` reads it."""
+    replacement = (state.edits[entry.id].control or {}).get("replacement")
+    content = replacement.get("content") if isinstance(replacement, Mapping) else None
+    if isinstance(content, str) and entry.role in ("assistant", "toolResult"):
+        content = [{"type": "text", "text": content}]
+    return describe_content(content, entry.role)[1]
+
+
+# ---- what it is paired with ------------------------------------------------------------------------------
+
+
+def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
+    """The entry that owns a call id, of those that make it: the last one, as agents see it."""
+    makers = state.makers.get(call_id, [])
+    if view != "sees":
+        return makers[-1] if makers else None
+    for maker in reversed(makers):
+        message = state.kept.get(maker.id)
+        if message is not None and any(block.call_id == call_id for block in message.blocks or ()):
+            return maker
+    return None
+
+
+def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
+    """Where the results of a call are, and what is wrong where there are none."""
+    state = look.state
+    if owner is not None and owner is not look.entry:
+        return [EntryNote("its call id is used again in", owner.id)]
+    results = state.answers.get(block.call_id or "", [])
+    seen = [result for result in results if result.id in state.kept]
+    if block.index in look.seen and not seen and not _is_replaced(look):
+        is_last = state.context.messages[-1].entry is look.entry
+        return [EntryNote("no result yet") if is_last else EntryNote(NO_RESULT, icon="broken")]
+    return [
+        EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]
+    ]
+
+
+def _answer(look: _Look) -> list[EntryNote]:
+    """Where the call of a result is, and what is wrong where there is none."""
+    call_id = look.entry.result_for
+    if call_id is None:
+        return []
+    if look.message is not None and _owner(look.state, call_id, "sees") is None:
+        return [EntryNote(NO_CALL, icon="broken")]
+    owner = _owner(look.state, call_id, look.view)
+    return [EntryNote("call in", owner.id, "pair")] if owner is not None else []
+
+
+def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
+    """The items with brackets from each call to its results below it, and no mention of what a bracket shows."""
+    results = {item.answers: place for place, item in enumerate(items) if item.answers}
+    made = {item.makes: (place, item.entry_id) for place, item in enumerate(items) if item.makes}
+    pairs = {call_id for call_id in results.keys() & made.keys() if made[call_id][0] < results[call_id]}
+    here = {item.entry_id for item in items if item.answers in pairs} | {
+        made[call_id][1] for call_id in pairs
+    }
+    open_calls: set[str] = set()
+    tied_items = []
+    for place, item in enumerate(items):
+        tie = "none" if item.makes or item.answers else ""
+        if item.makes in pairs:
+            tie = "mid" if open_calls else "first"
+            open_calls.add(item.makes)
+        elif item.answers in open_calls:
+            if results[item.answers] == place:
+                open_calls.discard(item.answers)
+            tie = "mid" if open_calls else "last"
+        elif open_calls and item.kind != "note":
+            tie = "through"
+        remarks = [one for one in item.remarks if one.icon != "pair" or one.entry_id not in here]
+        tied_items.append(replace(item, tie=tie, remarks=remarks))
+    return tied_items
+
+
+# ---- kinds and texts -------------------------------------------------------------------------------------
+
+
+def _note(state: BranchState, entry: Entry, message: Message | None, remarks: list[EntryNote]) -> EntryItem:
+    """An entry that is no message: a line across the page, with the summary of a compaction below it."""
+    summary = (entry.control or {}).get("summary")
+    text, more = clamp(summary) if entry.type == "compaction" and isinstance(summary, str) else ("", "")
+    return EntryItem(
+        "note",
+        name_of(entry),
+        entry.id,
+        text=text,
+        more=more,
+        tokens=message.tokens if message is not None else 0,
+        marks=[said_by(entry, state.reading.reader, state.tree), *_label(state, entry)],
+        remarks=remarks,
+        standing="" if entry.type in REBUILDING_TYPES else "quiet",
+    )
+
+
+def kind_of(entry: Entry, block: Block | None) -> str:
+    """Whose voice it is: `user`, `text`, `thinking`, `call`, or `out` for what a machine put out."""
+    if entry.role == "assistant" and block is not None:
+        if block.is_thinking:
+            return "thinking"
+        return "call" if block.type == "toolCall" else "text"
+    if entry.role in ("branchSummary", "compactionSummary"):
+        return "text"
+    return "user" if entry.role == "user" else "out"
+
+
+def _who(entry: Entry, block: Block | None = None) -> str:
+    if entry.role == "assistant" and block is not None:
+        if block.is_thinking:
+            return "thinking"
+        return "call" if block.type == "toolCall" else "assistant"
+    names = {
+        "toolResult": entry.tool_name or "result",
+        "bashExecution": "your bash",
+        "branchSummary": "branch summary",
+    }
+    return names.get(entry.role, entry.role or entry.type)[:WORDS]
+
+
+def _call(text: str, block: Block, project: str) -> tuple[str, str]:
+    name, words = call_words(text, block.call_id or "", project)
+    return name[:WORDS], words
+
+
+def clamp(text: str) -> tuple[str, str]:
+    """The beginning of a text, and what a link to the rest says; empty where nothing was cut."""
+    lines = text.count("\n") + 1
+    if lines <= CLAMP_LINES and len(text) <= CLAMP_CHARACTERS:
+        return text, ""
+    cut = "\n".join(text[:CLAMP_CHARACTERS].split("\n")[:CLAMP_LINES])
+    if lines > CLAMP_LINES:
+        return cut, f"Show all {lines:,} lines"
+    return cut, f"Show all {len(text):,} characters"

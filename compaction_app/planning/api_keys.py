@@ -1,0 +1,151 @@
+"""EDGE: the keys that were entered by hand, in one file of the data directory that only its user may read.
+
+    {"openai": {"origin": "https://api.openai.com", "key": "…"}}
+
+A key is kept for one provider, with the origin that it was entered for, and is given out for that origin alone. The
+file is replaced whole, under a lock; one that cannot be understood is never written over. Nothing here prints,
+logs or quotes a key: an error names the file, and a page gets `hint_of`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import filelock
+import msgspec
+
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.storage.files import opened, real_path, reported, sync, sync_directory, write_all
+
+FILE_NAME: Final = "keys.json"
+MODE: Final = 0o600
+LONGEST: Final = 8_192
+"""Characters of a key. Signed tokens are the long ones."""
+SHOWN: Final = 4
+LONG_ENOUGH: Final = 4 * SHOWN
+"""Of a key that is shorter than this, its last characters would tell too much."""
+SIZE_LIMIT: Final = 1_000_000
+LOCK_SECONDS: Final = 10
+_NOT_READ: Final = "No key was read."
+_NOT_KEPT: Final = "No key was changed."
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """A key and the origin it belongs to. The key is in no repr."""
+
+    origin: str
+    key: str = field(repr=False)
+
+
+def read_keys(directory: Path) -> dict[str, KeptKey]:
+    """The keys by provider; none where there is no file yet.
+
+    A file that others may read is made private first. Raises SystemFailure `bad_key_file`, and what reading raises.
+    """
+    path = directory / FILE_NAME
+    with reported(path, _NOT_READ):
+        if not os.path.lexists(path):
+            return {}
+    with opened(real_path(path), os.O_RDONLY, _NOT_READ) as fd, reported(path, _NOT_READ):
+        if stat.S_IMODE(os.fstat(fd).st_mode) != MODE:
+            os.fchmod(fd, MODE)
+        with os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    try:
+        keys = msgspec.json.decode(data, type=dict[str, KeptKey])
+        for kept in keys.values():
+            checked_key(kept.key)
+    except (msgspec.DecodeError, UnicodeDecodeError, BadInput):
+        # Its message could quote what it stumbled over.
+        raise SystemFailure(
+            "bad_key_file",
+            f"{path} holds no keys as Redline writes them. {_NOT_READ} Nothing is written over it. Mend it, or "
+            "move it away and enter the keys again.",
+        ) from None
+    return keys
+
+
+def keep_key(directory: Path, provider: str, kept: KeptKey) -> None:
+    """Keep a key for a provider, in the place of the one that it had. Raises as `read_keys`, and SystemFailure."""
+    with _changing(directory) as kept_keys:
+        kept_keys[provider] = kept
+
+
+def drop_key(directory: Path, provider: str) -> bool:
+    """Forget the key of a provider; whether it had one. Raises as `read_keys`, and SystemFailure."""
+    if provider not in read_keys(directory):
+        return False
+    with _changing(directory) as kept_keys:
+        return kept_keys.pop(provider, None) is not None
+
+
+def checked_key(given: str) -> str:
+    """A key without blanks around it; empty where nothing was given.
+
+    Raises BadInput `bad_key` for what could not be sent as one. The message does not quote it.
+    """
+    key = given.strip()
+    if len(key) > LONGEST:
+        raise BadInput("bad_key", f"A key has at most {LONGEST:,} characters; this one is longer.")
+    if not all("!" <= character <= "~" for character in key):
+        raise BadInput(
+            "bad_key",
+            "A key is made of plain letters, digits and signs. This one holds a blank, a line break or another "
+            "character that no key has. Copy it again, without what stands around it.",
+        )
+    return key
+
+
+def hint_of(key: str) -> str:
+    """What may be shown of a key: its last four characters, of a short one nothing; empty without a key."""
+    if not key:
+        return ""
+    return f"…{key[-SHOWN:]}" if len(key) >= LONG_ENOUGH else "…"
+
+
+# ---- the file ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
+    """The keys, to be changed; they are written when this ends well. One process changes them at a time."""
+    path, locks = directory / FILE_NAME, directory / "locks"
+    with ExitStack() as stack:
+        with reported(locks, _NOT_KEPT):
+            locks.mkdir(mode=0o700, exist_ok=True)
+            try:
+                lock = filelock.FileLock(locks / "keys.lock", thread_local=False)
+                stack.enter_context(lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02))
+            except filelock.Timeout:
+                raise SystemFailure(
+                    "keys_locked", f"Another Redline process is changing {path}. {_NOT_KEPT} Try again."
+                ) from None
+        keys = read_keys(directory)
+        yield keys
+        with reported(path, _NOT_KEPT):
+            _replace(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    # The draft is private from its first byte on, whatever the mode of what it replaces.
+    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        try:
+            os.fchmod(fd, MODE)
+            write_all(fd, data)
+            sync(fd)
+        finally:
+            os.close(fd)
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)

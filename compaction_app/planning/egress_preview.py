@@ -1,0 +1,88 @@
+"""What would leave the machine if a model planned: the first request, made as a run makes it, and measured.
+
+Nothing is sent for it. It is made from the index, and of texts only those are read that the manifest begins with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from compaction_app.core.budget import Budget
+from compaction_app.core.messages import UserMessage
+from compaction_app.core.stats import Stats
+from compaction_app.core.transcript import Transcript
+from compaction_app.providers.client import size_of
+from sessions_app.agents import model_windows
+from sessions_app.context_windows import window_of
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Texts
+
+from .llm_planner import prompt_for, request_for
+from .model_registry import ResolvedModel
+from .plan import effective_parameters
+from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
+from .usage import CHARACTERS_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """What a run would send first."""
+
+    characters: int
+    """Of its body: the instructions, the tools, the parameters and the manifest."""
+    tokens: int
+    """About: four characters are one, as the agents estimate them."""
+    entries: int
+    """Entries of the session that the manifest shows the beginning of."""
+
+
+def measure_first_request(
+    session: Session, leaf_id: str, own: Mapping[str, object], model: ResolvedModel, thinking: str
+) -> FirstRequest:
+    """The first request of a run that was started now; `own` are the parameters given for it.
+
+    Raises what preparing a run raises: BadInput `unknown_entry`, `no_entries`, `not_indexed` and
+    `nothing_to_compact`, Conflict `session_rewritten` and `being_indexed`, and what reading the file raises.
+    """
+    home = Path.home()
+    windows = model_windows(home)
+    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
+    in_force = effective_parameters(session.cwd, own, home)
+    prepared = prepare_snapshot(
+        session, leaf_id, in_force.values, window.tokens if window is not None else None
+    )
+    transcript = prepared.transcript(_TextsOnDemand(session_path(session), prepared))
+    prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
+    characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
+    return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
+
+
+def _budget(transcript: Transcript, window: int | None) -> Budget:
+    """The budget where nothing is deleted yet; without a store, which takes as long as all the rest."""
+    nothing = Stats(
+        objects_before=transcript.objects,
+        objects_after=transcript.objects,
+        objects_deleted=0,
+        tokens_before=transcript.tokens,
+        tokens_after=transcript.tokens,
+        percent_reduction=0.0,
+    )
+    return Budget(transcript.parameters.compression_ratio, nothing, window)
+
+
+class _TextsOnDemand(dict[str, Texts]):
+    """The texts of a snapshot's entries, each read when it is asked for."""
+
+    def __init__(self, path: Path, prepared: Prepared) -> None:
+        super().__init__()
+        self._path, self._prepared = path, prepared
+        self._entries = {entry.entry_id: entry for entry in prepared.entries}
+
+    def __missing__(self, entry_id: str) -> Texts:
+        self.update(read_snapshot_texts(self._path, self._prepared, [self._entries[entry_id]]))
+        return self[entry_id]

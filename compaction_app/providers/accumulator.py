@@ -1,0 +1,226 @@
+"""An answer as it grows: what a reader of either dialect puts together from fragments.
+
+A reader opens parts and adds to them; each addition gives the piece that can be shown now. Text may come cut inside
+a character (JSON escapes its two halves apart), may hold halves that belong to nothing, and NULs, which no database
+takes: what is shown and what is told back is mended, what goes back as reasoning is put together and left as it is.
+
+Nothing grows without an end: an answer that is too long is `Unreadable`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from compaction_app.core.messages import AssistantMessage, CallPart, Message, TextPart, ThinkingPart
+from sessions_app.sessionlog.jsjson import well_formed
+
+from .error_mapping import Unreadable
+from .types import AnswerEnd, ArgumentsPiece, CallBegun, Piece, ReportedUsage, TextPiece, ThoughtPiece
+
+ANSWER_CHARACTERS: Final = 8_000_000
+"""Of one answer, with its reasoning, arguments and signatures."""
+CALLS: Final = 1_000
+PARTS: Final = 10_000
+NAME_CHARACTERS: Final = 1_000
+STOP_CHARACTERS: Final = 50
+"""Of a provider's own word for how an answer ended."""
+
+_HIGH_HALF: Final = re.compile("[\ud800-\udbff]\\Z")
+
+
+class Growing:
+    """Text that comes in fragments."""
+
+    def __init__(self) -> None:
+        self._fragments: list[str] = []
+        self._held = ""
+
+    def add(self, fragment: str) -> str:
+        """What can be shown of it by now: half a character is held until the next fragment."""
+        self._fragments.append(fragment)
+        text = self._held + fragment
+        half = _HIGH_HALF.search(text)
+        self._held = half[0] if half else ""
+        return _shown(text[: half.start()] if half else text)
+
+    def rest(self) -> str:
+        """What was held and can no longer become a character."""
+        held, self._held = self._held, ""
+        return _shown(held)
+
+    @property
+    def shown(self) -> str:
+        """What could be shown of it by now."""
+        text = "".join(self._fragments)
+        return _shown(text[: len(text) - len(self._held)])
+
+    @property
+    def raw(self) -> str:
+        """All of it, with halves put together where they stand side by side."""
+        return well_formed("".join(self._fragments))
+
+    @property
+    def text(self) -> str:
+        """All of it as it is shown in the end."""
+        return _shown("".join(self._fragments))
+
+    def __bool__(self) -> bool:
+        return any(self._fragments)
+
+
+def _shown(text: str) -> str:
+    return well_formed(text).replace("\0", "\ufffd")
+
+
+@dataclass
+class Text:
+    """Text of the model."""
+
+    growing: Growing = field(default_factory=Growing)
+
+
+@dataclass
+class Reasoning:
+    """Reasoning of the model, and what its provider wants back for it."""
+
+    growing: Growing = field(default_factory=Growing)
+    block: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class AccumulatedCall:
+    """A tool call of the model; its index counts the calls of the answer from 0."""
+
+    index: int
+    call_id: str
+    name: str = ""
+    growing: Growing = field(default_factory=Growing)
+    ends_with: str = ""
+    """The last character of its arguments by now that is no white space."""
+
+
+Part = Text | Reasoning | AccumulatedCall
+
+
+class Gathering:
+    """One answer: its parts in order, what it has counted, and how it ended. `conversation` is what came before it."""
+
+    def __init__(self, conversation: Iterable[Message]) -> None:
+        self.parts: list[Part] = []
+        self.calls: list[AccumulatedCall] = []
+        self.stop = ""
+        """How it ended, in the words of `Answered.stop`; empty: it has not ended yet."""
+        self.usage: ReportedUsage | None = None
+        self.characters = 0
+        self._weight = 0
+        before = [message for message in conversation if isinstance(message, AssistantMessage)]
+        self._ids = {asked.call_id for answer in before for asked in answer.calls}
+        self._next_id = sum(len(answer.calls) for answer in before) + 1
+
+    # ---- parts ------------------------------------------------------------------------------------------
+
+    def open_text(self) -> Text:
+        part = Text()
+        self._open(part)
+        return part
+
+    def open_reasoning(self) -> Reasoning:
+        part = Reasoning()
+        self._open(part)
+        return part
+
+    def open_call(self, call_id: str) -> AccumulatedCall:
+        """A new call. Where its id is missing or was used before in the conversation it gets another: `call_1`, …"""
+        if len(self.calls) >= CALLS:
+            raise Unreadable(f"it asks for more than {CALLS:,} tool calls at once")
+        self.weigh(call_id)
+        call = AccumulatedCall(len(self.calls), self._own_id(_shown(call_id)))
+        self._open(call)
+        self.calls.append(call)
+        return call
+
+    def add_text(self, part: Text, fragment: str) -> list[Piece]:
+        self._count(fragment)
+        shown = part.growing.add(fragment)
+        return [TextPiece(shown)] if shown else []
+
+    def add_reasoning(self, part: Reasoning, fragment: str) -> list[Piece]:
+        self._count(fragment)
+        shown = part.growing.add(fragment)
+        return [ThoughtPiece(shown)] if shown else []
+
+    def name_call(self, call: AccumulatedCall, name: str) -> list[Piece]:
+        """Give a call its name; what came of its arguments before is told now."""
+        self._count(name)
+        if len(name) > NAME_CHARACTERS:
+            raise Unreadable(f"it asks for a tool by a name of more than {NAME_CHARACTERS:,} characters")
+        call.name = _shown(name)
+        before = call.growing.shown
+        return [CallBegun(call.index, call.name), *([ArgumentsPiece(call.index, before)] if before else [])]
+
+    def add_arguments(self, call: AccumulatedCall, fragment: str) -> list[Piece]:
+        self._count(fragment)
+        call.ends_with = fragment.rstrip()[-1:] or call.ends_with
+        shown = call.growing.add(fragment)
+        return [ArgumentsPiece(call.index, shown)] if shown and call.name else []
+
+    def weigh(self, kept: str) -> None:
+        """Count what is kept and is not shown, such as a signature."""
+        self._weight += len(kept)
+        if self.characters + self._weight > ANSWER_CHARACTERS:
+            raise Unreadable(f"it is longer than {ANSWER_CHARACTERS:,} characters")
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def rest(self) -> list[Piece]:
+        """Pieces for what was held back, and for calls that never got a name."""
+        pieces: list[Piece] = []
+        for part in self.parts:
+            held = part.growing.rest()
+            if isinstance(part, AccumulatedCall) and not part.name:
+                pieces.append(CallBegun(part.index, ""))
+                held = part.growing.text
+            if held:
+                pieces.append(_piece(part, held))
+        return pieces
+
+    def answered(self) -> AnswerEnd:
+        """The whole answer. Text and reasoning that hold nothing are left out."""
+        answer = AssistantMessage([part for part in map(_finished, self.parts) if part is not None])
+        stop = "calls" if self.stop == "end" and self.calls else self.stop
+        return AnswerEnd(answer, stop, self.usage, self.characters)
+
+    # ---- within -----------------------------------------------------------------------------------------
+
+    def _open(self, part: Part) -> None:
+        if len(self.parts) >= PARTS:
+            raise Unreadable(f"it has more than {PARTS:,} parts")
+        self.parts.append(part)
+
+    def _count(self, fragment: str) -> None:
+        self.characters += len(fragment)
+        self.weigh("")
+
+    def _own_id(self, call_id: str) -> str:
+        while not call_id or call_id in self._ids:
+            call_id = f"call_{self._next_id}"
+            self._next_id += 1
+        self._ids.add(call_id)
+        return call_id
+
+
+def _piece(part: Part, text: str) -> Piece:
+    if isinstance(part, Text):
+        return TextPiece(text)
+    return ThoughtPiece(text) if isinstance(part, Reasoning) else ArgumentsPiece(part.index, text)
+
+
+def _finished(part: Part) -> TextPart | ThinkingPart | CallPart | None:
+    if isinstance(part, AccumulatedCall):
+        return CallPart(part.call_id, part.name, part.growing.text)
+    if isinstance(part, Reasoning):
+        return ThinkingPart(part.growing.text, part.block) if part.growing or part.block else None
+    return TextPart(part.growing.text) if part.growing else None

@@ -1,0 +1,60 @@
+"""Values in what a provider sends, taken for what they should be: nothing it sends is trusted to have its form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .error_mapping import ProviderFault, Reported, Unreadable, fault_in
+
+MOST_TOKENS: Final = 2**53
+DEPTH: Final = 50
+"""Levels of what is kept of an answer to be sent back."""
+
+
+def event_object(event: str, data: str) -> Mapping[str, Any]:
+    """The object that an event of a stream holds. Raises Reported where it is an error, Unreadable where it is none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    fault = fault_in(found)
+    if fault is not None or event == "error":
+        raise Reported(fault or ProviderFault(0, "", data))
+    if not isinstance(found, dict):
+        raise Unreadable("one of its events is no JSON object")
+    return found
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """The value, where it is an object; else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """The value, where it is a list; else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def text_of(value: object) -> str:
+    """The value, where it is a string; else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def count_of(value: object) -> int:
+    """The value, where it is a number of tokens; else 0."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+    return int(value) if is_count and isinstance(value, int) else 0
+
+
+def printed(value: object) -> str:
+    """The value as JSON. Raises Unreadable where it is nested so deeply that it could not be sent back."""
+    if not _is_shallow(value, DEPTH):
+        raise Unreadable("it is nested too deeply")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in below)

@@ -1,0 +1,121 @@
+"""Trying a model out: one tiny tool call, and in plain words what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.core.messages import UserMessage
+from compaction_app.core.schemas import ToolSchema
+
+from .client import Patience, ask
+from .errors import ProviderError
+from .types import AnswerEnd, Endpoint, Request, Retrying, Sent, ThinkingStyle
+
+TOOL: Final = ToolSchema(
+    name="say_ready",
+    description="Say that you are ready. Call it once, with ready true.",
+    parameters={
+        "type": "object",
+        "properties": {"ready": {"type": "boolean", "description": "true"}},
+        "required": ["ready"],
+        "additionalProperties": False,
+    },
+)
+SYSTEM: Final = "You act through tools alone."
+PROMPT: Final = "This is a test of the connection. Call the tool say_ready once, and write nothing."
+OUTPUT_TOKENS: Final = 4_096
+"""Enough for a model that thinks before it calls a tool."""
+PATIENCE: Final = Patience(connect=5, first_byte=60, between=30, attempts=1)
+"""Somebody waits in front of a page."""
+LONGEST: Final = 60.0
+"""Seconds in all."""
+AT_ONCE: Final = 0.1
+"""Seconds that nobody notices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a model can plan, in words for whoever pressed «test»."""
+
+    ok: bool
+    said: str
+    """What happened, and what to do where it is not well. Holds no key."""
+    seconds: float
+
+
+async def try_model(
+    endpoint: Endpoint,
+    model: str,
+    output_limit: int,
+    thinking: str,
+    thinking_style: ThinkingStyle,
+    patience: Patience = PATIENCE,
+    longest: float = LONGEST,
+) -> Verdict:
+    """Ask the model for one tool call, with the thinking that a run would ask for, `longest` seconds in all.
+
+    Raises BadInput for no address.
+    """
+    request = Request(
+        model=model,
+        system=SYSTEM,
+        tools=[TOOL],
+        messages=[UserMessage(PROMPT)],
+        output_limit=min(output_limit, OUTPUT_TOKENS),
+        thinking=thinking,
+        thinking_style=thinking_style,
+    )
+    began = time.monotonic()
+    answered: AnswerEnd | None = None
+    begun = False
+    bound = asyncio.timeout(longest)
+    try:
+        async with bound, contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
+            async for piece in pieces:
+                begun = begun or not isinstance(piece, Sent | Retrying)
+                answered = piece if isinstance(piece, AnswerEnd) else None
+    except ProviderError as error:
+        return Verdict(ok=False, said=error.message, seconds=time.monotonic() - began)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        return Verdict(ok=False, said=_too_long(endpoint, model, begun), seconds=time.monotonic() - began)
+    assert answered is not None  # noqa: S101  # it is the last piece
+    seconds = time.monotonic() - began
+    fault = _fault(answered, endpoint, model)
+    if fault:
+        return Verdict(ok=False, said=fault, seconds=seconds)
+    uncounted = "" if answered.usage else " It reports no tokens, so they will be estimated."
+    when = f"after {seconds:.1f} s" if seconds >= AT_ONCE else "at once"
+    said = f"It can plan. {model} at {endpoint.host} called a tool {when}.{uncounted}"
+    return Verdict(ok=True, said=said, seconds=seconds)
+
+
+def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
+    who = f"{model} at {endpoint.host}"
+    if not begun:
+        return f"{who} says nothing for a minute. The test was ended. It may still be loading: test it again."
+    return (
+        f"{who} thinks for longer than a minute without calling a tool. The test was ended. It may plan, but slowly: "
+        "give it a lower thinking level, or choose a faster model."
+    )
+
+
+def _fault(answered: AnswerEnd, endpoint: Endpoint, model: str) -> str:
+    who = f"{model} at {endpoint.host}"
+    if any(call.name == TOOL.name for call in answered.answer.calls):
+        return ""
+    if answered.answer.calls:
+        return f"{who} calls a tool that it was not offered. It would not plan well: choose another model."
+    if answered.stop == "length":
+        return f"{who} reached its output limit before it called a tool. Raise the limit, or ask for less thinking."
+    if answered.stop == "refusal":
+        return f"{who} refuses to answer. Choose another model."
+    return (
+        f"{who} answers, but calls no tool, and a planner acts through tools alone. "
+        "Choose another model, or switch tools on where it is served."
+    )

@@ -1,0 +1,306 @@
+"""What a provider says when it does not answer, and what that means: one `ProviderError` in words.
+
+| it says                                                     | it means                        | asked again |
+|-------------------------------------------------------------|---------------------------------|-------------|
+| 413, or that the input is too long                          | Overflow                        | no          |
+| 402, or that quota, credit or a spending limit is used up   | QuotaUsed                       | no          |
+| 401                                                         | Rejected: the key               | no          |
+| 404 or 400, and speaks of the model                         | Rejected: the model's name      | no          |
+| that the model takes no tools                               | Rejected: no planner            | no          |
+| 404 or 405 otherwise, 3xx, a web page                       | Rejected: not this dialect      | no          |
+| 408, 409, 429, 5xx, or so inside an answer                  | Unavailable                     | yes         |
+| any other status                                            | Rejected                        | no          |
+| an error inside an answer that is none of these             | Broken                          | no          |
+
+Providers echo what they were sent. Whatever is quoted of them has no key in it, is on one line, and is short.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from sessions_app.sessionlog.overflow import tells_overflow
+
+from .errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
+from .redaction import KeyForms
+from .types import Endpoint
+
+QUOTED_CHARACTERS: Final = 300
+READ_CHARACTERS: Final = 4_000
+"""Of a provider's words, before they are cut to what is quoted."""
+SHOWN_OF_KEY: Final = 4
+_FRAGMENT: Final = 8
+"""A piece of a key is taken out from so many characters on."""
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+_USED_UP: Final = re.compile(
+    r"insufficient_quota|billing_hard_limit_reached|billing_not_active|billing_error|exceeded your current quota"
+    r"|credit balance is too low|insufficient (?:credits?|balance|funds)|requires more credits|never purchased credits"
+    r"|reached your specified api usage limits|(?:key|spend(?:ing)?|usage) limit (?:exceeded|reached)"
+    r"|account[^.]{0,40}(?:suspended|not active|deactivated)"
+)
+_TOO_LONG: Final = re.compile(
+    # One request larger than the tokens of a whole minute never passes, whatever the status says.
+    r"request too large for [^.]{1,100} tokens per min|n_keep[^.]{0,20}>= ?n_ctx|model_context_window_exceeded"
+)
+_NO_TOOLS: Final = re.compile(
+    r"do(?:es)?(?: not|n't) support tool|no endpoints found that support tool"
+    r"|tools? (?:use |calling )?(?:is|are) not supported"
+    r"|support for tools|enable-auto-tool-choice|--jinja"
+)
+_NO_MODEL: Final = re.compile(
+    r"model_not_found|not a valid model|invalid model|unknown model|no such model|unsupported model|no models loaded"
+    r"|\bmodel\b.{1,200}(?:not found|do(?:es)?(?: not|n't) exist)"
+)
+_LIKE_STATUS: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "tokens": 429,
+    "requests": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "internal_server_error": 500,
+    "service_unavailable": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "overloaded": 529,
+}
+"""Kinds of errors, as both dialects name them, and the status each has outside of a stream."""
+_AGAIN: Final = frozenset({408, 409, 429})
+_NOT_NOW: Final[Mapping[int, tuple[str, str]]] = {
+    429: ("rate_limited", "takes no more requests for a while"),
+    529: ("overloaded", "is overloaded"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFault:
+    """An error as a provider reports it, in either dialect."""
+
+    status: int
+    """The HTTP status, or the one that the error would have had; 0 where nothing tells."""
+    kind: str
+    """Its type and code, as they came."""
+    words: str
+
+    @property
+    def passes(self) -> bool:
+        """Whether its status is one of what is over after a while."""
+        return self.status in _AGAIN or 500 <= self.status < 600
+
+
+class Reported(Exception):
+    """An answer turned out to be an error that the provider reports."""
+
+    def __init__(self, fault: ProviderFault) -> None:
+        super().__init__(fault.kind)
+        self.fault = fault
+
+
+class Unreadable(Exception):
+    """An answer is none that this dialect knows; the text says why, and quotes nothing of it."""
+
+
+# ---- reading what was said ------------------------------------------------------------------------------
+
+
+def fault_in(said: object, status: int = 0) -> ProviderFault | None:
+    """The error that a JSON value is, or None where it is none. `status` is that of the answer, 0 inside a stream."""
+    if not isinstance(said, dict):
+        return None
+    error = said.get("error")
+    if not error and (status or "error" in (said.get("object"), said.get("type"))):
+        error = said
+    if not error:
+        return None
+    if not isinstance(error, dict):
+        error = {"message": error}
+    kinds = [str(error[name]) for name in ("type", "code", "status") if _is_plain(error.get(name))]
+    return ProviderFault(status or _like(kinds), " ".join(kinds), _words(error))
+
+
+def fault_of(status: int, is_page: bool, body: bytes) -> ProviderFault:
+    """The error that an answer with this status is, whatever its body holds."""
+    text = body.decode("utf-8", "replace")
+    try:
+        found = fault_in(json.loads(text), status)
+    except (ValueError, RecursionError):
+        found = None
+    return found or ProviderFault(status, "", "" if is_page else text[:READ_CHARACTERS])
+
+
+def _like(kinds: list[str]) -> int:
+    for kind in kinds:
+        if kind in _LIKE_STATUS:
+            return _LIKE_STATUS[kind]
+        if kind.isascii() and kind.isdigit() and len(kind) == 3:
+            return int(kind)
+    return 0
+
+
+def _words(error: Mapping[str, Any]) -> str:
+    for name in ("message", "detail", "error", "msg"):
+        value = error.get(name)
+        if value:
+            said = value if isinstance(value, str) else _printed(value)
+            metadata = error.get("metadata")
+            # OpenRouter says «Provider returned error» and keeps the model's own words beside it.
+            raw = metadata.get("raw") if isinstance(metadata, dict) else None
+            return said[:READ_CHARACTERS] + (f" {raw[:READ_CHARACTERS]}" if isinstance(raw, str) else "")
+    return ""
+
+
+def _printed(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+# ---- what it means --------------------------------------------------------------------------------------
+
+
+def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderError:
+    """What a reported error means to the user, in words without a key."""
+    who, said = endpoint.host, f"{fault.kind} {fault.words}"[:READ_CHARACTERS].lower()
+    quote = quoted(fault.words or fault.kind, endpoint.key)
+    named = shortened(model, endpoint.key)
+    status = f" ({fault.status})" if fault.status else ""
+    if _is_used_up(fault.status, said):
+        return QuotaUsed(
+            "quota_used",
+            f"{who} says that the account's quota or credit is used up{status}{quote}. It was not asked again.",
+            "Add credit there, or choose another model.",
+        )
+    if _is_overflow(fault.status, said):
+        return Overflow(
+            "overflow",
+            f"The conversation is longer than {named} at {who} takes{status}{quote}. It was not asked again.",
+            "Choose a model with a larger window, or correct the window on the Models page.",
+        )
+    if fault.passes and not _NO_TOOLS.search(said):
+        return _unavailable(fault, who, status, quote)
+    if fault.status:
+        return _rejected(fault.status, said, endpoint, named, f"{status}{quote}")
+    return Broken(
+        "broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again."
+    )
+
+
+def _is_used_up(status: int, said: str) -> bool:
+    return status == 402 or _USED_UP.search(said) is not None
+
+
+def _is_overflow(status: int, said: str) -> bool:
+    if _TOO_LONG.search(said) is not None:
+        return True
+    return status == 413 or (status != 429 and tells_overflow(said))
+
+
+def _unavailable(fault: ProviderFault, who: str, status: str, quote: str) -> Unavailable:
+    code, what = _NOT_NOW.get(fault.status, ("unavailable", "cannot answer now"))
+    return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
+
+
+def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:
+    who = endpoint.host
+    if status == 401:
+        return Rejected(
+            "wrong_key" if endpoint.key else "no_key",
+            f"{who} {'refuses the key' if endpoint.key else 'wants a key'}{quote}. Nothing was answered.",
+            "Check it on the Models page or in the environment.",
+        )
+    if _NO_TOOLS.search(said):
+        return Rejected(
+            "no_tools",
+            f"{model} at {who} takes no tools{quote}, and a planner acts through tools alone.",
+            "Choose another model.",
+        )
+    if (status == 404 and "model" in said) or (status in (400, 422) and _NO_MODEL.search(said)):
+        return Rejected(
+            "unknown_model",
+            f"{who} has no model {model}{quote}. Nothing was answered.",
+            "Check its name on the Models page.",
+        )
+    if status in (404, 405):
+        return not_this_dialect(endpoint, quote)
+    if status == 403:
+        return Rejected(
+            "not_allowed",
+            f"{who} does not allow this{quote}. Nothing was answered.",
+            "Check what the key may do.",
+        )
+    return Rejected(
+        "rejected",
+        f"{who} refuses the request{quote}. Nothing was answered.",
+        "Check the model's options on the Models page.",
+    )
+
+
+def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
+    """Something answers at the address, but not as the dialect wants it."""
+    if endpoint.dialect == "anthropic":
+        where, form = "/v1/messages", "An Anthropic base URL ends before /v1"
+    else:
+        where, form = "/chat/completions", "An OpenAI-compatible base URL mostly ends with /v1"
+    return Rejected(
+        "not_this_dialect",
+        f"{endpoint.host} answers, but not as {where} does{quote}.",
+        f"{form}: check it and the dialect on the Models page.",
+    )
+
+
+# ---- quoting --------------------------------------------------------------------------------------------
+
+
+def quoted(words: str, key: str) -> str:
+    """A provider's words inside a message: `: “…”`, or nothing where they say nothing."""
+    said = shortened(words, key)
+    return f": “{said}”" if said else ""
+
+
+def shortened(words: str, key: str) -> str:
+    """Words on one line without the key and without what is not seen, at most QUOTED_CHARACTERS of them."""
+    # What is not seen goes first: it could have stood inside the key.
+    seen = (
+        one for one in words[:READ_CHARACTERS] if one.isspace() or unicodedata.category(one) not in _UNSEEN
+    )
+    line = without_key(" ".join("".join(seen).split()), key).rstrip(".")
+    return line if len(line) <= QUOTED_CHARACTERS else line[: QUOTED_CHARACTERS - 1] + "…"
+
+
+def without_key(words: str, key: str) -> str:
+    """The words with the key, its encoded forms, and every piece of it that is long enough, as `…` and its end."""
+    if len(key) <= SHOWN_OF_KEY:
+        return words
+    hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
+    words = KeyForms(key).hide(words, hint)
+    length = min(_FRAGMENT, len(key))
+    # In any case: a host name comes back in small letters.
+    lower_key, lower_words = key.translate(_LOWER), words.translate(_LOWER)
+    pieces = {lower_key[start : start + length] for start in range(len(key) - length + 1)}
+    hidden = bytearray(len(words))
+    for start in range(len(words) - length + 1):
+        if lower_words[start : start + length] in pieces:
+            hidden[start : start + length] = b"\1" * length
+    runs = groupby(zip(words, hidden, strict=True), key=lambda pair: pair[1])
+    return "".join(hint if is_hidden else "".join(one for one, _ in run) for is_hidden, run in runs)

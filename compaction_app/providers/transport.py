@@ -1,0 +1,356 @@
+"""One request and its answer over HTTP: sent, looked at, read, and whatever fails told as one `Failed`.
+
+The status is looked at before anything is read as a stream: an error with status 529 is JSON, a web page is no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import json
+import logging
+import math
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from datetime import UTC, datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+import httpx
+from httpx_sse import ServerSentEvent
+
+from .accumulator import Gathering
+from .error_mapping import (
+    ProviderFault,
+    Reported,
+    Unreadable,
+    error_of,
+    fault_in,
+    fault_of,
+    not_this_dialect,
+    quoted,
+)
+from .errors import Broken, ProviderError, Rejected, TimedOut, Unavailable, Unreachable
+from .sse import ERROR_BYTES, JSON_BYTES, Body
+from .types import AnswerEnd, Endpoint, Piece
+
+ERROR_SECONDS: Final = 5.0
+"""How long the body of an error is waited for; without it, the status has to say what is wrong."""
+REST_SECONDS: Final = 0.2
+"""How long the end of the body is waited for behind a whole answer, so that the connection can be used again."""
+
+
+for _name in ("httpx", "httpcore"):
+    # Below that they log what a provider sends back, and it may send back the key.
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+
+class AnswerReader(Protocol):
+    """What reads an answer of one dialect."""
+
+    gathering: Gathering
+    is_done: bool
+
+    @property
+    def is_whole(self) -> bool: ...
+    def feed(self, event: str, data: str) -> list[Piece]: ...
+    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]: ...
+    def finish(self) -> tuple[list[Piece], AnswerEnd]: ...
+
+
+class Failed(Exception):
+    """An exchange failed with `error`. `again`: asking again may help; `after`: when the provider wants it, seconds."""
+
+    def __init__(self, error: ProviderError, *, again: bool = False, after: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.again, self.after = error, again, after
+        self.wait: float | None = None
+        """Seconds until it is asked again, once that is decided."""
+
+
+class Exchange:
+    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `asking.Patience`."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        request: httpx.Request,
+        reader: AnswerReader,
+        *,
+        connect: float,
+        first_byte: float,
+        between: float,
+        whole: float,
+    ) -> None:
+        self._endpoint, self._model = endpoint, model
+        self._request, self._reader = request, reader
+        self._connect, self._first_byte, self._between = connect, first_byte, between
+        self._whole, self._deadline = whole, math.inf
+        self._response: httpx.Response | None = None
+        self._body: Body | None = None
+        self._events: AsyncGenerator[ServerSentEvent, None] | None = None
+        self._ready: list[Piece] = []
+        self._answered: AnswerEnd | None = None
+
+    async def begin(self, client: httpx.AsyncClient) -> None:
+        """Send the request, and read its answer up to its first piece. Raises Failed."""
+        with self._told():
+            now = asyncio.get_running_loop().time()
+            self._deadline = now + self._whole
+            # The client waits for each read, this for all of them.
+            async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
+                response = self._response = await client.send(
+                    self._request, stream=True, follow_redirects=False
+                )
+            await self._look_at(response)
+            self._body = Body(response, self._first_byte, self._between, self._deadline)
+            if "json" in _kind(response):
+                self._take_whole(await self._body.value(JSON_BYTES + 1))
+                return
+            self._events = self._body.events()
+            while not self._ready and self._answered is None:
+                await self._read_event()
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """What `begin` has read, and the rest as it comes; the last piece is the whole answer. Raises Failed."""
+        while True:
+            ready, self._ready = self._ready, []
+            for piece in ready:
+                yield piece
+            if self._answered is not None:
+                break
+            with self._told():
+                await self._read_event()
+        yield self._answered
+        await self._read_rest()
+
+    async def close(self) -> None:
+        """Close the connection, unless the answer was read to its end and it can be used again."""
+        if self._events is not None:
+            await self._events.aclose()
+        if self._response is not None:
+            await self._response.aclose()
+
+    # ---- reading ----------------------------------------------------------------------------------------
+
+    async def _look_at(self, response: httpx.Response) -> None:
+        """Fail unless this is an answer that can be read."""
+        encoding = _encoding(response)
+        if response.is_success:
+            if encoding:
+                raise Failed(self._compressed(encoding))
+            if "html" in _kind(response):
+                raise Failed(not_this_dialect(self._endpoint, " (it sends a web page)"))
+            return
+        if response.is_redirect or 300 <= response.status_code < 400:
+            raise Failed(self._redirected(response))
+        body = b"" if encoding else await self._error_body(response)
+        fault = fault_of(response.status_code, "html" in _kind(response), body)
+        error = self._error_of(fault)
+        raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
+
+    async def _error_body(self, response: httpx.Response) -> bytes:
+        """What comes of an error's body within its limits; without it, the status has to say what is wrong."""
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(ERROR_SECONDS):
+                return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
+        return b""
+
+    def _take_whole(self, body: bytes) -> None:
+        if len(body) > JSON_BYTES:
+            raise Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
+        try:
+            said = json.loads(body.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            said = None
+        fault = fault_in(said)
+        if fault is not None:
+            raise Reported(fault)
+        if not isinstance(said, dict):
+            raise Unreadable("it is no JSON object")
+        self._ready = self._reader.feed_whole(said)
+        self._finish()
+
+    async def _read_event(self) -> None:
+        assert self._events is not None  # noqa: S101  # `begin` has made it
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            self._finish()
+        except (TimeoutError, httpx.HTTPError):
+            if not self._reader.is_whole:
+                raise
+            # What was still to come is not part of the answer.
+            self._finish()
+        else:
+            self._ready += self._reader.feed(event.event, event.data)
+            if self._reader.is_done:
+                self._finish()
+
+    def _finish(self) -> None:
+        rest, self._answered = self._reader.finish()
+        self._ready += rest
+
+    async def _read_rest(self) -> None:
+        if self._events is None:
+            return
+        with contextlib.suppress(TimeoutError, httpx.HTTPError, Unreadable):
+            async with asyncio.timeout(REST_SECONDS):
+                async for _ in self._events:
+                    pass
+
+    # ---- what went wrong --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Reported as reported:
+            has_begun = bool(self._reader.gathering.parts)
+            raise Failed(
+                self._error_of(reported.fault), again=reported.fault.passes and not has_begun
+            ) from None
+        except Unreadable as unreadable:
+            raise Failed(self._broken(str(unreadable))) from None
+        except TimeoutError:
+            raise Failed(self._silent()) from None
+        except httpx.HTTPError as fault:
+            raise self._disconnected(fault) from None
+
+    def _error_of(self, fault: ProviderFault) -> ProviderError:
+        return error_of(fault, self._endpoint, self._model)
+
+    def _broken(self, why: str) -> Broken:
+        what = f"The answer of {self._model} at {self._endpoint.host} cannot be used: {why}. Its calls were not run."
+        return Broken("broken", what, "Try again.")
+
+    def _silent(self) -> TimedOut:
+        who = self._endpoint.host
+        if asyncio.get_running_loop().time() >= self._deadline:
+            late = (
+                f"{who} was not done with its answer after {_duration(self._whole)}. Its calls were not run."
+            )
+            return TimedOut(
+                "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
+            )
+        if self._body is None or not self._body.read_bytes:
+            late = f"{who} gave no answer within {self._first_byte:g} s. Nothing was answered."
+            return TimedOut("timed_out", late, "Try again: a local model may be loading, or read for long.")
+        silent = (
+            f"{who} fell silent in the middle of its answer, for {self._between:g} s. Its calls were not run."
+        )
+        return TimedOut("timed_out", silent, "Try again.")
+
+    def _disconnected(self, fault: httpx.HTTPError) -> Failed:
+        who, words = self._endpoint.host, quoted(str(fault), self._endpoint.key)
+        check = "Check the address, and that the server runs."
+        if isinstance(fault, httpx.ConnectTimeout):
+            late = f"{who} accepted no connection within {self._connect:g} s. Nothing was sent."
+            return Failed(TimedOut("timed_out", late, check), again=True)
+        if isinstance(fault, httpx.TimeoutException):
+            return Failed(self._silent())
+        if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
+            unsafe = "certificate" in str(fault).lower()
+            why = "cannot prove that it is who it says" if unsafe else "cannot be reached"
+            return Failed(
+                Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check), again=not unsafe
+            )
+        if isinstance(fault, httpx.TransportError) and (self._body is None or not self._body.read_bytes):
+            cut = f"{who} closed the connection before the first byte of its answer{words}."
+            return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
+        return Failed(self._broken(f"it broke off before its end{words}"))
+
+    def _compressed(self, encoding: str) -> Broken:
+        return Broken(
+            "compressed",
+            f"{self._endpoint.host} sends a compressed answer{quoted(encoding, self._endpoint.key)}, although Redline "
+            "asks for an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
+            "Switch compression off at the server, or at the proxy in front of it.",
+        )
+
+    def _redirected(self, response: httpx.Response) -> Rejected:
+        try:
+            aim = self._request.url.join(response.headers.get("location", "")).netloc.decode(
+                "ascii", "replace"
+            )
+        except (httpx.InvalidURL, ValueError):
+            aim = ""
+        return Rejected(
+            "redirected",
+            f"{self._endpoint.host} sends requests on ({response.status_code}){quoted(aim, self._endpoint.key)}. That "
+            "was not followed, so that no key and no text goes elsewhere. Enter the address that it leads to.",
+        )
+
+
+def _kind(response: httpx.Response) -> str:
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def _encoding(response: httpx.Response) -> str:
+    """How the body is encoded, in the server's words; empty if it is not."""
+    encoding: str = response.headers.get("content-encoding", "")
+    return "" if encoding.strip().lower() in ("", "identity") else encoding
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:g} minutes"
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """Seconds until the provider wants to be asked again; None where it does not say so, or says now."""
+    for name, unit in (("retry-after-ms", 1_000), ("retry-after", 1)):
+        said = headers.get(name, "")
+        with contextlib.suppress(ValueError, OverflowError):
+            seconds = float(said) / unit
+            if math.isfinite(seconds):
+                return seconds if seconds > 0 else None
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            date = email.utils.parsedate_to_datetime(said)
+            until = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+            seconds = (until - datetime.now(UTC)).total_seconds()
+            return seconds if seconds > 0 else None
+    return None
+
+
+# ---- clients --------------------------------------------------------------------------------------------
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx.AsyncClient]] = WeakKeyDictionary()
+
+
+def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
+    """The client of this event loop. To this machine itself it goes directly, else as the environment's proxies say.
+
+    It keeps connections, and neither cookies nor a key: those stand in each request. Raises Rejected for a proxy that
+    cannot be used.
+    """
+    clients = _clients.setdefault(asyncio.get_running_loop(), {})
+    if is_loopback not in clients:
+        try:
+            clients[is_loopback] = _new_client(is_loopback=is_loopback)
+        except (ImportError, ValueError):
+            raise Rejected(
+                "bad_proxy",
+                "The proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used: it is no http:// or "
+                "https:// address. Nothing was sent.",
+            ) from None
+    return clients[is_loopback]
+
+
+def _new_client(*, is_loopback: bool) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        headers={"user-agent": "redline", "accept-encoding": "identity"},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        verify=httpx.create_ssl_context(),
+        trust_env=not is_loopback,
+        follow_redirects=False,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+    )
+
+
+async def close() -> None:
+    """Close the connections that this event loop keeps."""
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+        await client.aclose()

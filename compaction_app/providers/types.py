@@ -1,0 +1,124 @@
+"""What is asked of a provider and what comes back, in no provider's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from compaction_app.core.messages import AssistantMessage, Message
+from compaction_app.core.schemas import ToolSchema
+
+Dialect = Literal["anthropic", "openai"]
+ThinkingStyle = Literal["budget", "adaptive"]
+LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
+"""Thinking levels as the agents name them, the least first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a model is asked for. The key is never shown: not in a repr, not in an error."""
+
+    provider: str
+    dialect: Dialect
+    base_url: str
+    """As the official clients take it: Anthropic's without `/v1`, OpenAI's with it."""
+    key: str = field(default="", repr=False)
+
+    @property
+    def host(self) -> str:
+        """Host and port as they stand in the address, for people."""
+        from_scheme = self.base_url.partition("://")[2] or self.base_url
+        return from_scheme.partition("/")[0].rpartition("@")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to a model."""
+
+    model: str
+    system: str
+    tools: Sequence[ToolSchema]
+    messages: Sequence[Message]
+    output_limit: int
+    """Tokens of the answer at most, reasoning included."""
+    thinking: str = ""
+    """One of LEVELS; empty: the model is not asked to think."""
+    thinking_style: ThinkingStyle = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedUsage:
+    """Tokens as the provider reports them. `input` holds neither what was read from its cache nor written to it."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = None
+    """US dollars, where the provider says so itself."""
+
+
+# ---- what comes, piece by piece --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request is on its way: how many characters its body has."""
+
+    characters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The provider could not answer; it is asked again after so many seconds. `attempt` counts from 1."""
+
+    attempt: int
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Some more text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtPiece:
+    """Some more reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """A tool call has a name. `index` counts the calls of the answer from 0."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsPiece:
+    """Some more of a call's arguments."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEnd:
+    """The answer is whole: always the last piece."""
+
+    answer: AssistantMessage
+    stop: str
+    """`calls`, `end`, `length` (the output limit cut it off), `refusal`, or the provider's own word."""
+    usage: ReportedUsage | None
+    """None where the provider reported nothing."""
+    characters: int
+    """Characters that were received as text, reasoning, names and arguments."""
+
+
+Piece = Sent | Retrying | TextPiece | ThoughtPiece | CallBegun | ArgumentsPiece | AnswerEnd

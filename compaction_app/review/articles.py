@@ -1,0 +1,405 @@
+"""One proposal as the review shows it: its texts, why it goes, what goes with it, where it stands, what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+from urllib.parse import quote
+
+from compaction_app.core.errors import Refusal
+from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.targets import Target
+from compaction_app.core.transcript_entries import Protection, TranscriptEntry
+from compaction_app.display.entry_items import BLOCKS, clamp
+from compaction_app.display.links import entry_address, session_address, text_address
+from compaction_app.display.tool_call_text import call_words
+from compaction_app.models import Proposal, Run
+from compaction_app.planning.hook_runner import pinned_by_hooks
+from sessions_app.sessionlog.entries import Block, Texts
+
+from .outline import tokens_of
+from .review_text import as_sentence
+from .target_ref import anchor, key
+
+PAIRS_SHOWN: Final = 3
+PREVIEW: Final = 72
+_LABELS: Final = {
+    ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
+    ReviewStatus.APPROVED: ("yes", "ok", "approved"),
+    ReviewStatus.REJECTED: ("kept", "stet", "rejected, pinned"),
+    ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "goes with its pair"),
+    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept with its pair"),
+    ReviewStatus.REFUSED: ("refused", "no", "refused"),
+    ReviewStatus.NARROWED: ("yes", "ok", "narrowed"),
+}
+_ACTIONS: Final = {
+    ReviewStatus.UNDECIDED: (("approve", "Approve"), ("reject", "Reject")),
+    ReviewStatus.APPROVED: (("reopen", "Reopen"),),
+    ReviewStatus.REJECTED: (("reopen", "Reopen"),),
+    ReviewStatus.GOES_WITH_PAIR: (("reject", "Keep it"),),
+    ReviewStatus.KEPT_WITH_PAIR: (),
+    ReviewStatus.REFUSED: (("reopen", "Reopen"),),
+    ReviewStatus.NARROWED: (("reopen", "Reopen"),),
+}
+_SIGNED: Final = frozenset(
+    {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArticleLine:
+    """One line of a text, its indent set apart: the strike does not cover it."""
+
+    indent: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text of a proposal: of a call, a message or an output. `fate`: yes, open, kept, or stays."""
+
+    shape: str
+    name: str
+    lines: list[ArticleLine]
+    more: str
+    address: str
+    fate: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChoice:
+    """One block of an entry that can be narrowed to some of its blocks."""
+
+    key: str
+    words: str
+    tokens: int
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object that something else names: in words, and where it is."""
+
+    words: str
+    entry_id: str
+    address: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why something may not go, and the object that is in the way."""
+
+    code: str
+    message: str
+    named: Named | None
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """One proposal, or one entry that stays."""
+
+    anchor: str
+    key: str
+    entry_id: str
+    block: int | None
+    address: str
+    who: str
+    style: str
+    icon: str
+    label: str
+    open: bool
+    decided: bool
+    parts: list[Part]
+    tokens: int
+    signed: bool
+    reason: str
+    source: str
+    call: int
+    pairs: list[Named]
+    more_pairs: int
+    unanswered: list[Named]
+    more_unanswered: int
+    refusal: Refused | None
+    actions: tuple[tuple[str, str], ...]
+    choices: list[BlockChoice]
+    protection: Protection | None = None
+
+
+def title_of(entry: TranscriptEntry, texts: Mapping[str, Texts]) -> str:
+    """The beginning of what a user said, on one line."""
+    found = texts.get(entry.entry_id)
+    return " ".join(found.joined(entry.blocks)[:300].split())[:140] if found is not None else ""
+
+
+class ArticleMaker:
+    """Makes articles of one review from texts that were read."""
+
+    def __init__(self, run: Run, reviewer: Reviewer, review: Review, texts: Mapping[str, Texts]) -> None:
+        self._reviewer = reviewer
+        self._review = review
+        self._transcript = reviewer.transcript
+        self._texts = texts
+        session = run.session
+        # Made once: an address is resolved far more slowly than a text is put together.
+        self._session = session_address(session)
+        self._planner = run.planner
+        self._run = run
+        self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
+
+    @cached_property
+    def _hooked(self) -> dict[Target, str]:
+        """What hooks pinned, looked up where something pinned is shown."""
+        return pinned_by_hooks(self._run)
+
+    def article(self, item: ReviewItem) -> Article:
+        """The article of a proposal or an addition."""
+        entry = self._transcript.entries[item.position] if item.position >= 0 else None
+        style, icon, label = _LABELS[item.standing]
+        if item.standing is ReviewStatus.APPROVED and item.added:
+            label = "added by you"
+        if item.standing is ReviewStatus.REJECTED and item.origin is None:
+            label = "pinned by a hook" if item.target in self._hooked else "kept by you"
+        pairs = list(self._pairs(item)) if entry is not None else []
+        if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
+            pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
+        unanswered = self._review.unanswered.get(item.target, ())
+        choices = self._choices(item, entry)
+        if item.standing is ReviewStatus.NARROWED:
+            label = f"{sum(choice.chosen for choice in choices)} of {len(choices)} blocks go"
+        return Article(
+            anchor=anchor(item.position, item.target),
+            key=key(item.target),
+            entry_id=item.target.entry_id,
+            block=item.target.block_index,
+            address=self._address(item.target.entry_id),
+            who=self._who(entry, item.target),
+            style=style,
+            icon=icon,
+            label=label,
+            open=item.standing is ReviewStatus.UNDECIDED,
+            decided=item.standing is not ReviewStatus.UNDECIDED,
+            parts=list(self._parts(item, entry)) if entry is not None else [],
+            tokens=self._tokens(item),
+            signed=item.standing in _SIGNED,
+            reason=as_sentence(self._short(item.origin.reason))
+            if item.origin is not None and not item.added
+            else "",
+            source=self._source(item),
+            call=item.origin.call if item.origin is not None else 0,
+            pairs=pairs[:PAIRS_SHOWN],
+            more_pairs=max(0, len(pairs) - PAIRS_SHOWN),
+            unanswered=[self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
+            more_unanswered=max(0, len(unanswered) - PAIRS_SHOWN),
+            refusal=self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
+            actions=(("withdraw", "Take back"),)
+            if item.added and item.standing in (ReviewStatus.APPROVED, ReviewStatus.REFUSED)
+            else _ACTIONS[item.standing],
+            choices=choices,
+        )
+
+    def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
+        """What stays of an entry, its first BLOCKS blocks, each with what adds a deletion of it where that may be."""
+        blocks: list[Block | None] = list(entry.blocks) or [None]
+        items, would_go = self._review.items, self._review.would_go
+        touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
+        for number, block in enumerate(blocks[:BLOCKS]):
+            whole = block is None or len(blocks) == 1
+            target = Target(entry.entry_id, None if block is None or whole else block.index)
+            own = Target(entry.entry_id, None if block is None else block.index)
+            goes = block is not None and block.index in touched
+            actions: list[tuple[str, str]] = []
+            if not entry.is_protected and not goes:
+                actions.append((key(target), "Delete" if whole else "Delete block"))
+                if not whole and number == 0 and not touched:
+                    actions.append((key(Target(entry.entry_id)), "Delete entry"))
+            yield Article(
+                anchor="",
+                key=key(target),
+                entry_id=entry.entry_id,
+                block=None if block is None else block.index,
+                address=self._address(entry.entry_id),
+                who=self._who(entry, own),
+                style="open" if goes else "stays",
+                icon="",
+                label=("proposed" if own in items else "goes with its pair") if goes else "",
+                open=False,
+                decided=False,
+                parts=[self._part(entry, block, "open" if goes else "stays")],
+                tokens=entry.tokens if block is None else block.tokens,
+                signed=False,
+                reason="",
+                source="",
+                call=0,
+                pairs=[],
+                more_pairs=0,
+                unanswered=[],
+                more_unanswered=0,
+                refusal=None,
+                actions=tuple(actions),
+                choices=[],
+                protection=entry.reason if number == 0 else None,
+            )
+
+    # ---- texts ------------------------------------------------------------------------------------------
+
+    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+        call = self._transcript.pairs.answered_by(entry)
+        if call is not None and item.target.block_index is None and call.blocks:
+            owner = self._transcript.entries[call.owner.position]
+            block = owner.blocks[call.blocks[0].slot]
+            yield self._part(owner, block, self._fate(Target(owner.entry_id, block.index), item))
+        if item.target.block_index is not None:
+            slot = entry.slot(item.target.block_index)
+            if slot is not None:
+                yield self._part(entry, entry.blocks[slot], self._fate(item.target, item))
+        elif call is not None or not entry.blocks:
+            if item.standing is not ReviewStatus.NARROWED:
+                yield self._part(entry, None, self._fate(item.target, item))
+                return
+            yield from self._block_parts(item, entry)
+        else:
+            yield from self._block_parts(item, entry)
+
+    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+        for block in entry.blocks[:BLOCKS]:
+            yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
+        if len(entry.blocks) > BLOCKS:
+            left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
+            yield Part("text", "", [ArticleLine("", left)], "", self._address(entry.entry_id), "stays")
+
+    def _fate(self, target: Target, item: ReviewItem) -> str:
+        """What becomes of one text of a proposal: yes it goes, it is open, it is kept by a decision, it stays."""
+        whole = Target(target.entry_id)
+        if target in self._review.goes or whole in self._review.goes:
+            return "yes"
+        if target in self._review.would_go or whole in self._review.would_go:
+            return "open"
+        kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
+        return "kept" if kept else "stays"
+
+    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> Part:
+        texts = self._texts.get(entry.entry_id)
+        if block is None:
+            text = texts.joined(entry.blocks) if texts is not None else ""
+        else:
+            text = texts.block(block.index) if texts is not None else ""
+        address = text_address(self._session, entry.entry_id, None if block is None else block.index)
+        if block is not None and block.type == "toolCall":
+            name, words = call_words(text, block.call_id or "")
+            return Part("call", name, [ArticleLine("", self._short(words))], "", address, fate)
+        cut, more = clamp(text)
+        prose = entry.role in ("assistant", "user", "custom", "branchSummary")
+        lines = [
+            ArticleLine(line[: len(line) - len(line.lstrip())], line.strip())
+            for line in cut.strip("\n").split("\n")
+        ]
+        return Part("text" if prose else "out", "", lines, more, address, fate)
+
+    def _who(self, entry: TranscriptEntry | None, target: Target) -> str:
+        if entry is None:
+            return "unknown"
+        if entry.role == "assistant":
+            slot = entry.slot(target.block_index) if target.block_index is not None else None
+            if slot is None:
+                return "assistant"
+            block = entry.blocks[slot]
+            return "thinking" if block.is_thinking else "call" if block.type == "toolCall" else "assistant"
+        names = {
+            "toolResult": entry.tool_name or "result",
+            "bashExecution": "your bash",
+            "branchSummary": "summary",
+        }
+        return names.get(entry.role, entry.role or entry.entry_type)
+
+    # ---- words ------------------------------------------------------------------------------------------
+
+    def _tokens(self, item: ReviewItem) -> int:
+        if item.standing is not ReviewStatus.NARROWED:
+            return item.tokens
+        blocks = self._review.followers.get(item.target, ())
+        return sum(self._review.items[block].tokens for block in blocks if block in self._review.goes)
+
+    def _source(self, item: ReviewItem) -> str:
+        if item.origin is None:
+            return self._hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
+        if item.added or item.source == Proposal.HUMAN:
+            return "added by hand"
+        if item.source == Proposal.HOOK:
+            return "proposed by a hook"
+        if item.source == Proposal.REPAIR:
+            return "goes along with the call's other side"
+        return f"{self._planner} planner"
+
+    def _pairs(self, item: ReviewItem) -> Iterator[Named]:
+        if item.standing in (ReviewStatus.REFUSED, ReviewStatus.NARROWED):
+            return
+        kept = item.standing is ReviewStatus.REJECTED
+        for target in self._reviewer.goes_with(item.target):
+            entry = self._transcript.entry(target.entry_id)
+            if entry is None:
+                continue
+            goes = target in self._review.goes or Target(target.entry_id) in self._review.goes
+            if target in self._review.unanswered.get(item.target, ()):
+                # Alone, the item would take it along; in this plan another block with the same call id goes.
+                continue
+            if kept:
+                after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
+            else:
+                after = f"goes with it, −{tokens_of(entry, target):,}"
+            yield self._named("its result" if entry.role == "toolResult" else "its call", target, after)
+
+    def _kept_by(self, refusal: Refusal) -> Named | None:
+        if refusal.target is None:
+            return None
+        return self._named("it stays, because", refusal.target, "stays")
+
+    def _refused(self, item: ReviewItem) -> Refused | None:
+        refusal = item.refusal
+        if refusal is None:
+            return Refused("", "It does not fit into the plan with what else was approved.", None)
+        other = refusal.target if refusal.target is not None and refusal.target != item.target else None
+        named = self._named("Show", other, "") if other is not None else None
+        return Refused(refusal.code.value, refusal.message, named)
+
+    def _named(self, words: str, target: Target, after: str) -> Named:
+        shown = target.entry_id + (f"[{target.block_index}]" if target.block_index is not None else "")
+        item = self._review.items.get(target)
+        entry = self._transcript.entry(target.entry_id)
+        if item is None or entry is None:
+            return Named(words, shown, self._address(target.entry_id), after)
+        leading = self._review.items.get(item.leader) if item.leader is not None else item
+        at = anchor(leading.position, leading.target) if leading is not None else ""
+        return Named(words, shown, f"?at={quote(target.entry_id, safe='')}#{at}", after)
+
+    def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
+        """The blocks that the deletion of an entry can be narrowed to."""
+        narrowable = (ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.NARROWED)
+        if entry is None or item.target.block_index is not None or item.standing not in narrowable:
+            return []
+        if len(entry.blocks) < 2:
+            return []
+        texts = self._texts.get(entry.entry_id)
+        chosen = self._review.followers.get(item.target, ()) if item.standing is ReviewStatus.NARROWED else ()
+        return [
+            BlockChoice(
+                key(Target(entry.entry_id, block.index)),
+                f"{_block_name(block)} {' '.join(texts.block(block.index)[:400].split())[:PREVIEW] if texts else ''}",
+                block.tokens,
+                Target(entry.entry_id, block.index) in chosen,
+            )
+            for block in entry.blocks[:BLOCKS]
+        ]
+
+    def _short(self, words: str) -> str:
+        """Paths below the project without the way to it."""
+        return words.replace(self._project, "") if self._project else words
+
+    def _address(self, entry_id: str) -> str:
+        return entry_address(self._session, entry_id)
+
+
+def _block_name(block: Block) -> str:
+    return {"toolCall": "call", "redacted_thinking": "thinking"}.get(block.type, block.type)

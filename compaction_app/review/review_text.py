@@ -1,0 +1,57 @@
+"""What the review says in words: what stays, what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from compaction_app.core.decisions import Step
+from compaction_app.core.transcript_entries import TranscriptEntry
+
+STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
+QUOTES: Final = "\"'”’»)"
+"""What may stand behind the stop of a sentence."""
+
+
+def as_sentence(words: str) -> str:
+    """Words with one stop at their end, whoever wrote it; empty where there are none."""
+    words = words.rstrip()
+    return words if not words or words.rstrip(QUOTES).endswith(STOPS) else f"{words}."
+
+
+def fold_words(entries: Sequence[TranscriptEntry]) -> str:
+    """Entries in words: 6 entries stay (2 writes, 1 bash)."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        name = (
+            "bash" if entry.role == "bashExecution" else entry.tool_name if entry.role == "toolResult" else ""
+        )
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    among = sorted(counts.items(), key=lambda pair: -pair[1])[:4]
+    words = ", ".join(f"{count:,} {_plural(name[:40], count)}" for name, count in among)
+    entry_words = "1 entry stays" if len(entries) == 1 else f"{len(entries):,} entries stay"
+    return f"{entry_words} ({words})" if words else entry_words
+
+
+def _plural(name: str, count: int) -> str:
+    if count == 1 or not (name.isascii() and name.isalpha() and name.islower()):
+        return name
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
+
+
+_DONE: Final = {
+    "approve": "approved",
+    "reject": "rejected",
+    "reopen": "reopened",
+    "narrow": "narrowed",
+    "add": "added",
+    "withdraw": "took back",
+}
+
+
+def said(step: Step) -> str:
+    """A decision in words: rejected 0000003c; approved 17 proposals."""
+    entries = list(dict.fromkeys(target.entry_id for target in step.targets))
+    what = entries[0] if len(entries) == 1 else f"{len(step.targets):,} proposals"
+    return f"{_DONE[step.kind]} {what}"

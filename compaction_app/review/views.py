@@ -1,0 +1,243 @@
+"""The review of a run: its page, one decision on it, and what stays between its proposals."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from compaction_app.core.decisions import Step
+from compaction_app.core.states import REVIEWABLE, RunState
+from compaction_app.core.targets import Target
+from compaction_app.lookups import known_run
+from compaction_app.models import Run
+from compaction_app.planning.snapshots import known_torn_line, mark_of
+from compaction_app.runs.presenter import host_asked, standing_of
+from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
+from compaction_app.runs.reviews import decide as keep
+from compaction_app.runs.reviews import undo
+from compaction_app.runs.unseen_proposals import mark_seen
+from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+
+from .forms import DecisionRequest, asked_of, seen_of, shown_of
+from .presenter import Page, ReviewDesk, ShownRanges
+from .review_map import struck_map
+from .review_text import said
+from .target_ref import anchor, key
+
+PARTS: Final = ("window", "anew")
+"""The parts of the page that are asked for beside the map: a later window, and all that changes with another one."""
+KEYS: Final = (
+    ("j k", "next and previous proposal"),
+    ("n", "next undecided"),
+    ("a", "approve"),
+    ("x", "reject: it is kept, and pinned"),
+    ("⇧A", "approve what is undecided in this turn"),
+    ("u", "undo the last step"),
+    ("o", "open or close what stays above"),
+    ("?", "this list"),
+)
+
+
+@require_safe
+def review(request: HttpRequest, run: int) -> HttpResponse:
+    """The proposals of a run in place; one window of them, from a turn or an entry on, or from what is undecided."""
+    found = known_run(run)
+    if not standing_of(found).is_reviewable:
+        return _closed(request, found)
+    part = request.GET.get("part", "") if wants_fragment(request) else ""
+    try:
+        desk = ReviewDesk(found)
+        if part == "map":
+            drawn = struck_map(desk.transcript, desk.review)
+            return render(request, "review/review.html#map", {"run": found, "map": drawn})
+        page = desk.page(_position(request, desk))
+    except RedlineError as fault:
+        return _closed(request, found, fault)
+    mark_seen(found)
+    context = _context(found, page)
+    if part in PARTS:
+        return render(request, f"review/review.html#{part}", context)
+    context |= {
+        "torn": known_torn_line(found.session),
+        "map": struck_map(desk.transcript, desk.review),
+        "help": KEYS,
+    }
+    return render(request, "review/review.html", context)
+
+
+def _context(run: Run, page: Page) -> dict[str, Any]:
+    return {
+        "run": run,
+        "page": page,
+        "summary": page.summary,
+        "version": page.version,
+        "mark": mark_of(run),
+        "here": "runs",
+    }
+
+
+@acts_on_post(lambda run: reverse("compaction:review", args=[run]))
+def decide(request: HttpRequest, run: int) -> HttpResponse:
+    """One decision. With htmx the answer is what changed since the version of the page; without, the page again.
+
+    A decision that was made on an older version, where it was decided otherwise since, is refused.
+    """
+    found = known_run(run)
+    try:
+        _demand_same_plan(request, found)
+        latest, seen = ReviewDesk(found), seen_of(request.POST)
+        asked = asked_of(request.POST, latest)
+        # Worked out before the decision: most often the page shows the version that is still in memory.
+        before = latest if latest.version == seen else ReviewDesk(found, seen)
+    except RedlineError as fault:
+        return _not_decided(request, found, fault)
+    try:
+        step = _keep(found, asked, seen)
+    except RedlineError as fault:
+        if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
+            return _not_decided(request, found, fault)
+        return _changed(request, before, fault=fault)
+    mark_seen(found)
+    if wants_fragment(request):
+        return _changed(request, before, asked, step)
+    return see_other(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
+
+
+def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
+    if wants_fragment(request):
+        return render(request, "review/review.html#fault", {"fault": fault}, status=409)
+    return _closed(request, run, fault)
+
+
+def _changed(
+    request: HttpRequest,
+    before: ReviewDesk,
+    asked: DecisionRequest | None = None,
+    step: Step | None = None,
+    fault: RedlineError | None = None,
+) -> HttpResponse:
+    """What differs from the page that was seen, drawn anew; if that is most of it, one window as a whole."""
+    run, shown = before.run, shown_of(request.POST)
+    desk = ReviewDesk(run)
+    try:
+        changes = desk.changes(before, shown)
+        page = desk.page(_place(desk, step, shown)) if changes is None else None
+    except RedlineError as unreadable:
+        return _not_decided(request, run, unreadable)
+    summary = desk.summary()
+    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": summary, "fault": fault}
+    if asked is not None:
+        context["said"] = f"{_words(asked, step)}. {summary.approved}% approved."
+    context |= {"changes": changes} if page is None else _context(run, page)
+    part = "changes" if page is None else "anew"
+    answer = render(request, f"review/review.html#{part}", context, status=200 if fault is None else 409)
+    answer["HX-Trigger-After-Settle"] = "decided"
+    return answer
+
+
+@require_safe
+def stays(request: HttpRequest, run: int) -> HttpResponse:
+    """The entries that stay between two positions of the transcript, each with what adds a deletion of it."""
+    found = known_run(run)
+    start, end = _number(request, "from"), _number(request, "to")
+    if start is None or end is None:
+        raise Http404("The address names no stretch of the transcript.")
+    try:
+        desk = ReviewDesk(found)
+        rows, more = desk.stays(start, end)
+    except RedlineError as fault:
+        return _closed(request, found, fault)
+    context = {
+        "run": found,
+        "rows": rows,
+        "more": more,
+        "start": start,
+        "version": desk.version,
+        "mark": mark_of(found),
+        "here": "runs",
+    }
+    part = "review/stays.html#rows" if wants_fragment(request) else "review/stays.html"
+    return render(request, part, context)
+
+
+def _demand_same_plan(request: HttpRequest, run: Run) -> None:
+    """Raise Conflict `planned_anew` where the page that asks was made on another preparation of the run."""
+    if request.POST.get("mark", "") not in ("", mark_of(run)):
+        raise Conflict(
+            "planned_anew",
+            f"Run {run.pk} was resumed and planned anew since this page was made. Nothing was decided. Load it again.",
+        )
+
+
+def _keep(run: Run, asked: DecisionRequest, seen: int) -> Step | None:
+    now = timezone.now()
+    if asked.kind is None:
+        return undo(run, now, seen=seen)
+    keep(run, asked.kind, asked.targets, now, seen=seen, scope=asked.scope)
+    return Step(asked.kind, asked.targets)
+
+
+def _words(asked: DecisionRequest, step: Step | None) -> str:
+    if step is None:
+        return "There is nothing to undo"
+    if not step.targets:
+        return "Nothing was undecided there"
+    return f"Undone: {said(step)}" if asked.kind is None else said(step).capitalize()
+
+
+def _address(desk: ReviewDesk, step: Step | None) -> str:
+    """Where the first object of a decision is on the page."""
+    target: Target | None = step.targets[0] if step is not None and step.targets else None
+    if target is None:
+        return ""
+    position = desk.position(target.entry_id)
+    item = desk.review.items.get(target)
+    leader = item.leader if item is not None and item.leader is not None else target
+    at = desk.position(leader.entry_id)
+    if position is None or at is None:
+        return ""
+    return f"?at={key(Target(leader.entry_id))}#{anchor(at, leader)}"
+
+
+def _place(desk: ReviewDesk, step: Step | None, shown: ShownRanges) -> int:
+    """The position at which a page is drawn anew: of what was decided, else where it began."""
+    at = desk.position(step.targets[0].entry_id) if step is not None and len(step.targets) == 1 else None
+    return at if at is not None else min((start for start, _ in shown.stretches), default=0)
+
+
+def _position(request: HttpRequest, desk: ReviewDesk) -> int:
+    """The position in the transcript that an address asks for; the beginning, where it asks for none."""
+    if "undecided" in request.GET:
+        return desk.first_undecided() or 0
+    turn = _number(request, "turn")
+    if turn is not None and turn in desk.outline.turns:
+        return desk.outline.turns[turn].leads[0].position
+    return desk.position(request.GET.get("at", "")) or 0
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
+    """Why there is nothing to review, and where to go on from here."""
+    run.refresh_from_db()
+    reviewable = RunState(run.state) in REVIEWABLE
+    context = {
+        "run": run,
+        "state": RunState(run.state),
+        "fault": fault,
+        "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
+        "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
+        "sends_to": host_asked(run),
+        "later": run.replaced_by.order_by("-pk").first(),
+        "here": "runs",
+    }
+    return render(request, "review/review_closed.html", context, status=200 if fault is None else 409)

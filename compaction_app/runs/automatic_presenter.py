@@ -1,0 +1,60 @@
+"""What the page of runs says of planning by itself: whether it is on, with what, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from compaction_app.planning.plan import EMBEDDED
+from sessions_app.index.due import DUE
+from sessions_app.models import Session
+
+from .automatic import due_sessions, left_because, note_on_planner
+from .unseen_proposals import outgrown, unseen_proposals
+
+LOOKED_AT: Final = 20
+SHOWN: Final = 5
+MODELS_PAGE: Final = "Models page"
+OUTGROWN: Final = (
+    "it has gone on since its proposal was planned; it is planned again once you have looked at that"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ByItself:
+    """What is set up for planning by itself, and what it passes over."""
+
+    on: bool
+    planner: str
+    """The one in force: `embedded`, a model as `provider/name`, or `session`."""
+    set_up: str = ""
+    """The one that is set up, where it is not in force."""
+    why: tuple[str, str, str] = ("", "", "")
+    """Why not, in words: before the mention of the page of models, that mention, and after it."""
+    left: list[tuple[Session, str]] = field(default_factory=list)
+    """Sessions that are due and left alone, each with the reason in words."""
+
+
+def by_itself(now: datetime, home: Path) -> ByItself:
+    """For the page of runs. Nothing is left alone where nothing is planned."""
+    configuration = settings.REDLINE
+    planner = configuration.plan_by_itself_with
+    if not configuration.plan_by_itself:
+        return ByItself(False, planner)
+    due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
+    left = [(session, why) for session, why in due if why]
+    older = (
+        unseen_proposals()
+        .filter(session__in=Session.objects.filter(DUE))
+        .annotate(outgrown=outgrown())
+        .filter(outgrown=True)
+    )
+    left = [*((run.session, OUTGROWN) for run in older[:SHOWN]), *left][:SHOWN]
+    note = note_on_planner()
+    if not note:
+        return ByItself(True, planner, left=left)
+    return ByItself(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)

@@ -1,0 +1,274 @@
+"""Reviews of runs: decisions kept as rows, and what they make of the proposals.
+
+A decision is a row and never changes; to undo one is a row as well. The number of the last row is the *version* of
+the review. A page names the version that it shows, so that nobody decides on something that was decided otherwise
+meanwhile, in another window. The review is worked out from the rows by `deletion.review`; the latest version of the
+last few reviews is kept in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+from django.db.models import Max
+
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.loop import Origin
+from compaction_app.core.review_fold import BY_PAIR, Proposed, Review, Reviewer, ReviewStatus
+from compaction_app.core.states import REVIEWABLE, RunState
+from compaction_app.core.targets import Target
+from compaction_app.models import Decision, Proposal, Run
+from compaction_app.planning.hook_runner import PINNED_SEQ, pinned_by_hooks
+from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
+from sessions_app.sessionlog.errors import Conflict
+
+from .lease import require_state
+from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
+
+CACHED: Final = 4
+"""Runs whose review is kept in memory."""
+NOT_DECIDED: Final = "Nothing was decided."
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a run goes on from: targets with their origins, what a human pinned, and which pins of hooks are off."""
+
+    targets: list[tuple[Target, Origin]]
+    pins: list[Target]
+    unpinned: list[Target]
+    """What a human took back of what hooks pinned: their next word does not pin it again."""
+
+
+class Made(NamedTuple):
+    """A decision that is not undone: its number, what it does, and when it was made."""
+
+    seq: int
+    step: Step
+    at: datetime
+
+
+class Reviewed(NamedTuple):
+    """The review of a run at one version, and what it was worked out by."""
+
+    reviewer: Reviewer
+    review: Review
+    version: int
+    last: Made | None
+    """The last decision of a human."""
+
+
+class _Kept(NamedTuple):
+    """The latest version of a review, and by what it is known whether the plan is still the same."""
+
+    planned: tuple[object, ...]
+    reviewed: Reviewed
+
+
+_cache: OrderedDict[int, _Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...], dict[Target, Origin]]:
+    """What a commit of the run would write (None where nothing is approved), its pins, and who proposed what.
+
+    Raises BadInput `not_prepared`.
+    """
+    review = review_of(run)
+    targets = review.approved.targets if review.approved is not None else ()
+    return review.approved, review.pins, {target: _origin(review, target) for target in targets}
+
+
+def carried_from(run: Run) -> Carried:
+    """What was decided on a run, for one that goes on from it: what is approved, and what is kept.
+
+    What was approved and refused comes last: it may hold by then. A run that was never prepared carries nothing.
+    """
+    if not is_prepared(run):
+        return Carried([], [], [])
+    review = review_of(run)
+    goes = review.approved.targets if review.approved is not None else ()
+    asked = _asked_for(run)
+    refused = [
+        item.target
+        for item in review.items.values()
+        if item.standing is ReviewStatus.REFUSED and item.target in asked
+    ]
+    return Carried(
+        [(target, _origin(review, target)) for target in (*goes, *refused)],
+        *pins_of(run),
+    )
+
+
+def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
+    """What a human pinned in a run, and what a human took back of what hooks pinned."""
+    if not is_prepared(run):
+        return [], []
+    pins, hooked = review_of(run).pins, pinned_by_hooks(run)
+    steps = [row.step for row in _in_force(run) if row.seq > PINNED_SEQ]
+    named = {target for step in steps if step.kind is Kind.REJECT for target in step.targets}
+    own = [pin for pin in pins if pin not in hooked or pin in named]
+    return own, [pin for pin in hooked if pin not in pins]
+
+
+def _asked_for(run: Run) -> set[Target]:
+    """What a human's last word wants to go."""
+    asked: set[Target] = set()
+    for _, step, _ in _in_force(run):
+        if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
+            asked.update(step.targets)
+        else:
+            asked.difference_update(step.targets)
+    return asked
+
+
+def review_of(run: Run) -> Review:
+    """The review of a run as its rows stand. Raises BadInput `not_prepared`."""
+    return reviewed(run).review
+
+
+def decide(
+    run: Run,
+    kind: Kind,
+    targets: Iterable[Target],
+    now: datetime,
+    *,
+    seen: int | None = None,
+    scope: Iterable[Target] = (),
+) -> Review:
+    """Keep one decision about targets, and give the review after it. No targets: nothing happens.
+
+    `seen` is the version on which it was made; None: on the latest. What was decided alike since then is not decided
+    again. Where a target, or an object of the `scope` that a bulk decision was made on, was decided otherwise, nothing
+    is decided and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` where the run is not
+    reviewed any more.
+    """
+    wanted = list(dict.fromkeys(targets))
+    with transaction.atomic():
+        _demand_reviewable(run)
+        latest = _version(run)
+        if seen is not None and seen != latest:
+            was, now_is = reviewed(run, seen).review, reviewed(run).review
+            wanted = still_to_decide(was, now_is, kind, wanted, list(scope))
+        if wanted:
+            _append(run, latest, kind, [target.to_json() for target in wanted], now)
+    return review_of(run)
+
+
+def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
+    """Undo the last decision of a human that is in force; gives it, or None where there is none.
+
+    What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict, with
+    `decided_elsewhere` where the last decision is not the one of the version that was `seen`.
+    """
+    with transaction.atomic():
+        _demand_reviewable(run)
+        latest = reviewed(run)
+        if seen is not None and reviewed(run, seen).last != latest.last:
+            raise Conflict(
+                DECIDED_ELSEWHERE,
+                "Since this page was made, something was decided or undone in another window: the last step is not "
+                f"the one that this page shows. Nothing was undone. {SEEN_NOW}",
+            )
+        if latest.last is None:
+            return None
+        _append(run, latest.version, Decision.UNDO, [], now)
+    return latest.last.step
+
+
+def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now: datetime) -> None:
+    # The transaction holds the only lock for writing, so the number is free.
+    Decision.objects.create(run=run, seq=latest + 1, kind=kind, targets=targets, at=now)
+
+
+def _version(run: Run) -> int:
+    return Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
+
+
+def _demand_reviewable(run: Run) -> None:
+    """Look at the row itself: the run may have been committed or planned again meanwhile."""
+    row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
+    run.state, since = row if row is not None else (RunState.FAILED, None)
+    require_state(run, REVIEWABLE, NOT_DECIDED)
+    if since is not None:
+        raise Conflict(
+            "being_committed", f"What is approved of run {run.pk} is being written right now. {NOT_DECIDED}"
+        )
+
+
+# ---- worked out from the rows ----------------------------------------------------------------------------
+
+
+def reviewed(run: Run, version: int | None = None) -> Reviewed:
+    """The review of a run at a version; None: at the latest. Raises BadInput `not_prepared`."""
+    planned = (run.last_seq, mark_of(run), run.thinking_guard)
+    latest = _version(run)
+    version = latest if version is None else min(version, latest)
+    with _lock:
+        kept = _cache.get(run.pk)
+        if kept is not None and kept.planned == planned and kept.reviewed.version == version:
+            _cache.move_to_end(run.pk)
+            return kept.reviewed
+    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
+    rows = _in_force(run, version)
+    last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
+    found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last)
+    if version == latest:
+        _keep(run, _Kept(planned, found))
+    return found
+
+
+def _keep(run: Run, kept: _Kept) -> None:
+    with _lock:
+        _cache[run.pk] = kept
+        _cache.move_to_end(run.pk)
+        while len(_cache) > 1 and (
+            len(_cache) > CACHED
+            or sum(len(one.reviewed.reviewer.transcript) for one in _cache.values()) > CACHED_ENTRIES
+        ):
+            _cache.popitem(last=False)
+
+
+def _reviewer(run: Run) -> Reviewer:
+    rows = Proposal.objects.filter(run=run).order_by("order")
+    proposed = [
+        Proposed(
+            Target(entry_id, block_index),
+            source,
+            Origin(call, tool, reason, by_repair=source == Proposal.REPAIR),
+        )
+        for entry_id, block_index, source, call, tool, reason in rows.values_list(
+            "entry_id", "block_index", "source", "call", "tool", "reason"
+        ).iterator()
+    ]
+    return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
+
+
+def _in_force(run: Run, version: int | None = None) -> Sequence[Made]:
+    """The decisions up to a version that are not undone by then, in their order."""
+    rows = Decision.objects.filter(run=run).order_by("seq")
+    if version is not None:
+        rows = rows.filter(seq__lte=version)
+    found: list[Made] = []
+    for seq, kind, targets, at in rows.values_list("seq", "kind", "targets", "at"):
+        if kind == Decision.UNDO:
+            found.pop()
+        else:
+            found.append(Made(seq, _step(kind, targets), at))
+    return found
+
+
+def _step(kind: str, targets: Iterable[Mapping[str, Any]]) -> Step:
+    return Step(Kind(kind), tuple(Target(raw["entryId"], raw.get("blockIndex")) for raw in targets))
+
+
+def _origin(review: Review, target: Target) -> Origin:
+    item = review.items.get(target)
+    return item.origin if item is not None and item.origin is not None else BY_PAIR

@@ -1,0 +1,168 @@
+"""The pages of runs: the form that starts one, the run itself, the list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from compaction_app.lookups import known_run, known_session
+from compaction_app.models import Run
+from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.snapshots import session_path, snapshot_of
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.web.redirects import acts_on_post, wants_fragment
+
+from .automatic_presenter import by_itself
+from .commands import plan_again, resume_run, start_run, stop_run
+from .compact_form import Given, compact_form, demand_disclosed, first_request
+from .presenter import standing_of, view_run, words_of
+from .streaming import stream
+from .transcripts import transcript_lines
+from .unseen_proposals import unseen_proposals
+
+PAGE_SIZE: Final = 60
+PARTS: Final = ("planning", "size")
+"""The parts of the form that htmx asks for."""
+
+
+@require_safe
+def runs(request: HttpRequest) -> HttpResponse:
+    """All runs, the latest first."""
+    found = Run.objects.filter(session__root__configured=True).select_related("session__root").order_by("-pk")
+    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
+    rows = [standing_of(run) for run in page.object_list]
+    context = {
+        "rows": rows,
+        "page": page,
+        "waiting": set(unseen_proposals().values_list("pk", flat=True)),
+        "by_itself": by_itself(timezone.now(), Path.home()),
+        "here": "runs",
+    }
+    return render(request, "runs/list.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The form that starts a run, and its start."""
+    session = known_session(root, path)
+    if request.method != "POST":
+        return _show_form(request, session, Given.of(request.GET))
+    given = Given.of(request.POST)
+    if not given.planner:
+        given = replace(given, planner=EMBEDDED)
+    if "show" in request.POST:
+        return _show_form(request, session, given)
+    try:
+        form = compact_form(session, given, Path.home())
+        asked = given.asked(compact_form(session, Given(planner=EMBEDDED), Path.home()))
+        demand_disclosed(given, form)
+        run = start_run(
+            session, planner=given.planner, thinking=form.thinking, asked=asked, leaf_id=given.leaf_id
+        )
+    except RedlineError as fault:
+        return _show_form(request, session, given, fault)
+    return redirect("compaction:run", run.pk)
+
+
+def _show_form(
+    request: HttpRequest,
+    session: Session,
+    given: Given,
+    fault: RedlineError | None = None,
+) -> HttpResponse:
+    """The form, or the part of it that is asked for.
+
+    How much would be sent stands on every whole page: nobody starts a model without having seen it. Beside another
+    planner it is a part, because it takes a moment.
+    """
+    part = request.GET.get("part", "") if wants_fragment(request) else ""
+    context = {
+        "session": session,
+        "form": compact_form(session, given, Path.home()),
+        "first": None if part == "planning" else first_request(session, given, Path.home()),
+        "part": part,
+        "fault": fault,
+        "here": "sessions",
+    }
+    template = f"runs/compact.html#{part}" if part in PARTS else "runs/compact.html"
+    return render(request, template, context, status=200 if fault is None else 409)
+
+
+@require_safe
+def run(request: HttpRequest, run: int) -> HttpResponse:
+    """A run: each call as it comes, and how far the plan is."""
+    found = known_run(run)
+    view = view_run(found, whole="all" in request.GET)
+    context = {"run": found, "view": view, "standing": view.standing, "here": "runs"}
+    return render(request, "runs/run.html", context)
+
+
+@require_safe
+def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
+    """All that a model said in answer to one request, where the page of its run shows the beginning."""
+    found = known_run(run)
+    turn = words_of(found, seq)
+    if turn is None:
+        raise Http404
+    return render(request, "runs/words.html", {"run": found, "turn": turn, "here": "runs"})
+
+
+def _page(run: int) -> str:
+    return reverse("compaction:run", args=[run])
+
+
+@acts_on_post(_page)
+def stop(request: HttpRequest, run: int) -> HttpResponse:
+    """Stop a run; what was validated stays."""
+    return _act(request, run, stop_run)
+
+
+@acts_on_post(_page)
+def resume(request: HttpRequest, run: int) -> HttpResponse:
+    """Go on with an interrupted run."""
+    return _act(request, run, resume_run)
+
+
+@acts_on_post(_page)
+def again(request: HttpRequest, run: int) -> HttpResponse:
+    """Plan again from where the session stands now, with the decisions kept."""
+    return _act(request, run, plan_again)
+
+
+def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> HttpResponse:
+    found = known_run(run)
+    try:
+        later = act(found)
+    except RedlineError as fault:
+        return refused(request, found, fault)
+    return redirect("compaction:run", later.pk if later is not None else found.pk)
+
+
+def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
+    """A page that says why something was not done to a run."""
+    return render(request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=409)
+
+
+@require_safe
+def transcript(request: HttpRequest, run: int) -> HttpResponseBase:
+    """The prepared transcript as JSONL."""
+    found = known_run(run)
+    try:
+        prepared = snapshot_of(found).prepared
+        # The first piece tells whether the file is still the one that was prepared.
+        return stream(
+            transcript_lines(session_path(found.session), prepared), f"run-{found.pk}-transcript.jsonl"
+        )
+    except RedlineError as fault:
+        return refused(request, found, fault)

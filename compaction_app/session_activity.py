@@ -1,0 +1,56 @@
+"""Whether an agent may have a session open: it was written to lately, or a process has it open for writing.
+
+One place for what a commit and a restore demand, and for what pages show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+
+from sessions_app.models import Session
+from sessions_app.storage.files import FileState
+from sessions_app.storage.open_files import Writer, describe, writers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What is known of others who write to a session. `writers` are known on Linux only, and only to their user."""
+
+    is_recent: bool
+    writers: tuple[Writer, ...]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it takes a confirmation to write to the session."""
+        return self.is_recent or bool(self.writers)
+
+    @property
+    def sentence(self) -> str:
+        """What is known, as in `was written to in the last 5 minutes`; empty where nothing is."""
+        parts = (
+            [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"]
+            if self.is_recent
+            else []
+        )
+        if self.writers:
+            parts.append(f"is open for writing in {describe(self.writers)}")
+        return " and ".join(parts)
+
+
+def activity_of(session: Session, state: FileState | None, now: datetime) -> Activity:
+    """What others do with a session, which is in this state; nothing where it is gone."""
+    if state is None:
+        return Activity(is_recent=False, writers=())
+    return Activity(is_recent=is_recent(session, state, now), writers=writers_of(state))
+
+
+def is_recent(session: Session, state: FileState, now: datetime) -> bool:
+    """Whether someone other than Redline wrote to a session in the last minutes."""
+    if state.mtime_ns == session.own_write_ns:
+        return False
+    return now - datetime.fromtimestamp(state.mtime_ns / 1e9, UTC) < timedelta(
+        minutes=settings.REDLINE.live_minutes
+    )

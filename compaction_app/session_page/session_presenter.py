@@ -1,0 +1,313 @@
+"""A session as its page shows it: one window of a branch, the turns beside it, what is damaged, what is bypassed.
+
+The branch comes worked out from `branches`; the texts of a window are read from the file by offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from compaction_app.display.branches import VIEWS, BranchState, branch_state
+from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, tied
+from compaction_app.display.entry_notes import EntryNote
+from compaction_app.models import Compaction
+from compaction_app.planning.snapshots import session_path
+from compaction_app.session_activity import is_recent
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.session import DamageKind
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import Fingerprint, SessionReader, file_state
+from sessions_app.storage.session_loader import read_texts
+
+from .turn_sidebar import TurnSidebar, rail_of
+
+WINDOW: Final = 40
+"""Entries on one page of a branch, and the blocks on it where entries have many."""
+WINDOW_BLOCKS: Final = 100
+DAMAGED_SHOWN: Final = 20
+"""Damaged lines that are shown between two entries."""
+DAMAGED_BYTES: Final = 300
+WHOLE_CHARACTERS: Final = 400_000
+"""What is shown of one text at most; the rest is said to be there."""
+OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
+"""Faults of an entry's place in the tree. All others are of a line that no branch holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bypassed:
+    """A compaction of Redline's that an agent wrote past: it has no effect where the session goes on."""
+
+    entry_id: str
+    at: str
+    """The entry with which the agent went on from its own copy."""
+    run: int | None
+    """The run it came from, whose plan can be applied again."""
+    host: str
+    """Who is asked again for that; empty where nobody is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """One window of a branch and what stands around it."""
+
+    state: BranchState
+    view: str
+    items: list[EntryItem]
+    rail: TurnSidebar
+    earlier: str
+    later: str
+    last: str
+    """Where the last window begins."""
+    here: str
+    """The entry that the window begins with."""
+    counts: dict[str, int]
+    frame: tuple[int, int] | None
+    """Top and height, on the token map, of what the window shows."""
+    damaged_at: str
+    """The entry behind the first damaged line."""
+    bypassed: list[Bypassed]
+
+
+def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:
+    """The window of a view that begins at an entry, or with the branch.
+
+    Raises what `branch_state` raises, and BadInput `unknown_entry` for an `at` that the session does not have.
+    """
+    state = branch_state(session, leaf_id)
+    listed = state.listed[view]
+    start = _start(state, listed, at)
+    end = _end(listed, start)
+    shown = listed[start:end]
+    damage = _Damage(session.damage)
+    here = shown[0] if shown else None
+    return SessionView(
+        state=state,
+        view=view,
+        items=tied(list(_items(session, state, view, listed, start, end, damage))),
+        rail=rail_of(session, state, here),
+        earlier=listed[_start_before(listed, start)].id if start else "",
+        later=listed[end].id if end < len(listed) else "",
+        last=listed[_start_before(listed, len(listed))].id if listed else "",
+        here=here.id if here is not None else "",
+        counts={name: len(state.listed[name]) for name in VIEWS},
+        frame=_frame(state, start, end) if view == "sees" and shown else None,
+        damaged_at=damage.first_behind(state.branch),
+        bypassed=list(_bypassed(session, state.tree)),
+    )
+
+
+# ---- the window ------------------------------------------------------------------------------------------
+
+
+def _start(state: BranchState, listed: Sequence[Entry], at: str) -> int:
+    """Where an entry stands in a view, or what follows it there; the beginning where none is named."""
+    if not at or not listed:
+        return 0
+    for position, entry in enumerate(listed):
+        if entry.id == at:
+            return position
+    number = state.tree.entry(at).number
+    behind = next((position for position, entry in enumerate(listed) if entry.number > number), None)
+    return behind if behind is not None else _start_before(listed, len(listed))
+
+
+def _end(listed: Sequence[Entry], start: int) -> int:
+    """Where a window ends: after WINDOW entries, or before the one whose blocks would be too many."""
+    blocks = 0
+    for position in range(start, min(start + WINDOW, len(listed))):
+        blocks += len(listed[position].blocks or ())
+        if blocks > WINDOW_BLOCKS and position > start:
+            return position
+    return min(start + WINDOW, len(listed))
+
+
+def _start_before(listed: Sequence[Entry], end: int) -> int:
+    """Where the window begins that ends before `end`."""
+    blocks = 0
+    first = max(0, end - WINDOW)
+    for position in range(end - 1, first - 1, -1):
+        blocks += len(listed[position].blocks or ())
+        if blocks > WINDOW_BLOCKS and position < end - 1:
+            return position + 1
+    return first
+
+
+def _items(
+    session: Session,
+    state: BranchState,
+    view: str,
+    listed: Sequence[Entry],
+    start: int,
+    end: int,
+    damage: _Damage,
+) -> Iterator[EntryItem]:
+    shown = listed[start:end]
+    texts = texts_of(session, shown)
+    between = damage.between(listed, start, end) if view == "all" else {}
+    with SessionReader(session_path(session)) as reader:
+        for position, entry in enumerate(shown, start):
+            yield from _damaged(reader, between.get(position, ()))
+            yield from items_of(
+                state,
+                entry,
+                texts[entry.id],
+                view,
+                faults=damage.faults.get(entry.number, ()),
+                project=session.cwd,
+            )
+        yield from _damaged(reader, between.get(end, ()))
+
+
+def texts_of(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
+    """The texts of entries by id, read from the file. Raises Conflict where the file was rewritten."""
+    wanted = list(entries)
+    fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
+    found = read_texts(session_path(session), fingerprint, wanted)
+    return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
+
+
+def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:
+    before = state.tokens_before
+    return state.token_map.frame(before[start], before[end] - before[start])
+
+
+# ---- what is damaged -------------------------------------------------------------------------------------
+
+
+class _Damage:
+    """The faults of a session, by where they are shown: at an entry, or between two."""
+
+    def __init__(self, recorded: list[dict[str, Any]]) -> None:
+        self.faults: dict[int, list[str]] = {}
+        self.lines = []
+        for fault in recorded:
+            if fault["kind"] in OF_ENTRIES:
+                self.faults.setdefault(fault["number"], []).append(fault["detail"])
+            else:
+                self.lines.append(fault)
+        self.lines.sort(key=_line_number)
+
+    def between(self, listed: Sequence[Entry], start: int, end: int) -> dict[int, list[dict[str, Any]]]:
+        """The damaged lines before each entry of a window, by its position; at `end` those behind the last."""
+        found = {}
+        for position in range(start, end + (end == len(listed))):
+            after = listed[position - 1].number if position else 0
+            low = bisect_right(self.lines, after, key=_line_number)
+            high = (
+                bisect_right(self.lines, listed[position].number, key=_line_number)
+                if position < len(listed)
+                else len(self.lines)
+            )
+            if low < high:
+                found[position] = self.lines[low:high]
+        return found
+
+    def first_behind(self, branch: Sequence[Entry]) -> str:
+        """The entry behind the first damaged line; the branch's last where it comes after all of them."""
+        if not self.lines:
+            return ""
+        first = self.lines[0]["number"]
+        return branch[min(bisect_left(branch, first, key=_entry_number), len(branch) - 1)].id
+
+
+def _line_number(fault: dict[str, Any]) -> int:
+    return int(fault["number"])
+
+
+def _entry_number(entry: Entry) -> int:
+    return entry.number
+
+
+def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryItem]:
+    """Damaged lines as they lie in the file: what is wrong, and the beginning of their bytes."""
+    for fault in lines[:DAMAGED_SHOWN]:
+        raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
+        left = fault["length"] - len(raw)
+        yield EntryItem(
+            "damage",
+            f"line {fault['number']:,}",
+            text=clamp(raw.decode("utf-8", "backslashreplace"))[0],
+            more=f"{fault['length']:,} bytes in all" if left else "",
+            remarks=[EntryNote(fault["detail"], icon="broken")],
+        )
+    if len(lines) > DAMAGED_SHOWN:
+        more = len(lines) - DAMAGED_SHOWN
+        yield EntryItem(
+            "damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")]
+        )
+
+
+# ---- what is bypassed ------------------------------------------------------------------------------------
+
+
+def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
+    """Redline's compactions that are no part of the branch that goes on from where they were appended.
+
+    An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
+    """
+    leaf = tree.leaf.id
+    written = (
+        Compaction.objects.filter(session=session)
+        .order_by("pk")
+        .values_list("entry_id", "run_id", "run__base_url")
+    )
+    for entry_id, run_id, base_url in written:
+        if entry_id not in tree or tree.descends(leaf, entry_id):
+            continue
+        entry = tree.entry(entry_id)
+        if (
+            entry.parent_id is None
+            or entry.parent_id not in tree
+            or tree.children.get(tree.position(entry_id))
+        ):
+            continue
+        if not tree.descends(leaf, entry.parent_id) or leaf == entry.parent_id:
+            continue
+        branch = tree.branch(leaf)
+        child = branch[next(place for place, one in enumerate(branch) if one.id == entry.parent_id) + 1]
+        if child.number > entry.number:
+            yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
+
+
+# ---- one text, and the file ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WholeText:
+    """One text in full, up to WHOLE_CHARACTERS, in the voice of `Item.kind`."""
+
+    entry_id: str
+    block: int | None
+    kind: str
+    text: str
+    left_out: int
+
+
+def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
+    """The text of an entry or a block. Raises BadInput `unknown_entry` and `unknown_block`."""
+    entry = branch_state(session).tree.entry(entry_id)
+    texts = texts_of(session, [entry])[entry_id]
+    summary = (entry.control or {}).get("summary")
+    if block is not None and block >= len(texts.blocks):
+        raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
+    if block is not None:
+        text = texts.block(block)
+    else:
+        text = summary if isinstance(summary, str) else texts.joined(entry.blocks)
+    kind = kind_of(entry, entry.blocks[block] if block is not None and entry.blocks else None)
+    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
+
+
+def is_live(session: Session, now: datetime) -> bool:
+    """Whether an agent wrote to the session in the last minutes."""
+    state = file_state(session_path(session))
+    return state is not None and is_recent(session, state, now)

@@ -1,0 +1,153 @@
+"""The turns of a branch beside its text, with what happened in each: other branches, compactions, labels."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from compaction_app.display.branches import BranchState, Fork
+from compaction_app.display.entry_notes import WORDS, is_ignored
+from compaction_app.planning.snapshots import session_path
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.outline import COMPACTIONS
+from sessions_app.storage.files import Fingerprint
+from sessions_app.storage.session_loader import read_texts
+
+TURNS_SHOWN: Final = 60
+EVENTS_SHOWN: Final = 6
+"""Branches, labels and compactions that are shown of one turn."""
+STOPPED: Final = frozenset({"error", "aborted"})
+
+
+@dataclass(frozen=True, slots=True)
+class SidebarEvent:
+    """Something of a turn that has a line of its own."""
+
+    kind: str
+    """`fork`, `compaction`, `summary` or `label`."""
+    words: str
+    entry_id: str = ""
+    leaf_id: str = ""
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SidebarTurn:
+    """What follows one of the user's messages, up to the next."""
+
+    number: int
+    entry_id: str
+    title: str
+    tokens: int
+    current: bool
+    troubled: bool
+    events: list[SidebarEvent]
+    more: int
+    """How many events are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSidebar:
+    """Some of the turns, around the one that the page is at."""
+
+    turns: list[SidebarTurn]
+    current: int
+    """Counted from 1; 0 before the first."""
+    total: int
+    earlier: str
+    """The user's message to go to for the turns before; empty where there are none."""
+    later: str
+    before: list[SidebarEvent]
+    """What happened before the first turn."""
+
+
+def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
+    """The turns around an entry of the branch. Raises Conflict where the file was rewritten."""
+    numbers = [entry.number for _, entry in state.turns]
+    current = bisect_right(numbers, here.number) if here is not None else 0
+    first = max(0, min(current - TURNS_SHOWN // 3, len(state.turns) - TURNS_SHOWN))
+    shown = state.turns[first : first + TURNS_SHOWN]
+    last = first + len(shown)
+    titles = _titles(session, state, [entry for _, entry in shown])
+    events: dict[int, list[SidebarEvent]] = {}
+    for number, event in _events(state, first, last):
+        events.setdefault(number, []).append(event)
+    turns = [
+        _turn(state, number, titles[entry.id], current, events.get(number, []))
+        for number, (_, entry) in enumerate(shown, first + 1)
+    ]
+    return TurnSidebar(
+        turns=turns,
+        current=current,
+        total=len(state.turns),
+        earlier=state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
+        later=state.turns[last][1].id if last < len(state.turns) else "",
+        before=events.get(0, [])[:EVENTS_SHOWN],
+    )
+
+
+def _turn(
+    state: BranchState, number: int, title: str, current: int, events: list[SidebarEvent]
+) -> SidebarTurn:
+    begin, entry = state.turns[number - 1]
+    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
+    tokens = 0
+    troubled = False
+    for one in state.branch[begin:end]:
+        message = state.kept.get(one.id)
+        tokens += message.tokens if message is not None else 0
+        troubled = troubled or (one.role == "assistant" and one.stop_reason in STOPPED)
+    return SidebarTurn(
+        number=number,
+        entry_id=entry.id,
+        title=title,
+        tokens=tokens,
+        current=number == current,
+        troubled=troubled,
+        events=events[:EVENTS_SHOWN],
+        more=max(0, len(events) - EVENTS_SHOWN),
+    )
+
+
+def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, SidebarEvent]]:
+    """What happened in the turns from one to another, each with the number of its turn."""
+    begins = [position for position, _ in state.turns]
+    begin = begins[first] if first else 0
+    end = begins[last] if last < len(begins) else len(state.branch)
+    forks = _by_position(state.forks)
+    for position in range(begin, end):
+        entry = state.branch[position]
+        turn = bisect_right(begins, position)
+        if entry.type in COMPACTIONS:
+            ignored = is_ignored(entry, state.reading.reader)
+            yield (
+                turn,
+                SidebarEvent("compaction", "compaction, ignored" if ignored else "compaction", entry.id),
+            )
+        elif entry.role == "branchSummary":
+            yield turn, SidebarEvent("summary", "branch summary", entry.id)
+        if state.labels and entry.id in state.labels:
+            yield turn, SidebarEvent("label", state.labels[entry.id][:WORDS], entry.id)
+        for fork in forks.get(position, ()):
+            yield turn, SidebarEvent("fork", "", leaf_id=fork.leaf_id, entries=fork.entries)
+
+
+def _by_position(forks: Iterable[tuple[int, Fork]]) -> Mapping[int, list[Fork]]:
+    found: dict[int, list[Fork]] = {}
+    for position, fork in forks:
+        found.setdefault(position, []).append(fork)
+    return found
+
+
+def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[str, str]:
+    unknown = [entry for entry in users if entry.id not in state.titles]
+    fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
+    for entry_id, texts in read_texts(session_path(session), fingerprint, unknown).items():
+        blocks = state.tree.entry(entry_id).blocks
+        state.titles[entry_id] = " ".join(texts.joined(blocks)[:200].split())[:80]
+    return {entry.id: state.titles.get(entry.id, "") for entry in users}

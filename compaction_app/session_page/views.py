@@ -1,0 +1,154 @@
+"""The pages of one session. One view a page; what htmx asks for is a part of the page's own template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from compaction_app.display.branches import VIEWS, leaf_below
+from compaction_app.display.links import session_address
+from compaction_app.lookups import known_session
+from compaction_app.planning.snapshots import session_path
+from compaction_app.services.choosing import choose_reader, read_anew
+from sessions_app.models import Session
+from sessions_app.services.migrating import write_version_3
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.readers import READERS
+from sessions_app.sessionlog.session import CURRENT_VERSION
+from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+
+from .session_presenter import is_live, view_session, whole_text
+
+TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+UNREADABLE: Final = {
+    "no_such_file": "The file is not there any more",
+    "not_indexed": "This session was not read yet",
+    "session_rewritten": "The file changed while it was read",
+}
+
+
+@require_safe
+def session(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """A branch, one window of entries at a time; with an entry in the address, the window that begins there."""
+    found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
+    view = request.GET.get("view", "all" if entry else "sees")
+    view = view if view in VIEWS else "sees"
+    leaf = request.GET.get("leaf", "")
+    try:
+        if entry and not leaf:
+            leaf = leaf_below(found, entry)
+        shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
+        live = is_live(found, timezone.now())
+    except BadInput as fault:
+        if fault.code == "unknown_entry":
+            raise Http404(fault.message) from fault
+        return _not_readable(request, found, fault)
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    part = "session_page/session.html#entries" if wants_fragment(request) else "session_page/session.html"
+    context = {
+        "session": found,
+        "shown": shown,
+        "rail": shown.rail,
+        "leaf": leaf,
+        "selected": entry,
+        "live": live,
+        "tabs": [
+            (
+                name,
+                words,
+                shown.counts[name],
+                _address(found, name, leaf, shown.here if shown.earlier else ""),
+            )
+            for name, words in TABS.items()
+        ],
+        "begin": _address(found, view, leaf),
+        # What comes behind these is an entry's id.
+        "at": _address(found, view, leaf) + "&at=",
+        "all_at": _address(found, "all", leaf) + "&at=",
+        "branch": _address(found, view) + "&leaf=",
+        "readers": READERS,
+        "is_old": found.version < CURRENT_VERSION,
+        "is_headless": not found.has_header,
+        "here": "sessions",
+    }
+    return render(request, part, context)
+
+
+def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
+    asked = {"view": view, "leaf": leaf, "at": at}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return f"{session_address(found)}?{query}"
+
+
+@require_safe
+def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """The whole text of an entry, or of one block of it."""
+    found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
+    block = request.GET.get("block", "")
+    try:
+        whole = whole_text(found, entry, int(block) if block.isascii() and block.isdigit() else None)
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
+    return render(request, part, {"session": found, "whole": whole, "here": "sessions"})
+
+
+def _page(root: int, path: str) -> str:
+    return reverse("compaction:session", args=(root, path))
+
+
+@acts_on_post(_page)
+def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Choose as which agent the session is read."""
+    return _act(request, root, path, lambda found: choose_reader(found, request.POST.get("reader", "")))
+
+
+@acts_on_post(_page)
+def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Bring the index of this session up to date."""
+    return _act(request, root, path, read_anew)
+
+
+@acts_on_post(_page)
+def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Write a version 3 copy beside an older session, and go there."""
+    return _act(request, root, path, lambda found: write_version_3(session_path(found)).session)
+
+
+def _act(
+    request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]
+) -> HttpResponse:
+    """Do it, and show the session that it was done to or that came of it."""
+    found = known_session(root, path)
+    try:
+        made = act(found) or found
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    return see_other(session_address(made))
+
+
+def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
+    context = {
+        "session": found,
+        "fault": fault,
+        "is_empty": fault.code == "no_entries",
+        "title": UNREADABLE.get(fault.code, "This session cannot be shown"),
+        "is_missing": fault.code == "no_such_file",
+        "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
+        "here": "sessions",
+    }
+    return render(
+        request, "session_page/unreadable.html", context, status=200 if context["is_empty"] else 409
+    )

@@ -1,0 +1,335 @@
+"""The base of all commands: what they print, how they fail, and what they ask.
+
+With `--json` a command prints one JSON document on standard output and nothing else there; a failure is
+`{"error": {"code", "message"}}`. What comes from a transcript or a file name is escaped before it reaches a
+terminal: it may hold sequences that move the cursor, set the title or reverse the reading direction.
+
+Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and nothing written, 4 conflict,
+5 refused without a confirmation, 6 the system failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+import unicodedata
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NoReturn, TextIO
+
+from django.core import checks
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from .checks import CONFIGURATION
+from .sessionlog.errors import BadInput, RedlineError, SystemFailure
+from .sessionlog.jsjson import well_formed
+from .sqlite import failure_of
+from .terminal import Screen
+
+DONE: Final = 0
+CHECK_FAILED: Final = 1
+INTERRUPTED: Final = 130
+PORTS: Final = 65_536
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def printable(text: object) -> str:
+    """The text with every character that a terminal could act on as an escape such as \\x1b or \\u202e."""
+    shown = str(text)
+    if shown.isascii() and shown.isprintable():
+        return shown
+    return "".join(map(_escape, shown))
+
+
+def _escape(character: str) -> str:
+    if character.isprintable() and unicodedata.category(character) not in _HIDDEN:
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shell_quoted(text: str) -> str:
+    """The text as one printable word of a command line; control characters as bash, zsh and ksh read them."""
+    if printable(text) == text:
+        return shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(map(_shell_escape, escaped)) + "'"
+
+
+def _shell_escape(character: str) -> str:
+    if printable(character) == character:
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+
+
+def shell_path(path: Path) -> str:
+    """A path as a command takes it: one that looks like a flag begins with its directory."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
+def one_line(text: str, width: int) -> str:
+    """The beginning of a text on one line: runs of white space become one space."""
+    shortened = " ".join(text[: 4 * width].split())
+    return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether a command line has the flag `--json`; what follows `--` is not a flag."""
+    return "--json" in argv[: argv.index("--") if "--" in argv else None]
+
+
+def text_lines(text: str) -> list[str]:
+    """A text as it is, line by line and printable."""
+    return [printable(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n")]
+
+
+def report_failure(failure: RedlineError, *, as_json: bool) -> int:
+    """Print a failure, to standard output as JSON or to standard error in words; gives the exit code."""
+    if as_json:
+        error: dict[str, Any] = {"code": failure.code, "message": failure.message}
+        sys.stdout.write(json.dumps({"error": error}) + "\n")
+    else:
+        sys.stderr.write(f"redline: {printable(failure.message)}\n")
+    return failure.exit_code
+
+
+class Progress:
+    """One line on standard error that is written over, where a terminal is there and the work takes long."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._clock = clock
+        self._next = clock() + 0.5
+        self._shown = 0
+        self._active = self._stream.isatty()
+
+    def show(self, text: str) -> None:
+        """Show the text, at most five times a second and not in the first half second."""
+        if not self._active or self._clock() < self._next:
+            return
+        self._next = self._clock() + 0.2
+        # A line that wraps could not be written over.
+        line = one_line(text, min(100, shutil.get_terminal_size().columns - 1))
+        self._stream.write("\r" + line.ljust(self._shown))
+        self._stream.flush()
+        self._shown = len(line)
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._stream.flush()
+            self._shown = 0
+
+
+class _Parser(CommandParser):
+    """Reports wrong arguments as every other failure is reported.
+
+    Every text and every `Path` is checked, whichever command takes it; `type="port"` is a port.
+    """
+
+    def __init__(self, *, as_json: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._as_json = as_json
+        self.register("type", None, _text)
+        self.register("type", Path, _path)
+        self.register("type", "port", _port)
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(
+            "bad_arguments",
+            f"{message}. Nothing was done. `redline {self._command} --help` shows the arguments.",
+        )
+
+    def print_help(self, file: Any = None) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps({"help": self.format_help()}) + "\n")
+        else:
+            super().print_help(file)
+
+    @property
+    def _command(self) -> str:
+        return " ".join((self.prog or "redline").split()[1:])
+
+
+def _text(text: str) -> str:
+    if well_formed(text) != text:
+        raise ArgumentTypeError("it is not UTF-8 text")
+    return text
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ArgumentTypeError("it is not a path")
+    return Path(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < PORTS):
+        raise ArgumentTypeError(f"{text} is not a port: a number from 0 to {PORTS - 1}")
+    return int(text)
+
+
+class RedlineCommand(BaseCommand):
+    """Base of all commands: `--json`, exit codes, failures in words, and no traceback for what users meet.
+
+    A subclass implements `run`, prints with `say` and `show_json`, and gives an exit code or None for 0.
+    """
+
+    needs_database = False
+    as_json = False
+    _unheard: OSError | None = None
+    requires_system_checks: tuple[str, ...] = ()
+    """None by Django: `_run` checks the configuration, and reports a fault like any other."""
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        raise NotImplementedError
+
+    def warns(self, options: dict[str, Any]) -> bool:
+        """Whether what is odd in the configuration is told; a child leaves that to its server."""
+        del options
+        return True
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        program = Path(prog_name).name
+        # A flag that writes must be meant: it is never guessed from its beginning.
+        parser = _Parser(
+            as_json=self.as_json,
+            prog=f"{program} {subcommand}",
+            description=self.help,
+            allow_abbrev=False,
+            **kwargs,
+        )
+        self.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
+        return parser
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.as_json = wants_json(argv)
+        self.progress = Progress()
+        try:
+            parser = self.create_parser(argv[0], argv[1])
+            options = vars(parser.parse_args(argv[2:]))
+            code = self._run(options)
+        except RedlineError as failure:
+            self.progress.clear()
+            code = report_failure(failure, as_json=self.as_json)
+        except KeyboardInterrupt:
+            self.progress.clear()
+            sys.stderr.write("redline: interrupted\n")
+            code = INTERRUPTED
+        with self._heard_or_not():
+            sys.stdout.flush()
+        if self._unheard is not None:
+            reason = self._unheard.strerror
+            sys.stderr.write(
+                f"redline: standard output could not be written: {reason}. What was done is done.\n"
+            )
+            code = code or SystemFailure.exit_code
+        sys.exit(code)
+
+    @contextmanager
+    def _heard_or_not(self) -> Iterator[None]:
+        """What a command does never depends on whether anyone still reads what it prints.
+
+        A reader that has seen enough is no failure; a full disk is, and is told at the end.
+        """
+        try:
+            yield
+        except OSError as fault:
+            if not isinstance(fault, BrokenPipeError):
+                self._unheard = fault
+            # What is still in the buffer goes nowhere, or Python would complain once more while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def execute(self, *args: Any, **options: Any) -> None:
+        """Run from Python: failures are raised as they are; a non-zero code as CommandError."""
+        del args
+        self.progress = Progress()
+        code = self._run({"as_json": False, **options})
+        if code:
+            raise CommandError(f"exit code {code}", returncode=code)
+
+    def _run(self, options: dict[str, Any]) -> int:
+        self._check(warn=self.warns(options))
+        self.as_json = options["as_json"]
+        try:
+            if self.needs_database:
+                self.open_database()
+            return self.run(options) or DONE
+        except DatabaseError as fault:
+            raise failure_of(fault) from fault
+        finally:
+            self.progress.clear()
+
+    def open_database(self) -> None:
+        """Make the database ready, and record in it what killed processes left. Raises what `open_database` raises."""
+        from .database import open_database
+        from .index.session_locks import settle_interrupted
+
+        open_database()
+        settle_interrupted()
+
+    def _check(self, *, warn: bool) -> None:
+        """Check the configuration. Raises BadInput `bad_configuration`; a warning is only shown."""
+        faults = []
+        for found in checks.run_checks(tags=[CONFIGURATION]):
+            if found.is_silenced():
+                continue
+            told = f"{found.msg} {found.hint or ''} ({found.id})"
+            if found.is_serious():
+                faults.append(told)
+            elif warn:
+                self.stderr.write(f"redline: warning: {printable(told)}")
+        if faults:
+            raise BadInput("bad_configuration", f"{' '.join(faults)} Nothing was done.")
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Standard output."""
+        return Screen(sys.stdout)
+
+    def say(self, line: str = "", style: str = "") -> None:
+        """Print a line for people; nothing with `--json`. What it quotes is printable already."""
+        if not self.as_json:
+            self.progress.clear()
+            with self._heard_or_not():
+                self.stdout.write(self.screen.paint(line, style))
+
+    def say_all(self, lines: Iterable[str], *, paged: bool = True) -> None:
+        """Print lines, through a pager if they are more than the terminal has."""
+        if self.as_json:
+            return
+        if self.screen.is_terminal and paged:
+            self.progress.clear()
+            lines = list(lines)
+            if self.screen.page(lines):
+                return
+        for line in lines:
+            self.say(line)
+
+    def show_json(self, document: object) -> None:
+        """Print the one document, if `--json` was given."""
+        if self.as_json:
+            with self._heard_or_not():
+                self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
+
+    def ask(self, question: str) -> bool:
+        """Ask on the terminal; only `y` and `yes` are a yes."""
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether someone is there to answer."""
+        return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()

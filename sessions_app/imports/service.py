@@ -1,0 +1,274 @@
+"""Sessions that were brought here: kept byte for byte in the managed root, and removed from it again.
+
+An import is judged before it gets a name there, and gets it by a hard link: the bytes that were judged are those
+that are kept. Only what lies in the managed root itself is ever removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from sessions_app.index.index_store import only_indexer, remember_own_write
+from sessions_app.index.indexer import index_file
+from sessions_app.index.roots import configured_roots, managed_place, managed_root
+from sessions_app.index.session_locks import lock_session
+from sessions_app.models import Entry as EntryRow
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import SessionParser, require_session
+from sessions_app.storage.backups import Backup, delete_backup, list_backups
+from sessions_app.storage.files import (
+    SESSION_SUFFIX,
+    SessionReader,
+    opened,
+    real_path,
+    reported,
+    sync,
+    sync_directory,
+)
+
+LONGEST_NAME: Final = 120
+"""Characters of a name in the managed root, with its ending."""
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""Rows removed in one transaction."""
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_IMPORTED: Final = "It was not imported."
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of one file that was brought."""
+
+    name: str
+    """As its user calls it."""
+    session: Session | None = None
+    known: bool = False
+    """Whether these bytes were there already."""
+    refusal: str = ""
+    """Why it was not imported, where it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """A session file in the managed root. The size is in bytes."""
+
+    name: str
+    size: int
+    session: Session | None
+    """None where it is not indexed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRemoval:
+    """What would go with an imported session, and what stays of it in the record."""
+
+    name: str
+    size: int
+    session: Session | None
+    backups: list[Backup]
+    recorded: list[str]
+    """What was done with it, in words: `3 runs`, `1 compaction`."""
+
+    @property
+    def backup_bytes(self) -> int:
+        return sum(backup.size for backup in self.backups)
+
+
+def import_session(upload: Path, name: str) -> Imported:
+    """Keep a session; `upload` is a private file on the disk of the data directory, `name` what its user calls it.
+
+    What lies there already, byte for byte, is not kept twice. Raises BadInput `not_a_session` and what reading,
+    keeping and indexing raise; then nothing is kept.
+    """
+    upload = real_path(upload)
+    digest = _judged(upload, name)
+    root = managed_root()
+    for path in _files():
+        if path.stat().st_size == upload.stat().st_size and _digest_of(path) == digest:
+            return Imported(name, index_file(path), known=True)
+    configured_roots()
+    path = _keep(upload, root, safe_name(name))
+    try:
+        session = index_file(path)
+    except (RedlineError, DatabaseError):
+        path.unlink()
+        raise
+    remember_own_write(path, upload.stat().st_size)
+    Session.objects.filter(pk=session.pk).update(imported_at=timezone.now())
+    return Imported(name, session)
+
+
+def _judged(upload: Path, name: str) -> str:
+    """The digest of a file that holds a session. Raises BadInput `not_a_session`."""
+    digest = hashlib.sha256()
+    parser = SessionParser()
+    with SessionReader(upload) as reader:
+        chunks = _hashed(reader, digest)
+        for line in split_lines(chunks):
+            parser.read(line)
+            if parser.state.recognised:
+                # It is one: its other lines are the index's concern.
+                break
+        for _ in chunks:
+            pass
+    require_session(parser.state, name)
+    return digest.hexdigest()
+
+
+def _hashed(reader: SessionReader, digest: hashlib._Hash) -> Iterator[bytes]:
+    for chunk in reader.chunks(0):
+        digest.update(chunk)
+        yield chunk
+
+
+def _digest_of(path: Path) -> str:
+    with opened(path, os.O_RDONLY, _NOT_IMPORTED) as fd, os.fdopen(os.dup(fd), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def safe_name(name: str) -> str:
+    """A file name made of ASCII letters, digits and `._-` alone, ending in .jsonl, at most LONGEST_NAME long."""
+    stem = name.replace("\\", "/").rpartition("/")[2].removesuffix(SESSION_SUFFIX)
+    stem = _UNSAFE.sub("-", stem).strip(".-")[: LONGEST_NAME - len(SESSION_SUFFIX)]
+    return f"{stem or 'session'}{SESSION_SUFFIX}"
+
+
+def _keep(upload: Path, root: Path, name: str) -> Path:
+    """Give the file a name of its own in the root. Raises SystemFailure."""
+    with opened(upload, os.O_RDONLY, _NOT_IMPORTED) as fd, reported(upload, _NOT_IMPORTED):
+        os.fchmod(fd, 0o600)
+        sync(fd)
+    stem = name.removesuffix(SESSION_SUFFIX)
+    path, number = root / name, 1
+    with reported(root, _NOT_IMPORTED):
+        while not _linked(path, upload):
+            number += 1
+            ending = f"-{number}{SESSION_SUFFIX}"
+            path = root / f"{stem[: LONGEST_NAME - len(ending)]}{ending}"
+        sync_directory(root)
+    return path
+
+
+def _linked(path: Path, upload: Path) -> bool:
+    try:
+        path.hardlink_to(upload)
+    except FileExistsError:
+        return False
+    return True
+
+
+# ---- what lies there ---------------------------------------------------------------------------------------
+
+
+def _files() -> list[Path]:
+    """The session files that lie in the managed root itself; links and what lies deeper are not ours."""
+    root = managed_place()
+    if not root.exists():
+        return []
+    with reported(root, "It was not listed."), os.scandir(root) as entries:
+        return sorted(
+            root / entry.name
+            for entry in entries
+            if entry.name.endswith(SESSION_SUFFIX) and entry.is_file(follow_symlinks=False)
+        )
+
+
+def kept_sessions() -> list[ImportedFile]:
+    """What lies in the managed root, what was imported last first. Raises SystemFailure."""
+    rows = {row.relative_path: row for row in _rows()}
+    kept = [ImportedFile(path.name, path.stat().st_size, rows.get(path.name)) for path in _files()]
+    return sorted(kept, key=_imported_at, reverse=True)
+
+
+def _imported_at(kept: ImportedFile) -> datetime:
+    at = kept.session.imported_at if kept.session is not None else None
+    return at or datetime.min.replace(tzinfo=UTC)
+
+
+def _rows() -> Iterator[Session]:
+    rows = Session.objects.filter(root__path=str(managed_place()), root__configured=True)
+    return rows.defer("state", "fingerprint", "damage").iterator()
+
+
+def imported_by_key(keys: list[int]) -> list[Session]:
+    """The sessions of the managed root with these keys; what else is named is passed over."""
+    wanted = {key: place for place, key in enumerate(keys)}
+    return sorted((row for row in _rows() if row.pk in wanted), key=lambda row: wanted[row.pk])
+
+
+# ---- removing ----------------------------------------------------------------------------------------------
+
+
+def removal_of(name: str) -> ImportRemoval:
+    """What removing the session of that name would take away. Raises BadInput `no_such_import`."""
+    path = next((path for path in _files() if path.name == name), None)
+    if path is None:
+        raise BadInput(
+            "no_such_import",
+            f"No imported session is called {name}. Nothing was removed. It may be gone already.",
+        )
+    session = next((row for row in _rows() if row.relative_path == name), None)
+    recorded = _recorded(session) if session is not None else []
+    return ImportRemoval(name, path.stat().st_size, session, list_backups(path), recorded)
+
+
+def _recorded(session: Session) -> list[str]:
+    """What hangs on a session beside its index, whichever app keeps it: decisions are never thrown away."""
+    found = []
+    for relation in Session._meta.related_objects:
+        model = relation.related_model
+        if model is EntryRow:
+            continue
+        number = model._default_manager.filter(**{relation.field.name: session}).count()
+        if number:
+            name = model._meta.verbose_name if number == 1 else model._meta.verbose_name_plural
+            found.append(f"{number} {name}")
+    return found
+
+
+def remove(name: str, backups: int) -> ImportRemoval:
+    """Remove an imported session and its backups; gives what was removed.
+
+    `backups` is how many its user was told of. Raises BadInput `no_such_import`, Conflict `other_backups` where
+    there are others now, `session_locked`, and SystemFailure.
+    """
+    path = managed_place() / removal_of(name).name
+    with lock_session(path):
+        removal = removal_of(name)
+        if len(removal.backups) != backups:
+            raise Conflict(
+                "other_backups",
+                f"{name} has {len(removal.backups)} backups now, and not {backups}. Nothing was removed. "
+                "Look at what there is, then say it again.",
+            )
+        with reported(path, "Not all of it was removed."):
+            path.unlink()
+            for backup in removal.backups:
+                delete_backup(backup.path)
+            sync_directory(path.parent)
+    if removal.session is not None:
+        with only_indexer(path):
+            _forget(removal.session, gone=not removal.recorded)
+    return removal
+
+
+def _forget(session: Session, *, gone: bool) -> None:
+    """Take a session whose file is gone out of the index; what was done with it keeps its row, marked as missing."""
+    rows = EntryRow.objects.filter(session=session)
+    while numbers := list(rows.order_by("-number").values_list("number", flat=True)[:FORGOTTEN_AT_ONCE]):
+        rows.filter(number__gte=numbers[-1]).delete()
+    if gone:
+        session.delete()
+    else:
+        Session.objects.filter(pk=session.pk).update(missing=True, state=None, fingerprint=None)

@@ -1,0 +1,92 @@
+"""Importing session files, and removing what was imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.files.uploadedfile import UploadedFile
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.web.redirects import see_other
+from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
+
+from .service import Imported, import_session, imported_by_key, kept_sessions, removal_of
+from .service import remove as remove_import
+
+FIELD = "sessions"
+MOST_KEYS = 100
+
+
+@takes_uploads
+@require_http_methods(["GET", "HEAD", "POST"])
+def imported(request: HttpRequest) -> HttpResponse:
+    """What lies in the managed root, and the form that brings more there."""
+    if request.method == "POST":
+        return _import(request)
+    told = [Imported(row.relative_path, row) for row in _named(request, "new")]
+    told += [Imported(row.relative_path, row, known=True) for row in _named(request, "known")]
+    return _page(request, told)
+
+
+def _import(request: HttpRequest) -> HttpResponse:
+    told = [_outcome(upload) for upload in request.FILES.getlist(FIELD)]
+    fault = request.META.get(NO_ROOM, "")
+    if not told and not fault:
+        fault = "No file was chosen. Nothing was imported."
+    if fault or any(one.refusal for one in told):
+        return _page(request, told, fault, status=422)
+    if len(told) == 1 and not told[0].known and told[0].session is not None:
+        session = told[0].session
+        return see_other(reverse("compaction:session", args=(session.root_id, session.relative_path)))
+    keys = {
+        "new": ".".join(str(one.session.pk) for one in told if one.session is not None and not one.known),
+        "known": ".".join(str(one.session.pk) for one in told if one.session is not None and one.known),
+    }
+    query = urlencode({name: value for name, value in keys.items() if value})
+    return see_other(f"{reverse('sessions:import')}?{query}")
+
+
+def _outcome(upload: UploadedFile[Any]) -> Imported:
+    name = upload.name or "session.jsonl"
+    assert isinstance(upload, StoredUpload)  # noqa: S101  # there is no other handler
+    try:
+        return import_session(Path(upload.temporary_file_path()), name)
+    except RedlineError as fault:
+        return Imported(name, refusal=fault.message)
+
+
+def _named(request: HttpRequest, name: str) -> list[Session]:
+    parts = request.GET.get(name, "").split(".")[:MOST_KEYS]
+    keys = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19]
+    return imported_by_key(keys) if keys else []
+
+
+def _page(request: HttpRequest, told: list[Imported], fault: str = "", status: int = 200) -> HttpResponse:
+    context = {"told": told, "fault": fault, "kept": kept_sessions(), "field": FIELD, "here": "sessions"}
+    return render(request, "imports/import.html", context, status=status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove(request: HttpRequest, name: str) -> HttpResponse:
+    """Remove an imported session, after a page that says what goes with it."""
+    fault = None
+    if request.method == "POST":
+        told = request.POST.get("backups", "")
+        try:
+            remove_import(name, int(told) if told.isascii() and told.isdigit() else 0)
+            return see_other(reverse("sessions:import"))
+        except RedlineError as failure:
+            fault = failure
+    try:
+        removal = removal_of(name)
+    except BadInput as missing:
+        raise Http404(missing.message) from missing
+    context = {"removal": removal, "fault": fault, "here": "sessions"}
+    return render(request, "imports/remove.html", context, status=409 if fault is not None else 200)

@@ -1,0 +1,351 @@
+"""A session to try Redline on, where an agent has left none yet: made up, by this module, always the same.
+
+It holds what sessions hold: a task, calls with results that are read once and never again, an error, a thought, a
+fork, a label, a damaged line; and it has grown until compaction is due. Who removes it is not given another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+
+from sessions_app.models import Session
+from sessions_app.storage.files import reported
+
+from .demo_texts import feed, matches, prose, source, test_log
+from .roots import managed_root
+
+FILE_NAME: Final = "demo.jsonl"
+MARKER: Final = "demo_made"
+"""A file in the data directory: the demo was made once, and is not made again."""
+TITLE: Final = "Demo: sailings that cross midnight"
+PROJECT: Final = "/home/demo/harbour"
+PROVIDER: Final = "deepseek"
+MODEL: Final = "deepseek-chat"
+INSTRUCTIONS: Final = 13_600
+"""Tokens of an agent's own instructions and tools, which no entry holds."""
+STARTED: Final = datetime(2026, 1, 12, 9, 14, tzinfo=UTC)
+
+
+def offer_demo() -> Path | None:
+    """Write the demo, where nothing was ever indexed and none was ever made; None where something was.
+
+    Raises SystemFailure.
+    """
+    marker = settings.REDLINE_DATA_DIR / MARKER
+    path = managed_root() / FILE_NAME
+    if marker.exists() or path.exists() or Session.objects.exists():
+        return None
+    draft = path.with_name(f".{FILE_NAME}.{secrets.token_hex(4)}")
+    data, ended = demo_session()
+    with reported(path, "The demo session was not made."):
+        draft.write_bytes(data)
+        draft.chmod(0o600)
+        # As old as what it tells: nobody is writing to it.
+        os.utime(draft, (ended.timestamp(), ended.timestamp()))
+        draft.replace(path)
+        marker.touch()
+    return path
+
+
+def demo_session() -> tuple[bytes, datetime]:
+    """The bytes of the demo, and when its last entry says that it was written."""
+    story = _Story()
+    first_tests = _find_out(story)
+    _mend(story, first_tests)
+    _arrivals(story)
+    return story.data(), story.now
+
+
+# ---- what happens --------------------------------------------------------------------------------------------
+
+
+def _find_out(story: _Story) -> _Step:
+    story.user(
+        "Ferries that leave before midnight and arrive after it are missing from the timetable page. Find out "
+        "why, mend it, and add a test. Leave the feed format as it is: the harbours depend on it."
+    )
+    story.step("I look at how the feed is read.", "read", source("importer", 92), path="harbour/importer.py")
+    story.step("Times come from here.", "read", source("clock", 74), path="harbour/clock.py")
+    story.step(
+        "Who uses departures?",
+        "bash",
+        matches("departure", 310),
+        command="rg -n departure harbour tests",
+    )
+    story.step("The feed itself.", "read", feed(880), path="data/feed-2026-01.csv")
+    story.step("What the format promises.", "read", prose("feed", 86), path="docs/feed-format.md")
+    story.label("the feed, before anything was changed")
+    return story.step(
+        "How it stands now.",
+        "bash",
+        test_log(214, failing=3),
+        command="pytest -v",
+        thought=(
+            "Three tests fail, all with an arrival after midnight. clock.duration() subtracts minutes of the day, so "
+            "it is negative there, and importer.accept() drops what is negative."
+        ),
+    )
+
+
+def _mend(story: _Story, first_tests: _Step) -> None:
+    before = story.leaf
+    story.step(
+        "A first try: let negative durations pass.",
+        "edit",
+        "Replaced 1 text in harbour/importer.py.",
+        path="harbour/importer.py",
+        oldText="if minutes < 0:",
+        newText="if minutes < -1440:",
+    )
+    story.step("Does that hold?", "bash", test_log(214, failing=9), command="pytest -v")
+    # That was the wrong way: the agent goes back, and on from where it was before.
+    story.leaf = before
+    story.step(
+        "The mistake is in the clock, not in the importer. I go back.",
+        "read",
+        source("clock", 74),
+        path="harbour/clock.py",
+    )
+    story.step(
+        "A duration is never negative.",
+        "edit",
+        "Could not find the exact text in harbour/clock.py. "
+        "The old text must match exactly, including white space.",
+        error=True,
+        path="harbour/clock.py",
+        oldText="return end - start",
+        newText="return (end - start) % 1440",
+    )
+    story.step(
+        "The function as it is written.",
+        "bash",
+        "41:def duration(start: int, end: int) -> int:\n42:    "
+        '"""Minutes between two times of the day."""\n43:    return end-start\n',
+        command="rg -n -A2 'def duration' harbour/clock.py",
+    )
+    story.step(
+        "With the text as it is.",
+        "edit",
+        "Replaced 1 text in harbour/clock.py.",
+        path="harbour/clock.py",
+        oldText="    return end-start",
+        newText="    return (end - start) % 1440",
+    )
+    story.damage()
+    story.step("Again.", "bash", test_log(214, failing=0), command="pytest -v")
+    story.step(
+        "A test for it.",
+        "write",
+        "Wrote 812 characters to tests/test_midnight.py.",
+        path="tests/test_midnight.py",
+        content=source("midnight", 2),
+    )
+    story.step("All of them.", "bash", test_log(216, failing=0), command="pytest -v")
+    story.say(
+        "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
+        "holds it. The feed format is as it was."
+    )
+    # The tests have run since. The agent itself compacted here: only Atomic 0.8 writes such a line.
+    story.compact(first_tests)
+
+
+def _arrivals(story: _Story) -> None:
+    story.user("Good. Now the arrivals board: it lists those sailings under the wrong day. Mend that too.")
+    story.step("The board.", "read", source("board", 88), path="harbour/board.py")
+    story.step("Its page.", "read", prose("board", 80), path="docs/boards.md")
+    story.step(
+        "What a day is, across the code.",
+        "bash",
+        matches("service_day", 280),
+        command="rg -n service_day harbour tests",
+    )
+    story.step(
+        "The importer once more: does it keep the day?",
+        "read",
+        source("importer", 92),
+        path="harbour/importer.py",
+    )
+    story.step(
+        "One day of the feed.",
+        "bash",
+        feed(640),
+        command="grep 2026-01-11 data/feed-2026-01.csv",
+        thought=(
+            "The board groups by the day of departure. An arrival belongs to the day on which it arrives: the service "
+            "day, plus one where the arrival is earlier in the day than the departure."
+        ),
+    )
+    story.step(
+        "The day of an arrival.",
+        "edit",
+        "Replaced 1 text in harbour/board.py.",
+        path="harbour/board.py",
+        oldText="day = sailing.service_day",
+        newText="day = arrival_day(sailing)",
+    )
+    story.step(
+        "And the function.",
+        "edit",
+        "Replaced 1 text in harbour/clock.py.",
+        path="harbour/clock.py",
+        oldText="def duration(",
+        newText="def arrival_day(sailing: Sailing) -> date:\n    …\n\n\ndef duration(",
+    )
+    story.step("The tests.", "bash", test_log(216, failing=0), command="pytest -v")
+    story.step(
+        "A test for the board.",
+        "write",
+        "Wrote 644 characters to tests/test_board_days.py.",
+        path="tests/test_board_days.py",
+        content=source("board_days", 2),
+    )
+    story.step("All of them.", "bash", test_log(219, failing=0), command="pytest -v")
+    story.step(
+        "How it looks on the page.",
+        "bash",
+        matches("arrival", 250),
+        command="python -m harbour board --plain",
+    )
+    story.say(
+        "The board lists an arrival under the day on which it arrives. Two files were changed, harbour/board.py "
+        "and harbour/clock.py, and tests/test_board_days.py is new."
+    )
+    story.user("Write the changelog entry for both.")
+    story.say(
+        "Under Fixed: sailings that cross midnight are no longer dropped; the arrivals board lists them under "
+        "the day on which they arrive."
+    )
+
+
+# ---- how it is written ---------------------------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    """A call with its result, as a compaction deletes it. What it weighs is in characters."""
+
+    entry_id: str | None
+    block_index: int
+    result_id: str | None
+    characters: int
+
+
+class _Story:
+    """Lines of a session, in the order in which they are told; each follows the leaf."""
+
+    def __init__(self) -> None:
+        self.now = STARTED
+        self.leaf: str | None = None
+        self._number = 0
+        self._characters: dict[str | None, int] = {None: 0}
+        """Characters of a branch, up to an entry: what its usage is told from."""
+        header = {"type": "session", "version": 3, "id": "0d3e0000-0000-7000-8000-000000000001"}
+        self._lines = [json.dumps({**header, "timestamp": self._time(), "cwd": PROJECT})]
+        self._add("session_info", 0, name=TITLE)
+
+    def data(self) -> bytes:
+        return "".join(f"{line}\n" for line in self._lines).encode()
+
+    def user(self, words: str) -> None:
+        self._say({"role": "user", "content": [{"type": "text", "text": words}]}, len(words), seconds=95)
+
+    def say(self, words: str) -> None:
+        """The assistant's last word of a turn."""
+        self._assistant([{"type": "text", "text": words}], len(words), "stop")
+
+    def step(
+        self, words: str, tool: str, result: str, *, thought: str = "", error: bool = False, **arguments: str
+    ) -> _Step:
+        """A call, with what the assistant says and thinks before it, and its result."""
+        call_id = f"call_{self._number:04d}"
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": words}]
+        if thought:
+            blocks.insert(
+                0, {"type": "thinking", "thinking": thought, "thinkingSignature": "reasoning_content"}
+            )
+        blocks.append({"type": "toolCall", "id": call_id, "name": tool, "arguments": arguments})
+        called = len(tool) + len(json.dumps(arguments))
+        self._assistant(blocks, len(words) + len(thought) + called, "toolUse")
+        calling = self.leaf
+        message = {
+            "role": "toolResult",
+            "toolCallId": call_id,
+            "toolName": tool,
+            "content": [{"type": "text", "text": result}],
+            "isError": error,
+        }
+        self._say(message, len(result), seconds=4)
+        return _Step(calling, len(blocks) - 1, self.leaf, called + len(result))
+
+    def compact(self, step: _Step) -> None:
+        """The agent deletes a call with its result."""
+        before = self._characters[self.leaf]
+        after = before - step.characters
+        self._add(
+            "context_compaction",
+            -step.characters,
+            promptVersion=1,
+            deletedTargets=[
+                {"kind": "entry", "entryId": step.result_id},
+                {"kind": "content_block", "entryId": step.entry_id, "blockIndex": step.block_index},
+            ],
+            protectedEntryIds=[],
+            stats={
+                "tokensBefore": before // 4,
+                "tokensAfter": after // 4,
+                "percentReduction": round(100 * step.characters / before, 1),
+            },
+        )
+
+    def label(self, name: str) -> None:
+        self._add("label", 0, targetId=self.leaf, label=name)
+
+    def damage(self) -> None:
+        """A line that a crash cut off."""
+        line = json.dumps(
+            {"type": "message", "id": self._id(), "parentId": self.leaf, "timestamp": self._time()}
+        )
+        self._lines.append(line[:-20])
+
+    def _assistant(self, blocks: list[dict[str, Any]], characters: int, stop: str) -> None:
+        before = INSTRUCTIONS + self._characters[self.leaf] // 4
+        usage = {
+            "input": before % 1_024,
+            "output": characters // 4,
+            "cacheRead": before - before % 1_024,
+            "cacheWrite": 0,
+            "totalTokens": before + characters // 4,
+        }
+        message = {
+            "role": "assistant",
+            "content": blocks,
+            "provider": PROVIDER,
+            "model": MODEL,
+            "usage": usage,
+            "stopReason": stop,
+        }
+        self._say(message, characters, seconds=11)
+
+    def _say(self, message: dict[str, Any], characters: int, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+        self._add("message", characters, message={**message, "timestamp": int(self.now.timestamp() * 1000)})
+
+    def _add(self, kind: str, characters: int, **fields: Any) -> None:
+        entry_id = self._id()
+        entry = {"type": kind, "id": entry_id, "parentId": self.leaf, "timestamp": self._time(), **fields}
+        self._characters[entry_id] = self._characters[self.leaf] + characters
+        self._lines.append(json.dumps(entry, ensure_ascii=False))
+        self.leaf = entry_id
+
+    def _id(self) -> str:
+        self._number += 1
+        return f"{self._number * 2_654_435_761 % 2**32:08x}"
+
+    def _time(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%S.000Z")

@@ -1,0 +1,230 @@
+"""The rows of a session: found by its path, written by one indexing at a time. Nothing here reads a session."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import filelock
+from django.conf import settings
+from django.db import connection, transaction
+
+from sessions_app.models import Entry as EntryRow
+from sessions_app.models import Root, Session
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.packing import pack
+from sessions_app.storage.files import file_state, reported
+
+from .roots import known_roots, root_for
+
+BATCH: Final = 1_000
+"""Rows written in one transaction."""
+INDEX_LOCKS: Final = 256
+"""Lock files that the sessions share, so that their number stays bounded."""
+LOCK_SECONDS: Final = 600
+"""How long an indexing waits for another one of the same session, which may have gigabytes to read."""
+SETTLED: Final = (
+    "header_id version cwd name first_user_message title leaf_id provider model read_as window window_source "
+    "reserve_tokens size entry_count damage_count damage compaction_count context_tokens context_source overflow "
+    "last_used mtime_ns indexed_at missing fault schema fingerprint state"
+).split()
+"""What a reading finds out. All else of a session's row is somebody's decision, and may change meanwhile."""
+_INSERT: Final = (
+    "INSERT INTO sessions_app_entry"
+    ' (session_id, number, "offset", length, entry_id, parent_id, digest)'
+    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
+)
+_FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
+_SETTLE: Final = (
+    f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608
+)
+
+
+def demand_name(path: Path) -> None:
+    """Raise BadInput `unusable_name` if a path cannot be kept in the database."""
+    if not str(path).isascii() and well_formed(str(path)) != str(path):
+        raise BadInput(
+            "unusable_name",
+            f"The name of {path} is not UTF-8. Nothing was done with it. Give it another name.",
+        )
+
+
+class FoundRows(NamedTuple):
+    """Rows by the real path of their file, and the paths of those that were made just now."""
+
+    rows: dict[Path, Session]
+    made: set[Path]
+
+
+def session_row(path: Path) -> Session:
+    """The row of the file at a real path, made if there is none; the file is not read.
+
+    Raises BadInput `unusable_name`.
+    """
+    demand_name(path)
+    return find_rows([path]).rows[path]
+
+
+def find_rows(paths: Iterable[Path]) -> FoundRows:
+    """The rows of files in the innermost root that holds each; those that are missing are made.
+
+    A row that a file had in an outer root moves to the inner one, with everything that hangs on it.
+    """
+    known = known_roots()
+    places = {}
+    for path in paths:
+        root, below = root_for(path.parent, known)
+        places[path] = (root, str(below / path.name))
+    rows = _rows_at(places)
+    missing = {path: place for path, place in places.items() if path not in rows}
+    if not missing:
+        return FoundRows(rows, set())
+    with transaction.atomic():
+        # Nobody else writes now, so none of them is made twice.
+        for path, place in missing.items():
+            _move(path, place, known.values())
+        rows |= _rows_at(missing)
+        new = {
+            path: Session(root=root, relative_path=relative)
+            for path, (root, relative) in missing.items()
+            if path not in rows
+        }
+        Session.objects.bulk_create(new.values())
+    found = rows | new
+    return FoundRows({path: found[path] for path in places}, set(new))
+
+
+def _rows_at(places: Mapping[Path, tuple[Root, str]]) -> dict[Path, Session]:
+    """The rows that are there, by path, with one query for each root."""
+    by_root: dict[Root, dict[str, Path]] = {}
+    for path, (root, relative) in places.items():
+        by_root.setdefault(root, {})[relative] = path
+    rows = {}
+    for root, names in by_root.items():
+        for session in Session.objects.filter(root=root, relative_path__in=names):
+            session.root = root
+            rows[names[session.relative_path]] = session
+    return rows
+
+
+def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
+    """Move the row that a file has in an outer root, if it has one."""
+    root, relative = place
+    for outer in roots:
+        if outer.pk == root.pk or not path.is_relative_to(outer.path):
+            continue
+        rows = Session.objects.filter(root=outer, relative_path=str(path.relative_to(outer.path)))
+        if rows.update(root=root, relative_path=relative):
+            return
+
+
+def remember_own_write(path: Path, size: int) -> None:
+    """Keep in mind that the last write to a session was Redline's, so that it does not count as live.
+
+    `size` is what the session then has; where it has another, someone else has written to it since.
+    """
+    state = file_state(path)
+    own = state.mtime_ns if state is not None and state.size == size else None
+    Session.objects.filter(pk=session_row(path).pk).update(own_write_ns=own)
+
+
+def keep_fault(session: Session, fault: RedlineError) -> None:
+    """Keep with a session why it could not be read."""
+    Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
+
+
+def lost_below(
+    directory: Path, known: Iterable[tuple[int, Path]], seen: set[int], unlisted: Iterable[Path] = ()
+) -> list[int]:
+    """The keys of sessions below a directory that were not seen there, unless they lie where nobody could look.
+
+    All paths are real. `known` was asked for before the look: what is new since is not lost.
+    """
+    below = str(directory / "_")[:-1]
+    hidden = tuple(str(path / "_")[:-1] for path in unlisted)
+    return [
+        key
+        for key, path in known
+        if key not in seen and (place := str(path)).startswith(below) and not place.startswith(hidden)
+    ]
+
+
+def known_paths() -> list[tuple[int, Path]]:
+    """Keys and real paths of all sessions that are not known to be gone."""
+    known = Session.objects.filter(missing=False).values_list("pk", "root__path", "relative_path")
+    return [(key, Path(root, relative)) for key, root, relative in known.iterator()]
+
+
+def mark_missing(keys: Sequence[int]) -> None:
+    """Keep in mind that the files of these sessions are gone."""
+    for start in range(0, len(keys), BATCH):
+        Session.objects.filter(pk__in=keys[start : start + BATCH]).update(missing=True)
+
+
+@contextmanager
+def only_indexer(*paths: Path) -> Iterator[None]:
+    """Keeps every other process and thread from indexing the sessions at these paths meanwhile; readers are free.
+
+    It does not lock the sessions themselves, and is held within such a lock where both are. Raises Conflict
+    `being_indexed` where another indexing takes more than LOCK_SECONDS, and SystemFailure.
+    """
+    locks = settings.REDLINE_DATA_DIR / "locks"
+    places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
+    with ExitStack() as held:
+        # In one order everywhere: two that want the same locks never wait for each other.
+        for place, path in sorted(places.items()):
+            lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
+            with reported(locks, f"{path} was not indexed."):
+                locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+                try:
+                    lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02)
+                except filelock.Timeout as busy:
+                    message = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
+                    raise Conflict("being_indexed", message) from busy
+            held.callback(lock.release)
+        yield
+
+
+# ---- what an indexing writes -------------------------------------------------------------------------------
+
+
+def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> None:
+    """Write what was read of some files, each as its row and the entries that are new: all of it, or nothing."""
+    entries = [row for session, found in read for row in _rows_of(session, found)]
+    sessions = [_settled(session) for session, _ in read]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(_INSERT, entries)
+        cursor.executemany(_SETTLE, sessions)
+
+
+def insert_entries(session: Session, entries: Iterable[Entry]) -> None:
+    """Write entries of a session whose row is settled later, at most BATCH."""
+    rows = _rows_of(session, entries)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(_INSERT, rows)
+
+
+def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
+    return [
+        (session.pk, entry.number, entry.offset, entry.length, entry.id, entry.parent_id, pack(entry))
+        for entry in entries
+    ]
+
+
+def _settled(session: Session) -> list[Any]:
+    """What a reading found out, and nothing else of the row: the values of `_SETTLE`."""
+    values = [field.get_db_prep_save(getattr(session, field.attname), connection) for field in _FIELDS]
+    return [*values, session.pk]
+
+
+def remove_entries(session: Session, number: int) -> None:
+    """Remove a session's entries from a number on, the last ones first, so that a kill leaves no gap."""
+    rows = EntryRow.objects.filter(session=session, number__gte=number)
+    while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
+        rows.filter(number__gte=numbers[-1]).delete()

@@ -1,0 +1,324 @@
+"""One reading of one session file: what it adds to the index, from where the last reading ended or from the start.
+
+The index of a session is valid up to the last complete line that was read; rows beyond it, left by a reading that
+was cut short or by a last line without newline, are removed before the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sessions_app.agents import agent_of
+from sessions_app.models import Entry as EntryRow
+from sessions_app.models import Session
+from sessions_app.services.surroundings import Surroundings
+from sessions_app.sessionlog.context import Tally, model_of
+from sessions_app.sessionlog.entries import CONTROL_TYPES, Entry
+from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.sessionlog.readers import choose_reader
+from sessions_app.sessionlog.session import (
+    TITLE_LENGTH,
+    Damage,
+    ParserState,
+    Recorded,
+    SessionParser,
+    as_version_3,
+    require_session,
+)
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
+from sessions_app.storage.session_loader import describe_again, read_again
+
+from .index_store import BATCH, insert_entries, remove_entries
+
+COMPACTION_TYPES: Final = frozenset({"compaction", "context_compaction"})
+
+
+class ReadSoFar(NamedTuple):
+    """How far the reading of one file has come, in bytes."""
+
+    path: Path
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.bytes >> 20} MB"
+
+
+Report = Callable[[ReadSoFar], object]
+
+
+class Scan:
+    """One reading of one file, which fills in `session`.
+
+    After `run`, whoever made it writes `pending`, the entries that are not in the index yet, and the session's row if
+    `changed`, in one transaction. A long file's entries are written on the way, BATCH at a time.
+
+    As long as each entry just follows the one before it, the context is summed up on the way and no entry is held in
+    memory after it is written. Otherwise the sums are taken from all entries at the end.
+
+    `is_new` says that the row was made for this reading, `anew` that the file is read from its start in any case.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        path: Path,
+        reader: SessionReader,
+        surroundings: Surroundings,
+        *,
+        is_new: bool,
+        anew: bool,
+    ) -> None:
+        self.session = session
+        self.path = path
+        self.pending: list[Entry] = []
+        self.changed = False
+        self._is_new = is_new
+        self._surroundings = surroundings
+        self._reader = reader
+        self._found = reader.stat()
+        """As it was before it was read: the index never claims more of a file than it has seen."""
+        self._previous = None if anew else self._known()
+        kept: dict[str, Any] = session.state if self._previous is not None else {}
+        self._parser = SessionParser(
+            state=msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),
+            damage=msgspec.convert(kept["damage"], list[Damage]) if kept else [],
+        )
+        self._tree_damage: list[Any] = kept["tree_damage"] if kept else []
+        self._tree_damaged: int = kept["tree_damaged"] if kept else 0
+        self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
+        self._complete: int = kept["entries"] if kept else 0
+        """Entries on lines that end with a newline."""
+        self._count = self._complete
+        self._compactions: int = kept["compactions"] if kept else 0
+        self._torn_compactions = 0
+        self._seen: set[str] = set()
+        self._titles: list[str] | None = None
+        """First user message and name, where a line without newline may have changed them."""
+        if kept:
+            session.first_user_message, session.name = kept["titles"]
+
+    def _known(self) -> Fingerprint | None:
+        session = self.session
+        if session.schema != SCHEMA or session.fingerprint is None or session.state is None:
+            return None
+        fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
+        if len(fingerprint.segments) >= MAX_SEGMENTS:
+            return None
+        growth = self._reader.growth(fingerprint)
+        return None if growth.kind is GrowthKind.REWRITTEN else fingerprint
+
+    def run(self, report: Report) -> None:
+        """Read what is new. Raises what reading raises, and BadInput `not_a_session`."""
+        session, state = self.session, self._parser.state
+        # Another reader was chosen, or a choice was taken back: then it is not known which one counted.
+        if not session.read_as or self._chosen_reader not in ("", session.read_as):
+            self._tally = None
+        previous = self._previous
+        if (
+            previous is not None
+            and self._tally is not None
+            and self._found.st_size == session.size == previous.size
+        ):
+            self._look_around()
+            return
+        self.changed = True
+        if previous is None:
+            self._forget()
+        if not self._is_new:
+            remove_entries(session, state.next_number)
+        start = state.next_offset
+        for line in split_lines(self._reader.chunks(start), offset=start, number=state.next_number):
+            self._read(line)
+            if len(self.pending) >= BATCH:
+                self._demand_session()
+                self._check_ids()
+                insert_entries(session, self.pending)
+                self.pending.clear()
+                report(ReadSoFar(self.path, line.offset))
+        self._demand_session()
+        self._check_ids()
+        fingerprint = self._reader.fingerprint(state.next_offset, previous)
+        if not self._count:
+            self._forget_branch()
+        elif self._tally is None:
+            self._recount()
+        self._conclude(fingerprint)
+        self._look_around()
+
+    def _read(self, line: Line) -> None:
+        session = self.session
+        if not line.complete:
+            self._titles = [session.first_user_message, session.name]
+        recorded = self._parser.read(line)
+        if recorded is None:
+            return
+        self._read_titles(recorded)
+        self.pending.append(recorded.entry)
+        self._carry(recorded.entry)
+        self._complete += line.complete
+        is_compaction = recorded.entry.type in COMPACTION_TYPES
+        self._compactions += is_compaction and line.complete
+        self._torn_compactions += is_compaction and not line.complete
+
+    def _read_titles(self, recorded: Recorded) -> None:
+        entry, session = recorded.entry, self.session
+        if not session.first_user_message and entry.role == "user":
+            said = recorded.texts.joined(entry.blocks)
+            session.first_user_message = "" if is_noise(said) else title_of(said)
+        if entry.type == "session_info" and entry.control is not None:
+            named = entry.control.get("name")
+            session.name = title_of(named) if isinstance(named, str) else session.name
+
+    def _carry(self, entry: Entry) -> None:
+        """Count an entry that just follows the one before it; else give the sums up."""
+        self._count += 1
+        if self._tally is None:
+            return
+        if not self._tally.carries(entry) or entry.id in self._seen or self._shows_reader(entry):
+            self._tally = None
+            self._seen.clear()
+            return
+        self._seen.add(entry.id)
+        self._tally.add(entry)
+        if entry.model is not None:
+            self.session.provider, self.session.model = entry.model
+
+    def _shows_reader(self, entry: Entry) -> bool:
+        """Whether an entry may change how the session is read, because nothing else has decided that."""
+        is_undecided = not self._chosen_reader and not self._agent and self.session.read_as != "pi"
+        return entry.by_pi and is_undecided
+
+    def _demand_session(self) -> None:
+        require_session(self._parser.state, str(self.path))
+
+    def _check_ids(self) -> None:
+        """Give the sums up if an id is in the index already, or was missed there as a parent: it is another tree."""
+        if self._previous is None or self._tally is None:
+            return
+        ids = [entry.id for entry in self.pending]
+        known = EntryRow.objects.filter(session=self.session)
+        repeated = known.filter(entry_id__in=ids).exists()
+        if repeated or (self._tree_damaged and known.filter(parent_id__in=ids).exists()):
+            self._tally = None
+
+    def _forget(self) -> None:
+        """Until the first batch is in, the index claims nothing about this file."""
+        session = self.session
+        if session.state is not None or session.fingerprint is not None:
+            Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
+        session.first_user_message = session.name = ""
+        self._forget_branch()
+
+    def _forget_branch(self) -> None:
+        session = self.session
+        session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
+        session.context_tokens = session.overflow = None
+        self._tally = Tally()
+        self._tree_damage, self._tree_damaged = [], 0
+
+    def _recount(self) -> None:
+        """The sums of the leaf's branch, from all entries of the session."""
+        session = self.session
+        entries = self.pending
+        if len(entries) < self._count:
+            written = read_entries(session, self.path, self._reader, self._parser.state.version)
+            entries = [*written, *self.pending]
+        tree = SessionTree(entries)
+        branch = tree.branch(tree.leaf.id)
+        reading = choose_reader(
+            tree.entries, chosen=self._chosen_reader, agent=self._agent, own=session.own_entries
+        )
+        self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
+        session.read_as = reading.reader.name
+        session.provider, session.model = model_of(branch) or ("", "")
+        self._tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id, branch)
+
+    @property
+    def _chosen_reader(self) -> str:
+        return self.session.reader_choice or self.session.root.reader
+
+    @property
+    def _agent(self) -> str:
+        return self.session.root.agent or agent_of(self.path)
+
+    def _look_around(self) -> None:
+        """Fill in what may be another at each look, also if the file is as it was."""
+        session = self.session
+        window = self._surroundings.window(session.model)
+        seen = {
+            "last_used": datetime.fromtimestamp(self._found.st_mtime, UTC),
+            "mtime_ns": self._found.st_mtime_ns,
+            "window": window.tokens if window is not None else None,
+            "window_source": window.source if window is not None else "",
+            "reserve_tokens": self._surroundings.reserve(session.cwd),
+            "missing": False,
+            "fault": "",
+        }
+        for name, value in seen.items():
+            if getattr(session, name) != value:
+                setattr(session, name, value)
+                self.changed = True
+        if self.changed:
+            session.indexed_at = datetime.now(UTC)
+
+    def _conclude(self, fingerprint: Fingerprint) -> None:
+        """Fill in what was read."""
+        session, parser = self.session, self._parser
+        header, tally = parser.state.header, self._tally
+        if tally is not None and tally.leaf_id is not None:
+            session.leaf_id = tally.leaf_id
+            session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
+            session.overflow = tally.overflow
+        if not session.read_as:
+            session.read_as = choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader.name
+        session.header_id = header.id if header is not None else ""
+        session.cwd = header.cwd if header is not None else ""
+        session.version = parser.state.version
+        session.entry_count = self._count
+        session.size = self._found.st_size
+        session.title = session.name or session.first_user_message
+        session.compaction_count = self._compactions + self._torn_compactions
+        session.damage_count = parser.damaged + self._tree_damaged
+        session.damage = [*msgspec.to_builtins(parser.damage), *self._tree_damage]
+        session.schema = SCHEMA
+        session.fingerprint = msgspec.to_builtins(fingerprint)
+        end = parser.state.next_offset
+        session.state = {
+            "parser": msgspec.to_builtins(parser.state),
+            "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
+            "tree_damage": self._tree_damage,
+            "tree_damaged": self._tree_damaged,
+            # What a line without newline adds is not carried on: it is read again, and may then be another.
+            "tally": msgspec.to_builtins(tally) if self._complete == self._count else None,
+            "entries": self._complete,
+            "compactions": self._compactions,
+            "titles": self._titles or [session.first_user_message, session.name],
+        }
+
+
+def read_entries(session: Session, path: Path, reader: SessionReader, version: int) -> Iterator[Entry]:
+    """The indexed entries of a session in file order; what steers a branch is read from the file again."""
+    rows = EntryRow.objects.filter(session=session).order_by("number")
+    columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
+    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
+        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+        if entry.type not in CONTROL_TYPES:
+            yield entry
+            continue
+        data = read_again(reader, entry)
+        describe_again(data, entry, path)
+        yield msgspec.structs.replace(entry, control=as_version_3(data, version))
+
+
+def title_of(text: str) -> str:
+    """The beginning of a text, on one line, at most TITLE_LENGTH characters."""
+    return well_formed(" ".join(text[: 4 * TITLE_LENGTH].split())[:TITLE_LENGTH]).replace("\0", "")

@@ -1,0 +1,312 @@
+"""The list of sessions as a page shows it: filtered, sorted, one page at a time. A handful of queries, at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
+
+from sessions_app.index import progress
+from sessions_app.index.due import DUE
+from sessions_app.index.progress import Indexing
+from sessions_app.index.roots import managed_place
+from sessions_app.models import Session
+from sessions_app.storage.files import real_path
+
+from .session_badges import SessionBadge, marks_of
+
+PAGE_SIZE: Final = 60
+CHOICES: Final = 200
+"""Projects, or models, that can be chosen from a list."""
+SHOW: Final = ("all", "due", "live", "damaged", "compacted")
+SORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "used": ("-mtime_ns", "pk"),
+    "name": ("title", "pk"),
+    "context": ("-context_tokens", "pk"),
+    "entries": ("-entry_count", "pk"),
+    "size": ("-size", "pk"),
+}
+AGES: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 30, "year": 365}
+"""Days since the last use."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilters:
+    """What the reader of the list asked for. Every field has a value that asks for nothing."""
+
+    show: str = "all"
+    text: str = ""
+    project: str = ""
+    agent: str = ""
+    model: str = ""
+    age: str = ""
+    sort: str = "used"
+    page: int = 1
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str]) -> ListFilters:
+        """The choice in an address; what is not known there asks for nothing."""
+        page = asked.get("page", "")
+        return cls(
+            show=asked["show"] if asked.get("show") in SHOW else "all",
+            text=asked.get("q", "").strip()[:200],
+            project=asked.get("project", ""),
+            agent=asked.get("agent", ""),
+            model=asked.get("model", ""),
+            age=asked["age"] if asked.get("age") in AGES else "",
+            sort=asked["sort"] if asked.get("sort") in SORTS else "used",
+            page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+        )
+
+    def address(self, **other: object) -> str:
+        """The query of an address that asks for this, with some of it changed."""
+        asked = {
+            "show": self.show,
+            "q": self.text,
+            "project": self.project,
+            "agent": self.agent,
+            "model": self.model,
+            "age": self.age,
+            "sort": self.sort,
+            "page": 1,
+            **other,
+        }
+        quiet = {"show": "all", "sort": "used", "page": 1}
+        return "?" + urlencode(
+            {name: value for name, value in asked.items() if value and value != quiet.get(name)}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session in the list. Sizes in bytes, context and window in tokens, percentages of the window."""
+
+    root: int
+    path: str
+    title: str
+    project: str
+    agent: str
+    kept: bool
+    """Whether it lies in the managed root, and so with no agent."""
+    model: str
+    entries: int
+    size: int
+    last_used: datetime | None
+    context: int | None
+    estimated: bool
+    window: int | None
+    percent: int | None
+    tick: float | None
+    """Where compaction falls due, in percent of the window."""
+    due: str
+    """Why the agent would compact it by itself; empty where it would not."""
+    live: bool
+    damaged: int
+    version: int
+    headerless: bool
+    missing: bool
+    fault: str
+    marks: Sequence[SessionBadge] = ()
+    """What other parts of Redline have to say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One of the lists above the table, with how many sessions it has."""
+
+    name: str
+    label: str
+    count: int
+    address: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListColumn:
+    """A heading of the table; with an address where one can sort by it."""
+
+    label: str
+    number: bool = False
+    address: str = ""
+    sorted: str = ""
+    """`ascending` or `descending` where the table is sorted by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A root as the list names it."""
+
+    path: str
+    kept: bool
+    """Whether it is the managed one."""
+    fault: str
+    """Why it cannot be looked at, where it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page of the list, and what can be chosen beside it."""
+
+    choice: ListFilters
+    rows: list[SessionRow]
+    columns: list[ListColumn]
+    tabs: list[Tab]
+    projects: list[str]
+    agents: list[str]
+    models: list[str]
+    total: int
+    """Sessions that match, on all pages."""
+    known: int
+    bytes: int
+    roots: list[Place]
+    indexing: Indexing | None
+    """How far the indexing is that goes on; None where none does."""
+    indexed_at: datetime | None
+    page: int
+    pages: int
+    previous: str
+    next: str
+
+    @property
+    def searched(self) -> list[str]:
+        """The roots in which agents leave sessions."""
+        return [root.path for root in self.roots if not root.kept]
+
+
+def browse(choice: ListFilters, now: datetime) -> Listing:
+    """The page of the list that a choice asks for; a page beyond the last is the last."""
+    shown = Session.objects.filter(root__configured=True)
+    filters = _filters(now)
+    counts = shown.aggregate(
+        **{name: Count("pk", filter=found) for name, found in filters.items()},
+        bytes=Sum("size"),
+        indexed_at=Max("indexed_at"),
+    )
+    matching = _matching(shown, choice, filters, now)
+    paginator = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE)
+    page = paginator.get_page(choice.page)
+    managed = str(managed_place())
+    marks = marks_of([session.pk for session in page.object_list])
+    labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
+    return Listing(
+        choice=choice,
+        rows=[_row(session, now, managed, marks.get(session.pk, ())) for session in page.object_list],
+        columns=_columns(choice),
+        tabs=[
+            Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
+            for name in SHOW
+        ],
+        projects=_values(shown, "cwd"),
+        agents=_values(shown, "root__agent"),
+        models=_values(shown, "model"),
+        total=paginator.count,
+        known=counts["all"],
+        bytes=counts["bytes"] or 0,
+        roots=_places(),
+        indexing=progress.indexing(),
+        indexed_at=counts["indexed_at"],
+        page=page.number,
+        pages=paginator.num_pages,
+        previous=choice.address(page=page.number - 1) if page.has_previous() else "",
+        next=choice.address(page=page.number + 1) if page.has_next() else "",
+    )
+
+
+def _places() -> list[Place]:
+    managed = managed_place()
+    places = {real_path(root.path): Place(str(root.path), False, "") for root in settings.REDLINE.roots}
+    if managed.is_dir():
+        places.setdefault(managed, Place(str(managed), True, ""))
+    return [replace(place, fault=progress.fault_of(str(real))) for real, place in places.items()]
+
+
+def _columns(choice: ListFilters) -> list[ListColumn]:
+    def sortable(label: str, sort: str, number: bool = False) -> ListColumn:
+        direction = "ascending" if sort == "name" else "descending"
+        return ListColumn(label, number, choice.address(sort=sort), direction if sort == choice.sort else "")
+
+    return [
+        sortable("Session", "name"),
+        ListColumn("Agent and model"),
+        sortable("Context tokens", "context"),
+        sortable("Entries", "entries", number=True),
+        sortable("Size", "size", number=True),
+        sortable("Last used", "used", number=True),
+    ]
+
+
+def _filters(now: datetime) -> dict[str, Q]:
+    since = (now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9
+    return {
+        "all": Q(),
+        "due": DUE,
+        "live": Q(mtime_ns__gte=int(since), missing=False) & ~Q(own_write_ns=F("mtime_ns")),
+        "damaged": Q(damage_count__gt=0) | ~Q(fault=""),
+        "compacted": Q(compaction_count__gt=0),
+    }
+
+
+def _matching(
+    shown: QuerySet[Session], choice: ListFilters, filters: Mapping[str, Q], now: datetime
+) -> QuerySet[Session]:
+    found = shown.filter(filters[choice.show])
+    if choice.text:
+        found = found.filter(Q(title__icontains=choice.text) | Q(cwd__icontains=choice.text))
+    if choice.project:
+        found = found.filter(cwd=choice.project)
+    if choice.agent:
+        found = found.filter(root__agent=choice.agent)
+    if choice.model:
+        found = found.filter(model=choice.model)
+    if choice.age:
+        since = now.timestamp() - 86_400 * AGES[choice.age]
+        found = found.filter(mtime_ns__gte=int(since * 1e9))
+    return found.select_related("root").defer("damage", "state", "fingerprint")
+
+
+def _values(shown: QuerySet[Session], field: str) -> list[str]:
+    """What there is to choose from. What could steer a display cannot be chosen: it is data from a file."""
+    values = shown.order_by(field).values_list(field, flat=True).distinct()[:CHOICES]
+    return [value for value in values if value and value.isprintable()]
+
+
+def _row(session: Session, now: datetime, managed: str, marks: Sequence[SessionBadge]) -> SessionRow:
+    context, window, reserve = session.context_tokens, session.window, session.reserve_tokens
+    live = (
+        not session.missing
+        and session.mtime_ns is not None
+        and session.mtime_ns >= (now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9
+        and session.mtime_ns != session.own_write_ns
+    )
+    return SessionRow(
+        root=session.root_id,
+        path=session.relative_path,
+        title=session.title or Path(session.relative_path).name,
+        project=session.cwd,
+        agent=session.root.agent,
+        kept=session.root.path == managed,
+        model=session.model,
+        entries=session.entry_count,
+        size=session.size,
+        last_used=session.last_used,
+        context=context,
+        estimated=session.context_source == "estimate",
+        window=window,
+        percent=round(100 * context / window) if context is not None and window else None,
+        tick=round(100 * (window - reserve) / window, 1) if window and window > reserve else None,
+        due=session.due,
+        live=live,
+        damaged=session.damage_count,
+        version=session.version,
+        headerless=not session.header_id and session.version > 0,
+        missing=session.missing,
+        fault=session.fault,
+        marks=marks,
+    )

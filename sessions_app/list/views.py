@@ -1,0 +1,20 @@
+"""The pages of session files."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from sessions_app.web.redirects import wants_fragment
+
+from .service import ListFilters, browse
+
+
+@require_safe
+def sessions(request: HttpRequest) -> HttpResponse:
+    """The list of sessions. htmx asks for the same address and gets the list alone."""
+    listing = browse(ListFilters.of(request.GET), timezone.now())
+    template = "list/list.html#listing" if wants_fragment(request) else "list/list.html"
+    return render(request, template, {"listing": listing, "here": "sessions"})

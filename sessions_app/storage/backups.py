@@ -1,0 +1,264 @@
+"""EDGE: backups, the byte-exact copies beside a session. `restoration` is the way back to one.
+
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, of the session's mode
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, as `sha256sum -c` reads it
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.auto-compact.bak    the agent's own: see BACKUP_LABELS
+    .SESSION.jsonl.redline-backup, -restore                    unfinished, from a process that was killed
+
+- A backup gets its name only when it is complete, on disk, and has its digest beside it.
+- Nothing that exists is overwritten: a name that is taken is passed over for the next millisecond.
+- A failed step removes what it had begun. What a killed process had begun goes with the next step that
+  holds the lock; at most a digest without its backup stays, which nothing reads.
+- A backup is what lies beside the session and is named like one. The agent's own are named alike, by what made
+  them, but have no digest beside them.
+
+Sizes are bytes; digests are lower-case hexadecimal SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from sessions_app.sessionlog.errors import BadInput, Conflict
+
+from .copies import BACKUP_DRAFT, created, demand_space, draft_of
+from .copies import create_beside as create_beside
+from .files import (
+    BACKUP_LABELS,
+    BACKUP_SUFFIX,
+    CHUNK,
+    Fingerprint,
+    GrowthKind,
+    SessionReader,
+    opened,
+    pread,
+    reported,
+    sync_directory,
+    write_all,
+)
+from .locks import LockedSession
+from .nofollow import scan_directory
+
+_NAME = re.compile(
+    r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\."
+    rf"(?P<label>{'|'.join(BACKUP_LABELS)})\.bak",
+    re.DOTALL,
+)
+_TIME = "%Y-%m-%dT%H-%M-%S-%fZ"
+_RECORDED = re.compile(rb"\\?([0-9a-f]{64}) [ *]")
+NO_BACKUP = "No backup was made and the session was not touched."
+
+
+class Backup(NamedTuple):
+    """A backup as it lies beside its session. `recorded_sha256` is None where no digest lies beside it."""
+
+    path: Path
+    session: Path
+    size: int
+    taken_at: datetime
+    recorded_sha256: str | None
+    label: str = BACKUP_LABELS[0]
+
+
+class Verification(NamedTuple):
+    """Whether a backup still has the recorded digest; `holds` is None where none was recorded."""
+
+    holds: bool | None
+    sha256: str
+
+
+# Names ------------------------------------------------------------------------------------------------------
+
+
+def backup_name(session: Path, taken_at: datetime) -> str:
+    """The name of a backup of `session`; `taken_at` is aware, and cut to the millisecond."""
+    if taken_at.tzinfo is None:
+        raise ValueError("a backup is named by an aware time")
+    moment = taken_at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    return f"{session.name}.{moment.replace(':', '-').replace('.', '-')}{BACKUP_SUFFIX}"
+
+
+def session_of(backup: Path) -> Path:
+    """The session that `backup` is a copy of, by its name; BadInput `not_a_backup`."""
+    named = _parse(backup.name)
+    if named is None:
+        message = f"{backup} is not named like a backup. Nothing was done with it. Name one that is listed."
+        raise BadInput("not_a_backup", message)
+    return backup.with_name(named.session)
+
+
+class _Name(NamedTuple):
+    session: str
+    taken_at: datetime
+    label: str
+
+
+def _parse(name: str) -> _Name | None:
+    match = _NAME.fullmatch(name)
+    if match is None or match["session"] in {".", ".."}:
+        return None
+    try:
+        taken_at = datetime.strptime(match["time"], _TIME).replace(tzinfo=UTC)
+    except ValueError:  # no such day or hour
+        return None
+    return _Name(match["session"], taken_at, match["label"])
+
+
+def _record_of(backup: Path) -> Path:
+    return backup.with_name(f"{backup.name}.sha256")
+
+
+def _record_line(name: str, sha256: str) -> bytes:
+    """The line of `sha256sum`, which marks and escapes names with a backslash or a newline in them."""
+    raw = os.fsencode(name)
+    escaped = raw.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
+    mark = b"" if escaped == raw else b"\\"
+    return mark + sha256.encode() + b"  " + escaped + b"\n"
+
+
+# Looking ----------------------------------------------------------------------------------------------------
+
+
+def list_backups(session: Path) -> list[Backup]:
+    """The backups beside `session`, newest first. The session itself may be gone."""
+    found: list[Backup] = []
+    with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
+        for entry in entries:
+            named = _parse(entry.name)
+            if named is None or named.session != session.name or not entry.is_file(follow_symlinks=False):
+                continue
+            backup = session.with_name(entry.name)
+            with suppress(FileNotFoundError):  # deleted since it was seen
+                size = entry.stat(follow_symlinks=False).st_size
+                sha256 = recorded_sha256(backup)
+                found.append(Backup(backup, session, size, named.taken_at, sha256, named.label))
+    return sorted(found, key=lambda backup: (backup.taken_at, backup.path.name), reverse=True)
+
+
+def recorded_sha256(backup: Path) -> str | None:
+    """The digest beside `backup`; None where there is none, or the file there does not begin with one."""
+    record = _record_of(backup)
+    not_done = "The digest of the backup was not read."
+    try:
+        with opened(record, os.O_RDONLY, not_done) as fd, reported(record, not_done):
+            match = _RECORDED.match(pread(fd, 0, 128))
+    except BadInput as error:
+        if error.code == "no_such_file":
+            return None
+        raise
+    return match[1].decode() if match else None
+
+
+def verify(backup: Path, recorded: str | None) -> Verification:
+    """Reads `backup` whole and compares its digest with the `recorded` one."""
+    session_of(backup)
+    actual = digest_of(backup)
+    return Verification(None if recorded is None else actual == recorded, actual)
+
+
+def digest_of(path: Path) -> str:
+    """The digest of a file, which is no link."""
+    with (
+        opened(path, os.O_RDONLY, "It was not verified.") as fd,
+        reported(path, "It was not verified."),
+        os.fdopen(fd, "rb", buffering=0, closefd=False) as file,
+    ):
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def delete_backup(backup: Path) -> None:
+    """Removes a backup and the digest beside it. BadInput where it is not named like one, or not there."""
+    session_of(backup)
+    with opened(backup, os.O_RDONLY, "It was not deleted."):
+        pass
+    with reported(backup, "It was not deleted, or not for good."):
+        backup.unlink()
+        _record_of(backup).unlink(missing_ok=True)
+        sync_directory(backup.parent)
+
+
+# Backing up -------------------------------------------------------------------------------------------------
+
+
+def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> Backup:
+    """Copies the session byte for byte beside itself, on disk when this returns.
+
+    The copy is of the whole file as it is now, and its indexed part is compared with every segment of
+    `fingerprint` on the way. Raises Conflict `session_rewritten` where they differ; SystemFailure `no_space`
+    before anything is written, `disk_full` and others of `os_failure`. Then there is no backup.
+    """
+    locked.demand_held()
+    if fingerprint.size != (fingerprint.segments[-1][0] if fingerprint.segments else 0):
+        raise ValueError("the segments of a fingerprint reach to its size")
+    with SessionReader(locked.path) as reader:
+        growth = reader.growth(fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            raise _rewritten(locked.path, growth.reason)
+        size = reader.stat().st_size
+        demand_space(locked.path, size, NO_BACKUP)
+        return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
+
+
+def copy_beside(
+    reader: SessionReader, size: int, segments: tuple[tuple[int, str], ...], now: datetime, not_done: str
+) -> Backup:
+    """A backup of the first `size` bytes of what is opened, compared with `segments` on the way."""
+    session = reader.path
+    with reported(session, not_done), ExitStack() as undo:
+        unfinished = draft_of(session, BACKUP_DRAFT)
+        unfinished.unlink(missing_ok=True)
+        like = reader.stat()
+        with created(unfinished, like, undo) as fd:
+            digest = copy_checked(reader, fd, size, segments)
+        backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
+        unfinished.unlink()
+        sync_directory(session.parent)
+        undo.pop_all()
+    return Backup(backup, session, size, taken_at, digest)
+
+
+def copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
+    """Copies the first `size` bytes to `fd`, compares each segment, gives the digest of all."""
+    whole = hashlib.sha256()
+    offset = 0
+    for end, recorded in (*segments, (size, None)):
+        part = hashlib.sha256() if offset else whole  # nothing is hashed twice where one segment is all
+        while offset < end:
+            piece = reader.read_at(offset, min(CHUNK, end - offset))
+            whole.update(piece)
+            if part is not whole:
+                part.update(piece)
+            write_all(fd, piece)
+            offset += len(piece)
+        if recorded is not None and part.hexdigest() != recorded:
+            raise _rewritten(reader.path, f"bytes before {end} are no longer those that were indexed")
+    return whole.hexdigest()
+
+
+def _put_in_place(
+    unfinished: Path, session: Path, digest: str, now: datetime, undo: ExitStack
+) -> tuple[Path, datetime]:
+    """Gives the copy the first free name, its digest first, so that none is ever seen without."""
+    taken_at = now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000)
+    while True:
+        backup = session.with_name(backup_name(session, taken_at))
+        record = _record_of(backup)
+        if not os.path.lexists(backup):  # a kill must not leave our digest beside another's backup
+            with suppress(FileExistsError), ExitStack() as undo_name:
+                with created(record, unfinished.stat(), undo_name) as fd:
+                    write_all(fd, _record_line(backup.name, digest))
+                backup.hardlink_to(unfinished)
+                undo.push(undo_name.pop_all())
+                undo.callback(backup.unlink, missing_ok=True)
+                return backup, taken_at
+        taken_at += timedelta(milliseconds=1)
+
+
+def _rewritten(session: Path, reason: str) -> Conflict:
+    return Conflict("session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it anew and review again.")

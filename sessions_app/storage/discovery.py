@@ -1,0 +1,129 @@
+"""EDGE: which files below a root are sessions, and what is refused there, with a reason."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from sessions_app.sessionlog.errors import BadInput, Conflict
+
+from .files import BACKUP_SUFFIXES, SESSION_SUFFIX, real_path, reported
+from .nofollow import scan_directory
+
+
+class RefusedPath(NamedTuple):
+    """Something below a root that is not listed as a session, and why."""
+
+    path: Path
+    reason: str
+
+
+class Discovery(NamedTuple):
+    """What lies below a root: the real paths of sessions, and what is refused where it was found; both sorted."""
+
+    paths: tuple[Path, ...]
+    refused: tuple[RefusedPath, ...]
+    unlisted: tuple[RefusedPath, ...] = ()
+    """Those of `refused` that are directories which cannot be listed."""
+
+
+def resolve_inside(root: Path, relative: str) -> Path:
+    """The real path of `relative` below `root`; raises BadInput `outside_root` if it leaves the root."""
+    try:
+        os.fsencode(relative)
+        real = real_path(root / relative)
+        inside = real.is_relative_to(real_path(root))
+    except ValueError:  # a NUL, or a character that no file name here can have
+        inside = False
+    if not inside:
+        message = f"{relative!r} is not inside {root}. Nothing was opened. Name a path below that root."
+        raise BadInput("outside_root", message)
+    return real
+
+
+def fault_of_root(path: Path) -> str:
+    """Why a root cannot be searched, in words; empty where it can, and where nothing is there yet."""
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except FileNotFoundError:
+        return ""
+    except NotADirectoryError:
+        return f"The root {path} is not a directory."
+    except OSError as fault:
+        return f"The root {path} cannot be looked at: {fault.strerror}."
+    return ""
+
+
+def discover(root: Path) -> Discovery:
+    """Every regular `*.jsonl` file below `root`, which is a real path, each once. No file is opened.
+
+    A symbolic link to a file inside the root counts where that file is not listed itself. Linked directories
+    are not entered: inside the root their sessions are listed at their own place, outside they are not ours.
+    What cannot be listed is refused with a reason. Raises BadInput where `root` is no directory.
+    """
+    with reported(root, "It was not searched."):
+        if not root.is_dir():
+            raise BadInput("no_such_root", f"{root} is no directory. It was not searched. Check the root.")
+    found: set[Path] = set()
+    links: list[Path] = []
+    refused: list[RefusedPath] = []
+    unlisted: list[RefusedPath] = []
+    pending = [root]
+    while pending:
+        directory = pending.pop()
+        try:
+            with scan_directory(directory) as entries:
+                for entry in entries:
+                    path = directory / entry.name
+                    if entry.is_symlink():
+                        links.append(path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    elif not entry.name.endswith(SESSION_SUFFIX):
+                        continue
+                    elif entry.is_file(follow_symlinks=False):
+                        found.add(path)
+                    else:
+                        refused.append(RefusedPath(path, "is not a regular file"))
+        except OSError as error:
+            unlisted.append(RefusedPath(directory, f"cannot be listed: {error.strerror}"))
+    _add_links(sorted(links), root, found, refused)
+    return Discovery(tuple(sorted(found)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)))
+
+
+def _add_links(links: list[Path], root: Path, found: set[Path], refused: list[RefusedPath]) -> None:
+    """Add to `found` the files that links lead to, and to `refused` the links that are not followed."""
+    for path in links:
+        try:
+            target = real_path(path)
+        except Conflict as fault:
+            refused.append(RefusedPath(path, fault.message))
+            continue
+        reason = _refuse_link(path, target, root, found)
+        if reason is None:
+            found.add(target)
+        elif reason:
+            refused.append(RefusedPath(path, reason))
+
+
+def _refuse_link(path: Path, target: Path, root: Path, listed: set[Path]) -> str | None:
+    """Why the link is no session of its own: "" where it never looked like one, None where it is one."""
+    named_like_one = path.name.endswith(SESSION_SUFFIX)
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return f"leads to {target}, which is not there" if named_like_one else ""
+    except OSError as error:
+        return f"leads to {target}, which cannot be looked at: {error.strerror}"
+    if not (stat.S_ISDIR(mode) or named_like_one):
+        return ""
+    if not target.is_relative_to(root):
+        return f"leads out of the root, to {target}"
+    if stat.S_ISDIR(mode) or target in listed:
+        return f"is another name of {target}, which is listed by itself"
+    if not stat.S_ISREG(mode):
+        return "is not a regular file"
+    return f"leads to a backup, {target}" if target.name.endswith(BACKUP_SUFFIXES) else None

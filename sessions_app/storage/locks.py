@@ -1,0 +1,255 @@
+"""EDGE: the lock on a session, and the intent record that survives whoever held it.
+
+A step that changes a session is announced in an intent record before it is made, and the record goes when what it was
+for is recorded elsewhere too. Whoever takes the lock next finds the record of a process that was killed, sees from
+the file what became of the step, and hands both to `settle`, which writes down what the dead process could not.
+
+    announce ──▶ the step ──▶ recorded by the caller ──▶ withdraw
+        killed anywhere here: the next lock looks at the file, settles, and withdraws
+
+`note` is the caller's own text: it is kept and handed back, and not looked at here.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import filelock
+import msgspec
+
+from sessions_app.sessionlog.errors import Conflict
+
+from .copies import DRAFTS, draft_of
+from .files import file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
+from .truncation import cut_off
+
+NOTHING_WRITTEN: Final = "Nothing was written."
+
+
+class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
+    """A line that is about to be appended: `payload` at byte `before` of the file `inode`."""
+
+    path: str
+    inode: int
+    before: int
+    payload: bytes
+    note: str = ""
+
+    @property
+    def size(self) -> int:
+        """Of the session after the step, as long as nobody else writes to it."""
+        return self.before + len(self.payload)
+
+
+class ReplaceIntent(msgspec.Struct, frozen=True, tag="replace"):
+    """A file that is about to take the place of another: `inode` that of `replaced`, None where there is none."""
+
+    path: str
+    inode: int
+    replaced: int | None
+    size: int
+    note: str = ""
+
+
+Intent = AppendIntent | ReplaceIntent
+
+
+class RecoveryKind(enum.Enum):
+    NOT_NEEDED = "no step was left unfinished"
+    NOT_MADE = "a step was announced but never made; the session is as it was before"
+    MADE = "a step was made in full before its process died; the session is as it was meant to be"
+    CUT_OFF = "an append was torn when its process died; the torn piece was cut off again"
+    UNRESOLVED = "a step was interrupted and the session was changed otherwise; the session was left as it is"
+
+
+class Recovery(NamedTuple):
+    """What became of a step that a kill interrupted, its note, and the record of it where that was kept.
+
+    `size` is that of the session right after the step.
+    """
+
+    kind: RecoveryKind
+    note: str = ""
+    size: int = 0
+    record: Path | None = None
+
+
+@dataclass(slots=True)
+class LockedSession:
+    """The right to write to one session, while `session_lock` is held. `path` is its real path."""
+
+    path: Path
+    intent: Path
+    recovery: Recovery
+    held: bool = True
+
+    def demand_held(self) -> None:
+        """Raises RuntimeError after the lock was given back: writing then is a mistake of the caller."""
+        if not self.held:
+            raise RuntimeError(f"the lock on {self.path} was given back")
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether a step is announced and not withdrawn: it is under way, or its outcome is not recorded."""
+        return self.intent.exists()
+
+    def announce(self, intent: Intent) -> None:
+        """Writes the record so that it is there in full, on disk, or not at all. Raises OSError."""
+        self.demand_held()
+        draft = _draft(self.intent)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, msgspec.json.encode(intent))
+            sync(fd)
+        finally:
+            os.close(fd)
+        draft.replace(self.intent)
+        sync_directory(self.intent.parent)
+
+    def withdraw(self) -> None:
+        """Removes the record: what it announced was recorded, or was not made. Raises OSError."""
+        self.intent.unlink(missing_ok=True)
+        sync_directory(self.intent.parent)
+
+    def set_aside(self) -> Path:
+        """Keeps the record of what could not be settled, under a name that no later one takes. Raises OSError."""
+        kept = self.intent.with_name(
+            f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved"
+        )
+        self.intent.replace(kept)
+        sync_directory(self.intent.parent)
+        return kept
+
+
+Settle = Callable[[LockedSession], object]
+"""Records what became of an interrupted step: `LockedSession.recovery`. Where it raises, the intent record stays."""
+
+
+def _keep_nothing(locked: LockedSession) -> None:
+    del locked
+
+
+@contextmanager
+def session_lock(
+    data_dir: Path, path: Path, timeout: float, settle: Settle = _keep_nothing
+) -> Iterator[LockedSession]:
+    """Keeps every other Redline process from writing to the session at `path`, which need not exist.
+
+    Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. What a killed process left
+    is put in order first: its drafts are removed, and the step it had announced is settled; `recovery` says what was
+    found. Agents know nothing of this lock.
+    """
+    if timeout < 0:
+        raise ValueError("a lock is not waited for without end")
+    locks = data_dir / "locks"
+    intent = intent_path(data_dir, path)
+    lock = filelock.FileLock(intent.with_suffix(".lock"), thread_local=False)
+    with reported(locks, f"{path} was not locked and {NOTHING_WRITTEN.lower()}"):
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        locks.mkdir(mode=0o700, exist_ok=True)
+        try:
+            lock.acquire(timeout=timeout)
+        except filelock.Timeout as busy:
+            message = f"{path} is locked by another Redline process. {NOTHING_WRITTEN} Try again soon."
+            raise Conflict("session_locked", message) from busy
+    try:
+        locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))
+        try:
+            with reported(path, "What an interrupted step left there was not settled."):
+                _put_in_order(locked, settle)
+            yield locked
+        finally:
+            locked.held = False
+    finally:
+        lock.release()
+
+
+def intent_path(data_dir: Path, session: Path) -> Path:
+    """Where the intent record of a session lies while a step is under way; `session` is its real path."""
+    return data_dir / "locks" / f"{sha256_of(os.fsencode(session))}.intent"
+
+
+def interrupted_sessions(data_dir: Path) -> list[Path]:
+    """The sessions for which there is an intent record: of a step that is under way, or was interrupted."""
+    found = []
+    for record in sorted((data_dir / "locks").glob("*.intent")):
+        try:
+            found.append(Path(_decode(record.read_bytes()).path))
+        except (FileNotFoundError, msgspec.DecodeError):
+            # Settled meanwhile, or damaged: the next lock on its session sets it aside.
+            continue
+    return found
+
+
+_decode: Final = msgspec.json.Decoder(Intent).decode
+
+
+def _put_in_order(locked: LockedSession, settle: Settle) -> None:
+    intent, damaged = _announced(locked)
+    if intent is not None:
+        kind = _became_of(locked.path, intent)
+        locked.recovery = Recovery(kind, intent.note, intent.size)
+    settle(locked)
+    if damaged or locked.recovery.kind is RecoveryKind.UNRESOLVED:
+        locked.recovery = locked.recovery._replace(kind=RecoveryKind.UNRESOLVED, record=locked.set_aside())
+    elif intent is not None:
+        locked.withdraw()
+    # After that: the inode of a draft that was announced tells whether it took the session's place.
+    _remove_drafts(locked)
+
+
+def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
+    """The intent that a killed process left, and whether its record is damaged."""
+    try:
+        return _decode(locked.intent.read_bytes()), False
+    except FileNotFoundError:
+        return None, False
+    except msgspec.DecodeError:
+        return None, True
+
+
+def _became_of(path: Path, intent: Intent) -> RecoveryKind:
+    state = file_state(path)
+    if isinstance(intent, ReplaceIntent):
+        inode = state.inode if state is not None else None
+        if inode == intent.inode:
+            return RecoveryKind.MADE
+        return RecoveryKind.NOT_MADE if inode == intent.replaced else RecoveryKind.UNRESOLVED
+    if state is None or state.inode != intent.inode or state.size < intent.before:
+        return RecoveryKind.UNRESOLVED
+    with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
+        after = pread(fd, intent.before, len(intent.payload))
+    if after == intent.payload:
+        return RecoveryKind.MADE
+    if not after:
+        return RecoveryKind.NOT_MADE
+    if intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
+        return RecoveryKind.CUT_OFF
+    return RecoveryKind.UNRESOLVED
+
+
+def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:
+    with opened(path, os.O_RDWR, NOTHING_WRITTEN) as fd:
+        return cut_off(fd, start, mine)
+
+
+def _remove_drafts(locked: LockedSession) -> None:
+    """Removes what a killed process had begun to write: regular files of ours by name, never a link."""
+    for draft in (_draft(locked.intent), *(draft_of(locked.path, purpose) for purpose in DRAFTS)):
+        try:
+            is_file = stat.S_ISREG(draft.lstat().st_mode)
+        except FileNotFoundError:
+            continue
+        if is_file:
+            draft.unlink()
+
+
+def _draft(record: Path) -> Path:
+    return record.with_suffix(".draft")

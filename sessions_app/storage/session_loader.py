@@ -1,0 +1,162 @@
+"""EDGE: a session file read as a whole, without the index. What a command line path is judged on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts, describe
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import (
+    BYTE_ORDER_MARK,
+    SessionLog,
+    SessionParser,
+    is_complete_line,
+    log_of,
+    read_session,
+)
+from sessions_app.sessionlog.tree import SessionTree
+
+from .append import last_line_start
+from .files import FileState, Fingerprint, GrowthKind, SessionReader, opened, pread, real_path, reported
+
+Progress = Callable[[int], object]
+"""Told the number of bytes that were read so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSession:
+    """The digests of a file's entries, its tree, and what it is known again by."""
+
+    path: Path
+    log: SessionLog
+    tree: SessionTree
+    fingerprint: Fingerprint
+    """Covers the complete lines."""
+    state: FileState
+
+    @property
+    def leaf_id(self) -> str:
+        """The id of the last entry, from which the agent continues. Raises BadInput `no_entries`."""
+        return self.tree.leaf.id
+
+    def texts(self, branch: Iterable[Entry]) -> dict[str, Texts]:
+        """The texts of a branch's messages, read from the file by offset.
+
+        Raises Conflict `session_rewritten` where the file is no longer the one that was loaded.
+        """
+        return read_texts(self.path, self.fingerprint, branch)
+
+
+def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
+    """Read a whole session; `path` may lead over links, which are followed once.
+
+    Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
+    """
+    path = real_path(path)
+    with SessionReader(path) as reader:
+        chunks = _told(reader, progress) if progress is not None else reader.chunks(0)
+        log = read_session(split_lines(chunks), str(path))
+        fingerprint = reader.fingerprint(log.state.next_offset, None)
+        state = reader.state()
+    return LoadedSession(path, log, SessionTree(log.entries), fingerprint, state)
+
+
+def continue_loading(loaded: LoadedSession) -> LoadedSession:
+    """The session as it is now, with only what was added to it being read.
+
+    Raises Conflict `session_rewritten` where the file is no longer the one that was loaded, or more than that.
+    """
+    log = loaded.log
+    start = log.state.next_offset
+    whole = [fault for fault in log.damage if fault.offset < start]
+    parser = SessionParser(state=msgspec.structs.replace(log.state), damage=whole)
+    entries = [entry for entry in log.entries if entry.offset < start]
+    with SessionReader(loaded.path) as reader:
+        growth = reader.growth(loaded.fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            raise _changed(loaded.path, growth.reason)
+        lines = split_lines(reader.chunks(start), offset=start, number=log.state.next_number)
+        entries += [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
+        fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
+        state = reader.state()
+    return LoadedSession(loaded.path, log_of(parser, entries), SessionTree(entries), fingerprint, state)
+
+
+class TornLine(NamedTuple):
+    """A last line that somebody was interrupted while writing, or is writing at this moment. Bytes."""
+
+    offset: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"a torn line of {self.length:,} bytes, from byte {self.offset:,} on"
+
+
+def torn_line_of(path: Path) -> TornLine | None:
+    """The last line of a session, if it has no newline and is not a whole object. Reads the end of the file only."""
+    not_done = "Its last line was not looked at."
+    with opened(path, os.O_RDONLY, not_done) as fd, reported(path, not_done):
+        size = os.fstat(fd).st_size
+        start = last_line_start(fd, size)
+        if start == size or is_complete_line(pread(fd, start, size - start)):
+            return None
+        return TornLine(start, size - start)
+
+
+def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:
+    """The texts of entries by id, read from the file by offset."""
+    texts: dict[str, Texts] = {}
+    with SessionReader(path) as reader:
+        growth = reader.growth(fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            raise _changed(path, growth.reason)
+        for entry in entries:
+            if not entry.has_text:
+                continue
+            texts[entry.id] = describe_again(read_again(reader, entry), entry, path)
+    return texts
+
+
+def read_again(reader: SessionReader, entry: Entry) -> dict[str, Any]:
+    """The object on the line of an entry; Conflict where the line no longer holds one."""
+    raw = reader.read_at(entry.offset, entry.length)
+    try:
+        data = parse(raw if entry.offset else raw.removeprefix(BYTE_ORDER_MARK))
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise _changed(reader.path, f"line {entry.number} is no longer what it was")
+    return data
+
+
+def describe_again(data: dict[str, Any], entry: Entry, path: Path) -> Texts:
+    """The texts of an entry from its line; Conflict where the line no longer holds that entry."""
+    again, texts = describe(
+        data,
+        number=entry.number,
+        offset=entry.offset,
+        length=entry.length,
+        entry_id=entry.id,
+        parent_id=entry.parent_id,
+    )
+    if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:
+        raise _changed(path, f"line {entry.number} is no longer what it was")
+    return texts if entry.has_text else NO_TEXTS
+
+
+def _told(reader: SessionReader, progress: Progress) -> Iterable[bytes]:
+    for chunk in reader.chunks(0):
+        progress(reader.bytes_read)
+        yield chunk
+
+
+def _changed(path: Path, reason: str) -> Conflict:
+    return Conflict("session_rewritten", f"{path}: {reason}. What was read is void. Read it again.")

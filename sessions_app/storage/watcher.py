@@ -1,0 +1,118 @@
+"""EDGE: what changes below directories, as it happens. What is missed is for whoever looks at everything in turn.
+
+The system tells of changes where it can (inotify, FSEvents); where it has no more watches to give, the directories
+are compared every POLL_MILLISECONDS instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import watchfiles
+from watchfiles import Change
+from watchfiles._rust_notify import WatchfilesRustInternalError
+
+from sessions_app.sessionlog.errors import Conflict
+
+from .files import SESSION_SUFFIX, real_path
+
+DEBOUNCE_MILLISECONDS: Final = 200
+"""Changes within this time are told together."""
+POLL_MILLISECONDS: Final = 1_000
+STOP_SECONDS: Final = 5
+
+_log = logging.getLogger("redline")
+
+
+class PathChanges(NamedTuple):
+    """What changed, by path."""
+
+    files: frozenset[Path]
+    """Session files that are new, were written to, or are gone."""
+    directories: frozenset[Path]
+    """Directories that are new, and whatever is gone that was no session file: it may have been a directory."""
+
+
+class Watcher:
+    """Watches directories from a thread of its own."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[PathChanges] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, directories: Iterable[Path]) -> None:
+        """Watch these directories, which are there, and no others any more. Their paths are real ones."""
+        self.stop()
+        paths = list(directories)
+        if not paths:
+            return
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(paths, self._stop), name="watcher", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join(STOP_SECONDS)
+            self._thread = None
+
+    def take(self, seconds: float) -> PathChanges:
+        """What changed since the last call; waits for something at most so long."""
+        files: set[Path] = set()
+        directories: set[Path] = set()
+        try:
+            told = self._told.get(timeout=seconds) if seconds > 0 else self._told.get_nowait()
+            while True:
+                files |= told.files
+                directories |= told.directories
+                told = self._told.get_nowait()
+        except queue.Empty:
+            return PathChanges(frozenset(files), frozenset(directories))
+
+    def _run(self, paths: list[Path], stop: threading.Event) -> None:
+        for polling in (None, True):
+            try:
+                found = watchfiles.watch(
+                    *paths,
+                    watch_filter=_matters,
+                    debounce=DEBOUNCE_MILLISECONDS,
+                    stop_event=stop,
+                    raise_interrupt=False,
+                    force_polling=polling,
+                    poll_delay_ms=POLL_MILLISECONDS,
+                    ignore_permission_denied=True,
+                )
+                for changes in found:
+                    self._tell(changes)
+            except (OSError, WatchfilesRustInternalError) as fault:
+                _log.warning("cannot watch for changes%s: %s", " by polling" if polling else "", fault)
+                continue
+            return
+
+    def _tell(self, changes: set[tuple[Change, str]]) -> None:
+        paths = {path for _, told in changes if _is_in_place(path := Path(told))}
+        files = frozenset(path for path in paths if path.name.endswith(SESSION_SUFFIX))
+        self._told.put(PathChanges(files, frozenset(paths - files)))
+
+
+def _matters(change: Change, path: str) -> bool:
+    """Whether a change can be one of sessions. A directory comes with files in it, of which nobody tells."""
+    if path.endswith(SESSION_SUFFIX) or change is Change.deleted:
+        return True
+    return change is Change.added and Path(path).is_dir()
+
+
+def _is_in_place(path: Path) -> bool:
+    """Whether a path leads over no link: linked directories are watched, but what lies there is not the root's."""
+    try:
+        return real_path(path.parent) == path.parent
+    except Conflict:
+        return False

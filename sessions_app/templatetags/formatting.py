@@ -1,0 +1,86 @@
+"""Numbers, sizes, times and paths as a page shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from django import template
+from django.utils import timezone
+
+from sessions_app.cli import printable
+
+register = template.Library()
+
+
+@register.filter
+def count(number: int | None) -> str:
+    """A number with its thousands set apart: 12,817."""
+    return "" if number is None else f"{number:,}"
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    """A window in thousands of tokens: 200k."""
+    return "" if number is None else f"{number / 1000:,.0f}k"
+
+
+@register.filter
+def size(number: int) -> str:
+    """Bytes in kB, MB or GB of a thousand, and few of them as they are: 412 B, 947 kB, 2.4 MB, 1.2 GB."""
+    if number < 1_000:
+        return f"{number} B"
+    if number < 1_000_000:
+        return f"{number / 1000:,.0f} kB"
+    if number < 1_000_000_000:
+        return f"{number / 1_000_000:,.1f} MB"
+    return f"{number / 1_000_000_000:,.1f} GB"
+
+
+@register.filter
+def ago(moment: datetime | None) -> str:
+    """A time as one says it: now, 38 min ago, 2 h ago, yesterday, Tuesday, 14 Feb 2026."""
+    if moment is None:
+        return "never"
+    now = timezone.localtime()
+    local = timezone.localtime(moment)
+    seconds = (now - local).total_seconds()
+    if seconds < 60:
+        return "now"
+    if seconds < 3_600:
+        return f"{seconds // 60:.0f} min ago"
+    days = (now.date() - local.date()).days
+    if days == 0:
+        return f"{seconds // 3_600:.0f} h ago"
+    if days == 1:
+        return "yesterday"
+    return f"{local:%A}" if days < 7 else f"{local.day} {local:%b %Y}"
+
+
+@register.filter
+def home(path: str) -> str:
+    """A path below the user's home with ~ in its place; what could steer a display is escaped."""
+    own = str(Path.home())
+    return printable(f"~{path[len(own) :]}" if path == own or path.startswith(own + "/") else path)
+
+
+@register.filter
+def shown(text: str) -> str:
+    """A text on one line with every control and direction character escaped."""
+    return printable(" ".join(text.split()))
+
+
+@register.filter
+def tokens(number: int) -> str:
+    """Tokens in short: 94, 1.5k, 33.8k."""
+    return str(number) if number < 1_000 else f"{number / 1000:,.1f}k"
+
+
+@register.filter
+def visible(text: str) -> str:
+    """A text with its line breaks and tabs, every other control and direction character escaped."""
+    return (
+        "".join(character if character in "\n\t" else printable(character) for character in text)
+        if not text.isascii() or not text.isprintable()
+        else text
+    )

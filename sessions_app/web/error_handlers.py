@@ -1,0 +1,100 @@
+"""What is told where a request could not be answered: a page to people, JSON to scripts."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.views import csrf, defaults
+
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sqlite import BUSY, UNKNOWN, failure_of
+
+from .middleware import failed, is_for_scripts
+
+NOT_SENT_FROM_HERE = (
+    "This request was not sent from one of Redline's pages, and brings no token. Nothing was done. A script sends the "
+    "one that `redline token` prints, in a header `Authorization: Bearer TOKEN`."
+)
+
+
+AGAIN_SECONDS: Final = {BUSY: 5}
+"""When a browser or a script may try again, by the code of a failure."""
+LATER_SECONDS: Final = 60
+HEADINGS: Final = {
+    BUSY: "Redline is busy",
+    "disk_full": "The disk is full",
+    "read_only": "Redline's database may not be written to",
+}
+_log = logging.getLogger("redline")
+
+
+class FailureMiddleware:
+    """503 for what is not a bug of Redline: a database that is busy, a disk that is full, a file that is refused."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        failure = _failure(exception)
+        return None if failure is None else unavailable(request, failure)
+
+
+def _failure(exception: Exception) -> SystemFailure | None:
+    """What the system refused; None for a bug, which is for `server_error`."""
+    if isinstance(exception, DatabaseError):
+        failure = failure_of(exception)
+        return None if failure.code == UNKNOWN else failure
+    if isinstance(exception, OSError) and exception.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SystemFailure("disk_full", "The disk is full. Free some space on it, then try again.")
+    return exception if isinstance(exception, SystemFailure) else None
+
+
+def unavailable(request: HttpRequest, failure: SystemFailure) -> HttpResponse:
+    """503: the system refused something, and the same request may work later."""
+    _log.warning("A request was not answered: %s", failure.code)
+    if is_for_scripts(request):
+        answer: HttpResponse = failed(failure.code, failure.message, 503)
+    else:
+        heading = HEADINGS.get(failure.code, "The system refused something")
+        # Without the request: what every page shows is read from the database.
+        page = render_to_string("503.html", {"heading": heading, "failure": failure})
+        answer = HttpResponse(page, status=503)
+    answer["Retry-After"] = str(AGAIN_SECONDS.get(failure.code, LATER_SECONDS))
+    return answer
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """400: what Django itself refuses, such as a body that is too long."""
+    if is_for_scripts(request):
+        return failed("bad_request", f"The request cannot be read ({type(exception).__name__}).", 400)
+    return defaults.bad_request(request, exception)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """404."""
+    if is_for_scripts(request):
+        return failed("not_found", f"There is nothing at {request.path}. Nothing was done.", 404)
+    return defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500: a bug of Redline."""
+    if is_for_scripts(request):
+        return failed("redline_failed", "Redline itself failed. Its log tells where.", 500)
+    return defaults.server_error(request)
+
+
+def no_form_token(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403: a form without its token."""
+    if is_for_scripts(request):
+        return failed("not_sent_from_here", NOT_SENT_FROM_HERE, 403)
+    return csrf.csrf_failure(request, reason)

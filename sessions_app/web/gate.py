@@ -1,0 +1,153 @@
+"""The gate in front of Django: whose body is received, and how much of it.
+
+Django receives the whole body before it looks at a request, and keeps a long one on disk. So the gate reads the headers
+before the first byte of the body is asked for:
+
+1. More or longer headers than `connections` allows are refused with 431.
+2. A body is received only of a POST to one of our hosts, by somebody who is let in, from one of our pages (or from no
+   page, as scripts send it), to an address that exists. Any other request reaches Django without its body, and Django
+   refuses it in its own words.
+3. It is received up to the limit of its route, counted as it comes: whatever Content-Length says, and also where it
+   says nothing. What is longer reaches Django as a request that `middleware.BodyMiddleware` refuses with 413.
+
+What is received but for an upload stays below what Django holds in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from django.conf import settings
+from django.urls import Resolver404, ResolverMatch, resolve
+from django.utils.http import parse_header_parameters
+
+from .connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
+from .credentials import Credentials, Headers
+from .middleware import REFUSED_BODY
+from .socket_auth import refuse_socket
+from .uploads import is_for_uploads, upload_room
+
+MOST_PARTS: Final = 200
+"""Of a multipart form. Django takes a hundred files at most, and needs long for parts that hold nothing."""
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def gated(application: Application) -> Application:
+    """The application behind the gate."""
+
+    async def gate(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan" and are_too_long(scope["headers"]):
+            await refuse_headers(scope, receive, send)
+        elif scope["type"] == "http":
+            await application(scope, admitted_body(scope, receive), send)
+        else:
+            await application(scope, receive, send)
+
+    return gate
+
+
+def are_too_long(headers: Headers) -> bool:
+    sizes = [len(name) + len(value) for name, value in headers]
+    return len(sizes) > HEADER_COUNT or sum(sizes) > HEADER_BYTES
+
+
+async def refuse_headers(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await refuse_socket(scope, receive, send, status=431)
+        return
+    await send({"type": "http.response.start", "status": 431, "headers": REFUSAL_HEADERS})
+    await send({"type": "http.response.body", "body": b"The headers of the request are too long."})
+
+
+def admitted_body(scope: Scope, receive: Receive) -> Receive:
+    """What of the request's body Django may receive: nothing, or what comes up to a limit."""
+    credentials = Credentials.of_headers(scope["headers"])
+    if scope["method"] != "POST" or not may_send_body(credentials, scope["path"]):
+        return EmptyBody()
+    try:
+        limit = limit_of(resolve(scope["path"]))
+    except Resolver404:
+        return EmptyBody()
+    headers = dict(scope["headers"])
+    if int(headers.get(b"content-length", 0)) > limit:
+        scope[REFUSED_BODY] = too_long(limit)
+        return EmptyBody()
+    return BoundedBody(scope, receive, limit, boundary_in(headers.get(b"content-type", b"")))
+
+
+def may_send_body(credentials: Credentials, path: str) -> bool:
+    """Whether they let in what changes something: another site's page may bring the cookie, but no token."""
+    if not credentials.name_our_host() or not credentials.admit_to(path):
+        return False
+    return credentials.bring_token_to(path) or not credentials.origin or credentials.come_from_our_page()
+
+
+def limit_of(route: ResolverMatch) -> int:
+    """Bytes of the longest body that a route takes."""
+    if is_for_uploads(route.func):
+        return upload_room()
+    return settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+
+
+def boundary_in(content_type: bytes) -> bytes:
+    """What stands between the parts of a multipart form; empty for anything else."""
+    kind, options = parse_header_parameters(content_type.decode("latin-1"))
+    return options.get("boundary", "").encode("latin-1") if kind.startswith("multipart/") else b""
+
+
+def too_long(limit: int) -> str:
+    return f"The body of the request is longer than {limit:,} bytes, the most that is taken here. Nothing was done."
+
+
+class EmptyBody:
+    """A body of no bytes, after which Django waits for the peer to leave until it has answered."""
+
+    def __init__(self) -> None:
+        self._was_received = False
+
+    async def __call__(self) -> Message:
+        if self._was_received:
+            await asyncio.get_running_loop().create_future()
+        self._was_received = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+
+class BoundedBody:
+    """A body as it comes, until it has too many bytes or parts. Then it ends, and the scope says why."""
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int, boundary: bytes) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._end = EmptyBody()
+        self._limit = limit
+        self._delimiter = b"--" + boundary if boundary else b""
+        self._bytes = self._parts = 0
+        self._tail = b""
+        """The last bytes that came: a delimiter may have begun in them."""
+
+    async def __call__(self) -> Message:
+        if REFUSED_BODY in self._scope:
+            return await self._end()
+        message = await self._receive()
+        self._count(message.get("body", b""))
+        if self._bytes > self._limit:
+            self._scope[REFUSED_BODY] = too_long(self._limit)
+            return await self._end()
+        if self._parts > MOST_PARTS:
+            self._scope[REFUSED_BODY] = f"The form has more than {MOST_PARTS} parts. Nothing was done."
+            return await self._end()
+        return message
+
+    def _count(self, came: bytes) -> None:
+        self._bytes += len(came)
+        if self._delimiter:
+            seen = self._tail + came
+            self._parts += seen.count(self._delimiter)
+            self._tail = seen[-len(self._delimiter) + 1 :]

@@ -1,0 +1,20 @@
+"""The end of a browser's session."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from .credentials import COOKIE, Credentials
+from .launch_tokens import end_session
+
+
+@require_POST
+def log_out(request: HttpRequest) -> HttpResponse:
+    """Let this browser in no more, nor a copy of its cookie."""
+    end_session(settings.REDLINE_DATA_DIR, Credentials.of_request(request).launch_session())
+    response = render(request, "web/launch.html", {"why": "ended"})
+    response.delete_cookie(COOKIE, samesite="Strict")
+    return response

@@ -1,0 +1,163 @@
+"""Who may see a page: whoever brings the cookie that a launch token became. A script brings its own token, to `/api/`.
+
+A failure below `/api/` is `{"error": {"code", "message"}}`, as commands tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.utils.http import escape_leading_slashes
+from django.utils.log import log_response
+from django.views import defaults
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+from .credentials import API, COOKIE, Credentials, new_launch_cookie
+from .launch_tokens import SESSION_SECONDS, use_token
+
+LAUNCH_PATH: Final = "/launch"
+REFUSED_BODY: Final = "redline.refused_body"
+"""Where the scope of a request says, in words, why its body was not received."""
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+class StaticMiddleware(WhiteNoiseMiddleware):
+    """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator."""
+
+    def serve(self, static_file: object, request: HttpRequest) -> HttpResponse:
+        streamed = super().serve(static_file, request)
+        return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
+
+
+class UncachedMiddleware:
+    """Pages hold transcripts: nothing keeps a copy of one, unless its view says for how long a browser may."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
+
+class HostMiddleware:
+    """Answers nothing, not even for a style, under a host that is not ours."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        credentials = Credentials.of_request(request)
+        if credentials.name_our_host():
+            return self.get_response(request)
+        why = f"Nothing is served at {credentials.host!r}."
+        if is_for_scripts(request):
+            response: HttpResponse = failed("bad_request", why, 400)
+        else:
+            response = defaults.bad_request(request, DisallowedHost(why))
+        # Not raised: Django logs that as an error, and anybody can ask for a host.
+        log_response(why, response=response, request=request)
+        return response
+
+
+class LaunchMiddleware:
+    """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token.
+
+    Below `/api/` the token for scripts stands in for the cookie, in an `Authorization: Bearer` header. No browser
+    sends one by itself, so nothing that another site could do goes with it, and no form's token is asked for.
+    """
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        credentials = Credentials.of_request(request)
+        if credentials.bring_token_to(request.path):
+            if not credentials.have_api_token():
+                return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
+            # How Django is told that a request needs no form's token.
+            request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
+            return self.get_response(request)
+        if credentials.name_browser_host() and request.path == LAUNCH_PATH:
+            return _launch(request)
+        session = credentials.launch_session()
+        if not session:
+            return _refusal(request, credentials)
+        response = self.get_response(request)
+        if credentials.need_new_cookie():
+            _let_in(response, session)
+        return response
+
+
+def _launch(request: HttpRequest) -> HttpResponse:
+    """Turn the token of an address into a cookie."""
+    if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
+        return render(request, "web/launch.html", {"why": "used"}, status=403)
+    response = HttpResponseRedirect("/")
+    _let_in(response)
+    return response
+
+
+def _let_in(response: HttpResponse, session: str = "") -> None:
+    """Give the browser a cookie for this host alone; without a session that it has, it begins one."""
+    response.set_cookie(
+        COOKIE, new_launch_cookie(session), max_age=SESSION_SECONDS, httponly=True, samesite="Strict"
+    )
+
+
+def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
+    """What who is not known is answered."""
+    if is_for_scripts(request):
+        return unauthorized(
+            "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
+            "`Authorization: Bearer TOKEN`."
+        )
+    if not credentials.name_browser_host():
+        return render(request, "web/launch.html", {"why": "plain"}, status=403)
+    # A link from another site brings no strict cookie: then a click on this page does.
+    known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
+    return render(
+        request,
+        "web/launch.html",
+        {"again": escape_leading_slashes(request.get_full_path()) if known else ""},
+        status=403,
+    )
+
+
+class BodyMiddleware:
+    """Refuses a request whose body the gate did not receive, or not whole."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        why = request.scope.get(REFUSED_BODY) if isinstance(request, ASGIRequest) else None
+        if why is None:
+            return self.get_response(request)
+        if is_for_scripts(request):
+            return failed("body_too_long", why, 413)
+        return render(request, "413.html", {"why": why}, status=413)
+
+
+def is_for_scripts(request: HttpRequest) -> bool:
+    """Whether it asks for something that is told as JSON, failures too."""
+    return request.path.startswith(API)
+
+
+def failed(code: str, message: str, status: int) -> JsonResponse:
+    """A failure as scripts are told it."""
+    return JsonResponse({"error": {"code": code, "message": message}}, status=status)
+
+
+def unauthorized(message: str) -> JsonResponse:
+    answer = failed("unauthorized", message, 401)
+    answer["WWW-Authenticate"] = "Bearer"
+    return answer

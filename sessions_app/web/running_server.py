@@ -1,0 +1,76 @@
+"""EDGE: the one server of a data directory: that there is one, and where it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import filelock
+import msgspec
+
+from sessions_app.sessionlog.errors import Conflict
+
+from .launch_tokens import browser_host, new_token
+
+LOCK_FILE: Final = "server.lock"
+STATE_FILE: Final = "server.json"
+LOCK_SECONDS: Final = 1
+"""How long a starting server waits: a command that looks whether one is running holds the lock for a moment."""
+
+
+class RunningServer(msgspec.Struct, frozen=True):
+    """Where a server is reached, and whether it lets browsers in at 127.0.0.1 as well."""
+
+    port: int
+    plain: bool
+
+    def keep(self, directory: Path) -> None:
+        """Write it beside the lock, for other commands."""
+        draft = directory / f".{STATE_FILE}"
+        draft.write_bytes(msgspec.json.encode(self))
+        draft.replace(directory / STATE_FILE)
+
+
+@contextmanager
+def only_server(directory: Path) -> Iterator[None]:
+    """One server on a data directory. Raises Conflict `already_served`."""
+    lock = filelock.FileLock(directory / LOCK_FILE)
+    try:
+        lock.acquire(timeout=LOCK_SECONDS)
+    except filelock.Timeout as busy:
+        raise Conflict(
+            "already_served",
+            f"Another server uses the data directory {directory}. This one was not started. "
+            "Stop the other one, or set REDLINE_DATA_DIR.",
+        ) from busy
+    try:
+        # One that was killed has left it.
+        (directory / STATE_FILE).unlink(missing_ok=True)
+        yield
+    finally:
+        (directory / STATE_FILE).unlink(missing_ok=True)
+        lock.release()
+
+
+def running_server(directory: Path) -> RunningServer | None:
+    """The server that uses the data directory; None without one, and while one is still starting. Raises OSError."""
+    try:
+        with filelock.FileLock(directory / LOCK_FILE).acquire(timeout=0):
+            return None
+    except filelock.Timeout:
+        pass
+    try:
+        return msgspec.json.decode((directory / STATE_FILE).read_bytes(), type=RunningServer)
+    except FileNotFoundError:
+        return None
+
+
+def launch_address(directory: Path, server: RunningServer, port: int | None = None) -> str:
+    """An address of the server that lets one browser in, once; an older one stops working. Raises OSError.
+
+    `port`: the one that the browser has to use, where another than the server's own.
+    """
+    host = "127.0.0.1" if server.plain else browser_host(directory)
+    return f"http://{host}:{port or server.port}/launch?token={new_token(directory)}"

@@ -1,0 +1,140 @@
+"""Uploads of any length: they go to files in the data directory, from where they can be put into place unread."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+from django.conf import settings
+from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler, SkipFile
+from django.http import HttpResponse
+
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.files import os_failure, reported
+
+NO_ROOM: Final = "redline.no_room"
+"""Where the request's META says, in words, why an upload could not be stored."""
+SPARE: Final = 100_000_000
+"""Bytes of the disk that an upload leaves free."""
+ABANDONED_SECONDS: Final = 86_400
+UPLOADS: Final = "uploads"
+
+View = TypeVar("View", bound=Callable[..., HttpResponse])
+
+
+def takes_uploads(view: View) -> View:
+    """A view whose forms bring files: its requests may be as long as the disk has room for."""
+    view.takes_uploads = True  # type: ignore[attr-defined]
+    return view
+
+
+def is_for_uploads(view: object) -> bool:
+    """Whether it is such a view."""
+    return getattr(view, "takes_uploads", False)
+
+
+def upload_room() -> int:
+    """Bytes of the longest upload: a request is kept as it came, and then its files beside it."""
+    free = shutil.disk_usage(settings.REDLINE_DATA_DIR).free
+    return max(0, free - SPARE) // 2
+
+
+class StoredUpload(TemporaryUploadedFile):
+    """An upload in a private file, which goes when it is closed."""
+
+    def __init__(
+        self, file: IO[bytes], name: str | None, content_type: str | None, charset: str | None
+    ) -> None:
+        UploadedFile.__init__(self, file, name, content_type, 0, charset)
+
+
+class SpaciousUpload(FileUploadHandler):
+    """Stores uploads in the data directory while there is room; what does not fit is passed over, and said."""
+
+    upload: StoredUpload | None = None
+
+    def handle_raw_input(
+        self,
+        input_data: IO[bytes],
+        META: dict[str, Any],  # noqa: N803  # the name is Django's
+        content_length: int,
+        boundary: str,
+        encoding: str | None = None,
+    ) -> None:
+        del input_data, boundary, encoding
+        self._meta = META
+        try:
+            free = shutil.disk_usage(upload_directory()).free
+        except RedlineError as fault:
+            self._meta[NO_ROOM] = fault.message
+            return
+        if content_length > free - SPARE:
+            META[NO_ROOM] = (
+                f"The upload has {content_length:,} bytes, and the disk of {settings.REDLINE_DATA_DIR} has {free:,} "
+                "left. Nothing was stored. Free some space, then try again."
+            )
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        self.upload = None
+        if NO_ROOM in self._meta:
+            raise SkipFile
+        try:
+            file = tempfile.NamedTemporaryFile(dir=settings.REDLINE_DATA_DIR / UPLOADS, suffix=".upload")  # noqa: SIM115
+        except OSError as fault:
+            self._refuse(fault)
+            raise SkipFile from fault
+        self.upload = StoredUpload(file, self.file_name, self.content_type, self.charset)
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        del start
+        assert self.upload is not None  # noqa: S101  # new_file made it
+        try:
+            self.upload.write(raw_data)
+        except OSError as fault:
+            self._refuse(fault)
+            raise SkipFile from fault
+
+    def file_complete(self, file_size: int) -> StoredUpload | None:
+        if self.upload is None:
+            return None
+        try:
+            self.upload.seek(0)  # what is still in the buffer is written by this
+        except OSError as fault:
+            self._refuse(fault)
+            return None
+        stored, self.upload = self.upload, None
+        stored.size = file_size
+        return stored
+
+    def _refuse(self, fault: OSError) -> None:
+        failure = os_failure(fault, settings.REDLINE_DATA_DIR / UPLOADS, "The upload was not stored.")
+        self._meta[NO_ROOM] = failure.message
+        self.upload_interrupted()
+
+    def upload_interrupted(self) -> None:
+        if self.upload is not None:
+            # Closing writes what is still in the buffer, which may not fit either; the file goes all the same.
+            with contextlib.suppress(OSError):
+                self.upload.close()
+            self.upload = None
+
+
+def upload_directory() -> Path:
+    """Where uploads lie until they are judged; what an end of the server left there a day ago is removed.
+
+    Raises SystemFailure.
+    """
+    directory: Path = settings.REDLINE_DATA_DIR / UPLOADS
+    with reported(directory, "The upload was not stored."):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for abandoned in directory.glob("*.upload"):
+            if abandoned.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                abandoned.unlink(missing_ok=True)
+    return directory

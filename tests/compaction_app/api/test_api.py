@@ -1,0 +1,455 @@
+"""Promises of what scripts can ask for: with the token and nothing else, in JSON, and never a commit."""
+
+from __future__ import annotations
+
+import json
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.http import HttpResponse
+from django.test import Client
+
+from compaction_app.core.states import RunState
+from compaction_app.display.links import session_address
+from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file, index_paths, index_roots
+from sessions_app.models import Session
+from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
+from tests.clients import authorized_client, new_client
+from tests.factories import chain, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
+from tests.server import Server, start_server
+
+JSON = "application/json"
+HERE = "http://127.0.0.1"
+"""Where scripts ask."""
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    return index_file(place(known_root / "below" / "work.jsonl", session_bytes(working_session())))
+
+
+@pytest.fixture
+def address(session: Session) -> str:
+    return f"/api/sessions/{session.root_id}/{session.relative_path}/compact"
+
+
+@pytest.fixture
+def script(redline: Installation) -> Client:
+    """A script with the token: no cookie, and no form's token."""
+    token = api_token(django_settings.REDLINE_DATA_DIR)
+    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
+
+
+def pages() -> str:
+    """Where the user's browser finds what a script started."""
+    return f"http://{browser_host(django_settings.REDLINE_DATA_DIR)}:80"
+
+
+def ask(client: Client, address: str, **wanted: Any) -> Any:
+    return client.post(address, json.dumps(wanted), content_type=JSON)
+
+
+def code_of(answer: Any) -> str:
+    """The code of a failure, which has a code and a message and nothing else."""
+    assert answer["Content-Type"] == JSON
+    told = answer.json()
+    assert told.keys() == {"error"}
+    assert told["error"].keys() == {"code", "message"}
+    assert told["error"]["message"].endswith((".", ")"))
+    return str(told["error"]["code"])
+
+
+# ---- listing -----------------------------------------------------------------------------------------------
+
+
+def named_sessions(known_root: Path, *names: str) -> None:
+    """Sessions with these names, the first one used last."""
+    for hours, name in enumerate(names):
+        backdate(place(known_root / f"{name}.jsonl", session_bytes(chain(user(f"about {name}")))), hours + 1)
+    index_roots()
+
+
+def test_the_sessions_are_listed_as_the_command_lists_them(
+    script: Client, known_root: Path, redline: Installation
+) -> None:
+    named_sessions(known_root, "new", "a b/wört%2F?x", "odd\n#;,'~")
+    place(known_root.parent / "elsewhere" / "s.jsonl", session_bytes(chain(user("not configured"))))
+    index_paths([known_root.parent / "elsewhere"])
+    told = script.get("/api/sessions").json()
+    printed = redline.call("sessions", "--json").json
+    assert told["sessions"] == [one for one in printed if one["url"]]
+    assert [(one["url"], one["api"]) for one in printed if one["title"] == "not configured"] == [(None, None)]
+    assert told["next"] is None
+    for one in told["sessions"]:
+        found = Session.objects.get(pk=one["id"])
+        assert one["url"] == session_address(found)
+        assert script.get(one["api"]).json() == one
+        assert script.post(one["api"] + "/compact").status_code in (202, 400), (
+            "a run of one message is refused"
+        )
+
+
+def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
+    named_sessions(known_root, *"abcdefg")
+    Session.objects.filter(title__endswith="e").update(mtime_ns=None)
+    Session.objects.filter(title__endswith="f").update(mtime_ns=None)
+    address, pages = "/api/sessions?limit=3", []
+    while address:
+        told = script.get(address).json()
+        pages.append([one["title"] for one in told["sessions"]])
+        address = told["next"]
+    assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
+
+
+def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Path) -> None:
+    named_sessions(known_root, "parser", "lexer", "parser & lexer")
+    told = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
+    assert [one["title"] for one in told["sessions"]] == ["about parser"]
+    told = script.get(told["next"]).json()
+    assert ([one["title"] for one in told["sessions"]], told["next"]) == (["about parser & lexer"], None)
+    assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=%F0%9F%98%80", "after=x", "after=" + "9" * 30],
+)
+def test_a_page_that_cannot_be_listed_is_bad_input(script: Client, known_root: Path, query: str) -> None:
+    answer = script.get(f"/api/sessions?{query}")
+    assert (answer.status_code, code_of(answer)) == (400, "bad_query")
+
+
+def test_behind_a_session_that_is_gone_nothing_is_listed(script: Client, known_root: Path) -> None:
+    answer = script.get("/api/sessions?after=4711")
+    assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
+
+
+def test_the_list_needs_the_token(client: Client, known_root: Path) -> None:
+    assert client.get("/api/sessions").status_code == 401
+
+
+# ---- starting ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_with_the_three_parameters(script: Client, address: str, session: Session) -> None:
+    answer = ask(script, address, compression_ratio=0.25, preserve_recent=4, query="the parser")
+    assert answer.status_code == 202
+    run = Run.objects.get()
+    assert run.asked == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
+    assert (run.session_id, run.planner, run.reason, run.by_itself) == (
+        session.pk,
+        "embedded",
+        "manual",
+        False,
+    )
+    assert answer.json() == {
+        "run": run.pk,
+        "state": "queued",
+        "url": f"{pages()}/runs/{run.pk}",
+        "stateUrl": f"{HERE}/api/runs/{run.pk}",
+    }
+
+
+def test_without_a_word_what_is_in_force_counts(script: Client, address: str) -> None:
+    assert script.post(address, b"", content_type=JSON).status_code == 202
+    assert Run.objects.get().asked == {}
+
+
+def test_a_form_does_as_well(script: Client, address: str) -> None:
+    form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
+    assert script.post(address, form).status_code == 202
+    run = Run.objects.get()
+    assert (run.asked, run.leaf_id) == ({"compression_ratio": 0.25, "preserve_recent": 4}, "e5")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"7",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"compression_ratio": "0.5"}',
+        b'{"compression_ratio": true}',
+        b'{"compression_ratio": NaN}',
+        b'{"compression_ratio": 1e999}',
+        b'{"preserve_recent": 1.5}',
+        b'{"preserve_recent": 99999999999999999999}',
+        b'{"query": 7}',
+        b'{"query": "\\ud800"}',
+        b'{"leaf": "a\\u0000"}',
+        b'{"planner": null}',
+        b'{"ratio": 0.5}',
+        b'{"commit": true}',
+        json.dumps({"query": "x" * 4_001}).encode(),
+    ],
+)
+def test_a_body_that_cannot_be_used_starts_nothing(script: Client, address: str, body: bytes) -> None:
+    answer = script.post(address, body, content_type=JSON)
+    assert (answer.status_code, code_of(answer)) == (400, "bad_body")
+    assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"compression_ratio": 1}, "bad_ratio"),
+        ({"compression_ratio": 0}, "bad_ratio"),
+        ({"preserve_recent": -1}, "bad_preserve_recent"),
+        ({"planner": "nobody/nothing"}, "unknown_planner"),
+        ({"planner": ""}, "unknown_planner"),
+        ({"thinking": "high"}, "bad_thinking"),
+        ({"leaf": "nowhere"}, "unknown_entry"),
+    ],
+)
+def test_what_is_out_of_range_or_unknown_starts_nothing(
+    script: Client, address: str, wanted: dict[str, Any], code: str
+) -> None:
+    answer = ask(script, address, **wanted)
+    assert (answer.status_code, code_of(answer)) == (400, code)
+    assert not Run.objects.exists()
+
+
+def test_a_body_that_is_too_long_starts_nothing(script: Client, address: str, settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+    answer = ask(script, address, query="x" * 200)
+    assert (answer.status_code, code_of(answer)) == (400, "bad_request")
+
+
+def test_a_model_plans_where_it_is_named(script: Client, address: str) -> None:
+    Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
+    PlannerModel.objects.create(
+        provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low"]
+    )
+    answer = ask(script, address, planner="here/small", thinking="low")
+    assert answer.status_code == 202
+    run = Run.objects.get()
+    assert (run.planner, run.thinking) == ("here/small", "low")
+
+
+def test_a_second_run_of_a_session_is_a_conflict(script: Client, address: str) -> None:
+    assert ask(script, address).status_code == 202
+    answer = ask(script, address)
+    assert (answer.status_code, code_of(answer)) == (409, "run_in_flight")
+
+
+def test_a_session_that_cannot_be_written_to_is_not_planned(script: Client, known_root: Path) -> None:
+    old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
+    session = index_file(place(known_root / "old.jsonl", old))
+    answer = ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")
+    assert (answer.status_code, code_of(answer)) == (400, "needs_migration")
+
+
+# ---- asking and stopping -----------------------------------------------------------------------------------
+
+
+def test_a_run_is_told_from_its_start_to_its_plan(script: Client, address: str, session: Session) -> None:
+    started = ask(script, address, compression_ratio=0.5).json()
+    told = script.get(started["stateUrl"]).json()
+    assert (told["state"], told["active"], told["percent"], told["target"]) == ("queued", True, 0.0, 50.0)
+    assert (told["reviewUrl"], told["commitUrl"], told["stats"]) == (None, None, None)
+    before = snapshot(Path(session.root.path))
+    work(started["run"], worker_name())
+    told = script.get(started["stateUrl"]).json()
+    assert (told["state"], told["active"], told["targetMet"], told["failure"]) == (
+        "target_met",
+        False,
+        True,
+        "",
+    )
+    assert told["percent"] == told["stats"]["percentReduction"] >= 50
+    assert told["calls"] > 0
+    assert told["usage"] is None
+    assert told["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
+    assert told["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
+    assert told["stopUrl"] is None
+    assert told["startedAt"] < told["endedAt"]
+    assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
+
+
+def test_a_run_is_stopped(script: Client, address: str) -> None:
+    number = ask(script, address).json()["run"]
+    answer = script.post(f"/api/runs/{number}/stop")
+    assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
+    assert Run.objects.get().state == RunState.CANCELLED
+    answer = script.post(f"/api/runs/{number}/stop")
+    assert (answer.status_code, code_of(answer)) == (409, "wrong_state")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/api/runs/999",
+        "/api/runs/99999999999999999999",
+        "/api/runs/x",
+        "/api/",
+        "/api/sessions/1/x.jsonl",
+        "/api/sessions/999/work.jsonl/compact",
+        "/api/sessions/1/../../work.jsonl/compact",
+        "/api/sessions/1/nothing.jsonl/compact",
+    ],
+)
+def test_what_is_not_there_is_not_found_in_json(script: Client, session: Session, address: str) -> None:
+    answer = script.post(address) if address.endswith("compact") else script.get(address)
+    assert (answer.status_code, code_of(answer)) == (404, "not_found")
+
+
+def test_a_method_that_is_not_meant_is_told_in_json(script: Client, address: str) -> None:
+    answer = script.get(address)
+    assert (answer.status_code, code_of(answer), answer["Allow"]) == (405, "bad_method", "POST")
+    number = ask(script, address).json()["run"]
+    assert script.post(f"/api/runs/{number}")["Allow"] == "GET, HEAD"
+
+
+# ---- who may ask -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer x",
+        "Bearer ü",
+        "Bearer " + "a" * 5_000,
+        "Basic {token}",
+        "Bearer {token}x",
+        "Bearer {token} x",
+        "{token}",
+    ],
+)
+def test_a_wrong_token_is_refused_even_with_the_cookie(
+    browser: Client, address: str, redline: Installation, given: str
+) -> None:
+    token = api_token(redline.data)
+    for client in (new_client(), browser):
+        answer = client.post(
+            address, b"{}", content_type=JSON, headers={"authorization": given.replace("{token}", token)}
+        )
+        assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
+        assert answer["WWW-Authenticate"] == "Bearer"
+        assert token not in answer.content.decode()
+    assert not Run.objects.exists()
+
+
+def test_without_any_token_a_script_is_told_where_to_get_one(address: str, client: Client) -> None:
+    answer = client.post(address)
+    assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
+    assert "redline token" in answer.json()["error"]["message"]
+
+
+def test_before_there_is_a_token_nothing_is_one(address: str, client: Client) -> None:
+    for given in ("Bearer ", "Bearer x"):
+        assert client.post(address, headers={"authorization": given}).status_code == 401
+
+
+def test_the_token_opens_no_page(script: Client, session: Session) -> None:
+    for page in (
+        "/",
+        "/runs/",
+        "/settings",
+        "/models",
+        "/admin/",
+        f"/sessions/{session.root_id}/x",
+        "/ws/sessions",
+    ):
+        assert script.get(page).status_code == 403, page
+        assert script.post(page).status_code == 403, page
+
+
+def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Installation) -> None:
+    known = authorized_client(enforce_csrf_checks=True)
+    answer = ask(known, address)
+    assert (answer.status_code, code_of(answer)) == (403, "not_sent_from_here")
+    assert not Run.objects.exists()
+    known.get("/import")
+    token = known.cookies["csrftoken"].value
+    answer = known.post(address, b"{}", content_type=JSON, headers={"x-csrftoken": token})
+    assert answer.status_code == 202
+    answer = known.get(answer.json()["stateUrl"])
+    assert answer.status_code == 200
+
+
+def test_the_token_is_the_users_alone_and_lasts(redline: Installation) -> None:
+    first = redline.call("token").out.strip()
+    path = redline.data / API_TOKEN_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert redline.call("token", "--json").json == {"token": first}
+    assert [one.name for one in redline.data.glob(".api_token*")] == []
+    renewed = redline.call("token", "--new").out.strip()
+    assert renewed != first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert is_api_token(redline.data, renewed)
+    assert not is_api_token(redline.data, first)
+
+
+def test_an_empty_token_file_lets_nobody_in(redline: Installation, address: str, client: Client) -> None:
+    (redline.data / API_TOKEN_FILE).write_text("")
+    assert client.post(address, headers={"authorization": "Bearer "}).status_code == 401
+
+
+# ---- on a real server --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    path = tmp_path / "sessions" / "a b" / "wörk.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(session_bytes(working_session()))
+    backdate(path)
+    with start_server(tmp_path) as running:
+        running.session("Mend the parser.")
+        yield running
+
+
+def test_a_script_plans_a_session_on_a_served_machine(server: Server, tmp_path: Path) -> None:
+    page = server.session("Mend the parser.")
+    token = api_token(server.data)
+
+    def call(address: str, body: bytes | None = None, brings: str = token) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {brings}", "Content-Type": JSON}
+        url = address if address.startswith("http") else server.plain + address
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.loads(refused.read())
+
+    status, started = call(f"/api{page}/compact", b'{"compression_ratio": 0.3}')
+    assert (status, started["url"]) == (202, f"{server.base}/runs/{started['run']}")
+    told = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
+    assert (told["state"], told["target"]) == ("target_met", 70.0)
+    assert "Mend the parser." in server.get(told["reviewUrl"].removeprefix(server.base))
+    assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
+    assert call("/api/nowhere")[0] == 404
+    status, listed = call("/api/sessions?q=parser")
+    assert (status, [one["url"] for one in listed["sessions"]]) == (200, [page])
+    for kept in (server.data / "logs").iterdir():
+        assert token not in kept.read_text(errors="replace")
+
+
+def test_a_failure_of_ours_is_told_in_json(
+    script: Client, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.raise_request_exception = False
+
+    def fail(*_: object, **__: object) -> HttpResponse:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compaction_app.api.views.known_session", fail)
+    answer = script.post(address)
+    assert (answer.status_code, code_of(answer)) == (500, "redline_failed")

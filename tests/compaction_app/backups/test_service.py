@@ -1,0 +1,382 @@
+"""Promises of a restore: the old bytes come back, the present ones are kept, and nothing goes unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.backups import service as backups_service
+from compaction_app.backups.service import (
+    Newer,
+    RestoreConfirmations,
+    RestoreDifference,
+    delete,
+    difference,
+    list_backups,
+    newer_lines,
+    restore,
+    state_of,
+)
+from compaction_app.commit.service import Confirmations, commit
+from compaction_app.models import Backup, Compaction
+from sessions_app.index.session_locks import settle_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage import backups as files
+from sessions_app.storage.files import CHUNK
+from sessions_app.storage.restore import Restored
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan
+from tests.processes import become_nobody, give_to_nobody, in_child
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def compacted(path: Path, **own: object) -> Path:
+    """The backup of a compaction that was just written."""
+    return commit(approved_plan(path, **own), Confirmations(live=True), now()).backup.path
+
+
+def back(backup: Path, **yeses: bool) -> Restored:
+    return restore(backup, RestoreConfirmations(**yeses), now())
+
+
+def refused(path: Path, act: Callable[[], object]) -> str:
+    before, rows = snapshot(path.parent), Backup.objects.count()
+    answer = refusal(act)
+    assert snapshot(path.parent) == before
+    assert Backup.objects.count() == rows
+    return answer
+
+
+def test_a_compaction_is_undone_and_the_undoing_is_undone(path: Path) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+    after = path.read_bytes()
+
+    undone = back(backup)
+    assert path.read_bytes() == before
+    assert (undone.path, undone.sha256) == (path, hashlib.sha256(before).hexdigest())
+    assert undone.previous_backup is not None
+    assert undone.previous_backup.path.read_bytes() == after
+
+    again = back(undone.previous_backup.path)
+    assert path.read_bytes() == after
+    assert again.previous_backup is not None
+    assert again.previous_backup.path.read_bytes() == before
+
+
+def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path: Path) -> None:
+    backup = compacted(path)
+    back(backup)
+    session = Session.objects.get()
+    assert (session.leaf_id, session.size) == ("e27", path.stat().st_size)
+    commit(approved_plan(path), Confirmations(), now())  # the last write was ours, so no --live
+
+
+def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
+    first = compacted(path)
+    back(first)
+    foreign = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
+    foreign.write_bytes(b"the agent's own")
+    assert [(one.reason, one.recorded is not None) for one in list_backups(path)] == [
+        ("restore", True),
+        ("compact", True),
+        ("", False),
+    ]
+
+
+def test_lines_that_came_after_the_backup_need_a_yes(path: Path) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+    assert newer_lines(path, backup) == []
+    with path.open("ab") as file:
+        file.write(session_bytes([message("n1", "e27", user("New work.")), b"{torn"]))
+    backdate(path)
+    after = path.read_bytes()
+    assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [
+        ("n1", "user"),
+        ("", "damaged line"),
+    ]
+    with pytest.raises(RedlineError, match="--drop-newer"):
+        back(backup)
+    assert refused(path, lambda: back(backup)) == "5 newer_entries"
+    restored = back(backup, drop_newer=True)
+    assert path.read_bytes() == before
+    assert restored.previous_backup is not None
+    assert restored.previous_backup.path.read_bytes() == after
+
+
+def test_a_later_compaction_is_newer_too(path: Path) -> None:
+    first = compacted(path, compression_ratio=0.8)
+    compacted(path, compression_ratio=0.5)
+    assert [line.kind for line in newer_lines(path, first)] == ["context_compaction"]
+    assert refused(path, lambda: back(first)) == "5 newer_entries"
+
+
+def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path) -> None:
+    line = session_bytes([message("n1", "e27", user("Whole."))])
+    place(path, path.read_bytes() + line[:-1])
+    backup = compacted(path)
+    assert newer_lines(path, backup) == []  # only its newline came since
+    torn = files.backup_name(path, datetime(2025, 1, 1, tzinfo=UTC))
+    place(path.with_name(torn), path.read_bytes()[:-40])
+    assert len(newer_lines(path, path.with_name(torn))) == 1
+
+
+SOME_LINES = st.lists(st.sampled_from([b"a", b"bb", b"", b'{"id":"x1","type":"label"}', b"c" * 9000, b"{to"]))
+
+
+@given(common=SOME_LINES, ours=SOME_LINES, theirs=SOME_LINES, whole=st.tuples(st.booleans(), st.booleans()))
+def test_no_line_that_a_restore_would_lose_goes_unsaid(
+    common: list[bytes], ours: list[bytes], theirs: list[bytes], whole: tuple[bool, bool]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        session = Path(directory) / "s.jsonl"
+        backup = session.with_name(files.backup_name(session, datetime(2025, 1, 1, tzinfo=UTC)))
+        for path, own, complete in ((session, ours, whole[0]), (backup, theirs, whole[1])):
+            path.write_bytes(b"\n".join([*common, *own]) + (b"\n" if complete else b""))
+        change = difference(session, backup)
+        lines, kept = (path.read_bytes().split(b"\n") for path in (session, backup))
+    said = {line.number for line in change.newer}
+    for number, line in enumerate(lines, 1):
+        if line.strip() and line not in kept:
+            assert number in said
+    # What is said to go stands in the session, after the lines that both begin with.
+    first = next((n for n, pair in enumerate(zip(lines, kept, strict=False)) if pair[0] != pair[1]), None)
+    first = min(len(lines), len(kept)) if first is None else first
+    assert all(lines[number - 1].strip() and number > first - 1 for number in said)
+    assert change.brought_back >= len({line for line in kept if line.strip()} - set(lines))
+    if lines == kept:
+        assert change == RestoreDifference([], "", 0)
+
+
+def test_a_session_that_lies_far_into_a_large_file_differs_where_it_differs(path: Path) -> None:
+    body = path.read_bytes() + b"".join(
+        session_bytes([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
+    )
+    place(path, body)  # more than one chunk is the same
+    assert len(body) > 2 * CHUNK
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), body)
+    place(path, body[:-20_000] + b"#" + body[-19_999:] + session_bytes([message("y", "x59", user("New."))]))
+    change = difference(path, backup)
+    assert [(line.number, line.entry_id) for line in change.newer] == [(88, "x59"), (89, "y")]
+    assert change.brought_back == 1
+
+
+def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> None:
+    old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), session_bytes(old))
+    place(path, session_bytes([*old, {"type": "message", "message": user("two")}]))
+    assert difference(path, backup) == RestoreDifference([Newer(3, "00000002", "user")], "", 0)
+
+
+def test_a_difference_tells_what_comes_back_and_the_compaction_that_goes(path: Path) -> None:
+    backup = compacted(path)
+    entry_id = Compaction.objects.get().entry_id
+    assert difference(path, backup) == RestoreDifference([], entry_id, 0)
+    previous = back(backup).previous_backup
+    assert previous is not None
+    assert difference(path, previous.path) == RestoreDifference([], "", 1)
+
+
+def test_a_yes_that_was_given_for_another_state_is_none(path: Path) -> None:
+    backup = compacted(path)
+    seen = state_of(path, backup)
+    with path.open("ab") as file:
+        file.write(session_bytes([message("n1", "e27", user("New work."))]))
+    backdate(path)
+    yeses = RestoreConfirmations(drop_newer=True)
+    assert refused(path, lambda: restore(backup, yeses, now(), shown=seen)) == "4 session_changed"
+    restore(backup, yeses, now(), shown=state_of(path, backup))
+
+
+def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
+    backup = compacted(path)
+    session = path.read_bytes()
+    assert refused(path, lambda: delete(backup, as_the_only_one=False)) == "4 only_backup"
+    delete(backup, as_the_only_one=True)
+    assert snapshot(path.parent) == {path.name: session}
+    assert Compaction.objects.get().backup.path == str(backup)
+    assert list_backups(path) == []
+    assert refused(path, lambda: delete(backup, as_the_only_one=True)) == "2 no_such_file"
+
+
+def test_a_backup_that_redline_did_not_make_needs_a_yes(path: Path) -> None:
+    old = path.read_bytes()
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), old)
+    with pytest.raises(RedlineError, match="--unverified"):
+        back(backup)
+    assert refused(path, lambda: back(backup, drop_newer=True)) == "5 unverified_backup"
+    assert back(backup, unverified=True).sha256 == hashlib.sha256(old).hexdigest()
+    assert path.read_bytes() == old
+
+
+@pytest.mark.parametrize("in_database", [True, False])
+def test_a_backup_that_is_damaged_is_not_restored(path: Path, in_database: bool) -> None:
+    backup = compacted(path)
+    content = backup.read_bytes()
+    backup.write_bytes(content[:-9] + b"#" + content[-8:])
+    if not in_database:
+        Backup.objects.all().update(path="/elsewhere")
+    yeses = {"drop_newer": True, "unverified": True}
+    assert refused(path, lambda: back(backup, **yeses)) == "4 backup_damaged"
+
+
+def test_the_database_knows_the_hash_when_the_record_beside_was_changed(path: Path) -> None:
+    backup = compacted(path)
+    content = backup.read_bytes()[:-9] + b"#"
+    backup.write_bytes(content)
+    record = backup.with_name(f"{backup.name}.sha256")
+    record.write_text(f"{hashlib.sha256(content).hexdigest()}  {backup.name}\n")
+    assert refused(path, lambda: back(backup, drop_newer=True)) == "4 backup_damaged"
+
+
+def test_a_lost_database_loses_no_backup(path: Path) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+    Compaction.objects.all().delete()
+    Session.objects.all().delete()
+    assert [(one.file.path, one.recorded is not None) for one in list_backups(path)] == [(backup, True)]
+    back(backup, live=True)  # that the last write was Redline's own is lost with it
+    assert path.read_bytes() == before
+
+
+def test_a_vanished_session_comes_back(path: Path) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+    path.unlink()
+    assert back(backup).previous_backup is None
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("s.jsonl", "2 not_a_backup"),
+        ("s.jsonl.2025-01-01T00-00-00-000Z.bak", "2 not_a_backup"),
+        ("s.jsonl.2025-13-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
+        ("..2025-01-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
+        ("...2025-01-01T00-00-00-000Z.compact.bak", "2 not_a_backup"),
+        ("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "2 no_such_file"),
+        (os.fsdecode(b"\xff.jsonl.2025-01-01T00-00-00-000Z.compact.bak"), "2 unusable_name"),
+    ],
+)
+def test_what_is_no_backup_is_refused(path: Path, name: str, answer: str) -> None:
+    assert refused(path, lambda: back(path.with_name(name), unverified=True, drop_newer=True)) == answer
+
+
+def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) -> None:
+    # `backupPath` is text: only what lies beside the session and is named like a backup is one.
+    elsewhere = place(tmp_path / f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak", b"not ours\n")
+    entry = {"type": "context_compaction", "id": "n1", "parentId": "e27", "backupPath": str(elsewhere)}
+    place(path, path.read_bytes() + session_bytes([entry]))
+    assert list_backups(path) == []
+    link = path.with_name(elsewhere.name)
+    link.symlink_to(elsewhere)
+    assert list_backups(path) == []
+    assert refused(path, lambda: back(link, unverified=True, drop_newer=True)) != "done"
+
+
+def test_a_backup_that_is_no_session_is_restored_and_said_to_be(path: Path) -> None:
+    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), b"no session\n")
+    back(backup, unverified=True, drop_newer=True)
+    assert path.read_bytes() == b"no session\n"
+
+
+def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+    late = session_bytes([message("n1", "e27", user("At that very moment."))])
+
+    def overtaken(ready: Path, session: Path) -> None:
+        with session.open("ab") as file:
+            file.write(late)
+        ready.replace(session)
+
+    monkeypatch.setattr(
+        backups_service, "restore_session", partial(backups_service.restore_session, replace=overtaken)
+    )
+    restored = back(backup)
+    assert path.read_bytes() == before
+    assert restored.overtaken
+    assert restored.previous_backup is not None
+    assert restored.previous_backup.path.read_bytes().endswith(late)
+    recorded = Backup.objects.filter(reason=Backup.RESTORE).order_by("taken_at")
+    assert [row.path for row in recorded] == [str(backup.path) for backup in restored.previous]
+
+
+def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+
+    def fail(**_: object) -> None:
+        raise DatabaseError("database is locked")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Backup.objects, "get_or_create", fail)
+        with pytest.raises(RedlineError, match="was restored") as caught:
+            back(backup)
+    assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
+    assert path.read_bytes() == before
+    previous = next(one for one in list_backups(path) if one.file.path != backup)
+    assert str(previous.file.path) in caught.value.message
+    assert previous.recorded is not None
+    assert previous.reason == ""
+    settle_session(path)
+    assert next(one for one in list_backups(path) if one.file.path != backup).reason == "restore"
+
+
+def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    backup = compacted(path)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise DatabaseError("database is locked")
+
+    monkeypatch.setattr(backups_service, "index_file", fail)
+    back(backup)
+    assert path.read_bytes() == before
+
+
+def test_without_the_permission_nothing_is_restored(public: Installation) -> None:
+    path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
+    backup = compacted(path)
+    backdate(path)
+    give_to_nobody(path.parent, *path.parent.iterdir())
+    give_to_nobody(*public.data.rglob("*"))
+    before = snapshot(path.parent)
+    path.parent.chmod(0o500)
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
+    path.parent.chmod(0o700)
+    backup.chmod(0)
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
+    backup.chmod(0o600)
+    assert snapshot(path.parent) == before
+    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "done"

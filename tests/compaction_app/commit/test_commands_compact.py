@@ -1,0 +1,528 @@
+"""Promises of `compact`: shown first, written only after a yes, exactly one line, and undone by `restore`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.management.commands.compact import CONFIRMATIONS
+from compaction_app.models import Compaction
+from sessions_app.models import Session
+from sessions_app.storage.session_loader import load_session
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation
+from tests.paths import PROJECT, corpus_sessions
+from tests.plans import context_ids, context_without
+from tests.wait import WAIT_SECONDS
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_bytes().split(b"\n")[-2])
+    assert isinstance(found, dict)
+    return found
+
+
+# The whole life of real sessions ----------------------------------------------------------------------------
+
+
+def current_sessions(directory: Path) -> Iterator[Path]:
+    for source in corpus_sessions(directory):
+        log = load_session(source).log
+        if log.version == 3 and log.header is not None:
+            yield source
+
+
+def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_path: Path) -> None:
+    for source in current_sessions(tmp_path):
+        home = redline.home / source.stem
+        home.mkdir()
+        path = home / source.name
+        shutil.copyfile(source, path)
+        backdate(path)
+        whole = path.read_bytes()
+        # The life is that of an Atomic session: another agent's compactions are inert for it.
+        context = context_ids(path)
+
+        planned = redline.call("compact", path, "--dry-run", "--json")
+        assert planned.code == 0, (source.name, planned)
+        assert (planned.json["entryId"], planned.json["backupPath"]) == (None, None)
+        assert planned.json["targetMet"]
+        assert planned.json["stats"]["percentReduction"] >= 50
+        assert len(planned.json["reasons"]) == len(planned.json["deletedTargets"]) > 0
+        assert all(planned.json["reasons"])
+        assert snapshot(home) == {path.name: whole}
+
+        written = redline.call("compact", path, "--yes", "--not-honoured", "--json")
+        assert written.code == 0, (source.name, written)
+        assert written.json["deletedTargets"] == planned.json["deletedTargets"]
+        after = path.read_bytes()
+        assert after.startswith(whole)
+        added = after[len(whole) :].strip(b"\n")
+        assert b"\n" not in added
+        assert len(after) - len(whole) - len(added) == (1 if whole.endswith(b"\n") else 2)
+        entry = json.loads(added)
+        assert entry["id"] == written.json["entryId"] != planned.json["leafId"]
+        assert entry["id"] not in {one.id for one in load_session(source).log.entries}
+        assert entry["parentId"] == written.json["leafId"] == load_session(source).leaf_id
+        for name in ("deletedTargets", "protectedEntryIds", "stats", "backupPath"):
+            assert entry[name] == written.json[name]
+        assert context_ids(path) == context_without(context, entry["deletedTargets"])
+        backup = Path(entry["backupPath"])
+        assert backup.read_bytes() == whole
+        digest = hashlib.sha256(whole).hexdigest()
+        assert backup.with_name(f"{backup.name}.sha256").read_text().startswith(digest)
+
+        (listed,) = redline.call("backups", path, "--json").json
+        assert (listed["path"], listed["sha256"], listed["holds"], listed["reason"]) == (
+            str(backup),
+            digest,
+            True,
+            "compact",
+        )
+        undone = redline.call("restore", backup, "--yes", "--json")
+        assert undone.code == 0, (source.name, undone)
+        assert undone.json["sha256"] == digest
+        assert path.read_bytes() == whole
+        redone = redline.call("restore", undone.json["previousBackup"], "--yes", "--json")
+        assert redone.code == 0, (source.name, redone)
+        assert path.read_bytes() == after
+        shutil.rmtree(home)
+
+
+def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: Path) -> None:
+    header, *entries = working_session()
+    for entry in entries:
+        del entry["id"], entry["parentId"]
+    old = {name: value for name, value in header.items() if name != "version"}
+    path = place(redline.sessions / "old.jsonl", session_bytes([old, *entries]))
+    before = path.read_bytes()
+    assert redline.call("compact", path, "--dry-run").code == 0
+    refused = redline.call("compact", path, "--yes", "--json")
+    assert (refused.code, refused.error) == (2, "needs_migration")
+    assert "migrate-session" in refused.json["error"]["message"]
+    copied = redline.call("migrate-session", path, "--json")
+    copy = Path(copied.json["written"])
+    assert (copied.code, copied.json["bytes"]) == (0, copy.stat().st_size)
+    # What Redline wrote itself is not live.
+    written = redline.call("compact", copy, "--yes", "--json")
+    assert written.code == 0, written
+    assert redline.call("migrate-session", path, "--json").error == "exists"
+    assert redline.call("migrate-session", copy, "--json").error == "is_current"
+    assert path.read_bytes() == before
+    assert len(context_ids(copy)) < len(context_ids(path))
+
+
+# Parameters -------------------------------------------------------------------------------------------------
+
+
+def test_the_parameters_of_the_run_count_and_are_told(redline: Installation, path: Path) -> None:
+    given = ["--ratio", "0.3", "--preserve-recent", "5", "--query", "line_7_1"]
+    found = redline.call("compact", path, "--dry-run", "--json", *given).json
+    assert found["parameters"] == {"compression_ratio": 0.3, "preserve_recent": 5, "query": "line_7_1"}
+    assert found["stats"]["percentReduction"] >= 70
+    assert found["protectedEntryIds"] == ["e1", "e23", "e24", "e25", "e26", "e27"]
+    deleted = {target["entryId"] for target in found["deletedTargets"]}
+    assert not deleted & set(found["protectedEntryIds"])
+
+
+def test_the_users_settings_count_where_the_run_says_nothing(redline: Installation, path: Path) -> None:
+    place(
+        redline.home / ".atomic" / "agent" / "settings.json",
+        b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}',
+    )
+    found = redline.call("compact", path, "--dry-run", "--json", "--ratio", "0.6").json
+    assert found["parameters"]["compression_ratio"] == 0.6
+    assert found["parameters"]["preserve_recent"] == 4
+    shown = redline.call("compact", path, "--dry-run", "--ratio", "0.6").out
+    assert "Ratio 0.6 (this run), recent 4 (" in shown
+    assert "settings.json), query: Now the tests." in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--ratio", "0"], "bad_ratio"),
+        (["--ratio", "1"], "bad_ratio"),
+        (["--ratio", "-0.5"], "bad_ratio"),
+        (["--ratio", "nan"], "bad_ratio"),
+        (["--preserve-recent", "-1"], "bad_preserve_recent"),
+        (["--preserve-recent", "1.5"], "bad_arguments"),
+        (["--planner", "oracle"], "unknown_planner"),
+        (["--leaf", "nowhere"], "unknown_entry"),
+    ],
+)
+def test_wrong_parameters_are_bad_input(
+    redline: Installation, path: Path, arguments: list[str], code: str
+) -> None:
+    before = snapshot(path.parent)
+    ended = redline.call("compact", path, "--yes", "--json", *arguments)
+    assert (ended.code, ended.error) == (2, code)
+    assert snapshot(path.parent) == before
+
+
+# What is shown ----------------------------------------------------------------------------------------------
+
+
+def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Path) -> None:
+    planned = redline.call("compact", path, "--dry-run", "--json").json
+    shown = redline.call("compact", path, "--dry-run").out.splitlines()
+    rows = shown[1 : 1 + len(planned["deletedTargets"])]
+    order = {entry.id: entry.number for entry in load_session(path).log.entries}
+    planned_rows = sorted(
+        zip(planned["deletedTargets"], planned["reasons"], strict=True),
+        key=lambda one: (order[one[0]["entryId"]], one[0].get("blockIndex", 0)),
+    )
+    for row, (target, reason) in zip(rows, planned_rows, strict=True):
+        assert row.startswith(target["entryId"])
+        assert reason in row
+    stats = planned["stats"]
+    assert any(f"({stats['percentReduction']}%; asked for 50%)" in line for line in shown)
+
+
+def test_texts_are_shown_whole_where_that_is_wanted(redline: Installation, path: Path) -> None:
+    plan = redline.call("compact", path, "--dry-run", "--json").json
+    shown = redline.call("compact", path, "--dry-run", "--full").out
+    texts = load_session(path).texts(load_session(path).log.entries)
+    for target in plan["deletedTargets"]:
+        held = texts[target["entryId"]]
+        text = (
+            held.blocks[target["blockIndex"]]
+            if "blockIndex" in target
+            else "\n".join(held.blocks) or held.whole
+        )
+        assert text
+        assert all(f"    {line}" in shown for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("pager", ["cat", "sh -c 'sed s/^/paged:/'", "nowhere", "'open", ""])
+def test_a_long_plan_goes_through_the_users_pager_and_a_question_follows(
+    redline: Installation, path: Path, pager: str
+) -> None:
+    code, screen = on_terminal(redline, "n\n", "compact", path, "--full", PAGER=pager, LINES="10")
+    assert code == 5, screen
+    assert ("paged:" in screen) == pager.startswith("sh")
+    assert screen.index("tokens:") < screen.index("append this compaction? [y/N]")
+    assert "Traceback" not in screen
+
+
+def test_on_a_terminal_a_plan_fits_and_has_colours_unless_they_are_unwanted(
+    redline: Installation, path: Path
+) -> None:
+    _, screen = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
+    assert "\x1b[31m" in screen
+    _, plain = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
+    assert "\x1b" not in plain
+    rows = [line for line in plain.split("\r\n") if line.startswith("e")]
+    assert rows
+    assert all(len(line) <= 60 for line in rows)
+
+
+# Saying yes -------------------------------------------------------------------------------------------------
+
+
+def test_without_confirmation_and_without_a_terminal_nothing_is_written(
+    redline: Installation, path: Path
+) -> None:
+    before = snapshot(redline.home)
+    ended = redline.run("compact", path, "--json")
+    assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
+    assert ended.json["deletedTargets"]
+    assert redline.call("compact", path).code == 5
+    assert redline.call("compact", path, *ask_too_much(path)).code == 5
+    assert snapshot(redline.home) == before
+
+
+def test_a_plan_says_how_to_write_it_with_all_confirmations_at_once(
+    redline: Installation, path: Path
+) -> None:
+    named = path.rename(path.with_name("it's a session.jsonl"))
+    arguments = [*make_another_branch(named), "--ratio", "0.4", "--query", "a b"]
+    make_live(named)
+    found = redline.call("compact", named, *arguments, "--json")
+    assert (found.code, found.json["needs"]) == (5, ["--yes", "--live", "--switch-branch"])
+    shown = redline.call("compact", named, *arguments, "--dry-run")
+    assert shown.code == 0
+    assert f"To write this: `{found.json['to_write']}`" in shown.out.splitlines()
+
+    words = shlex.split(found.json["to_write"])
+    assert words[:3] == ["redline", "compact", str(named)]
+    written = redline.call(*words[1:], "--json")
+    assert written.code == 0, written
+    assert written.json["deletedTargets"] == found.json["deletedTargets"]
+    assert (written.json["needs"], written.json["to_write"]) == ([], None)
+
+
+def test_a_torn_last_line_is_shown_with_the_plan(redline: Installation, path: Path) -> None:
+    whole = redline.call("compact", path, "--dry-run", "--json")
+    assert whole.json["tornLine"] is None
+    size = path.stat().st_size
+    tear_the_last_line(path)
+    torn = redline.call("compact", path, "--dry-run", "--json")
+    assert torn.json["tornLine"] == {"offset": size, "length": 25}
+    assert torn.json["needs"] == ["--yes", "--after-torn-line"]
+    shown = redline.call("compact", path, "--dry-run").out
+    assert f"The session ends in a torn line of 25 bytes, from byte {size:,} on." in shown
+
+
+def test_a_refused_plan_says_how_to_write_it_too(redline: Installation, path: Path) -> None:
+    make_live(path)
+    arguments = ["compact", path, "--yes", *ask_too_much(path)]
+    for_programs = redline.call(*arguments, "--json")
+    assert (for_programs.code, for_programs.error) == (5, "session_live")
+    assert "--yes --live --allow-below-target`" in for_programs.json["error"]["message"]
+    for_people = redline.call(*arguments)
+    assert for_people.code == 5
+    assert [
+        line for line in for_people.out.splitlines() if line.startswith("To write this: `redline compact ")
+    ]
+
+
+def test_a_plan_that_cannot_be_written_says_why_and_needs_nothing(redline: Installation, path: Path) -> None:
+    place(path, re.sub(rb'"version": ?3', b'"version":9', path.read_bytes(), count=1))
+    found = redline.call("compact", path, "--dry-run", "--json")
+    assert (found.code, found.json["needs"], found.json["to_write"]) == (0, [], None)
+    assert "version 9" in redline.call("compact", path, "--dry-run").out
+    assert redline.call("compact", path, "--json").error == "unknown_version"
+
+
+def test_a_dry_run_adds_nothing_to_the_index(redline: Installation, path: Path) -> None:
+    assert redline.call("compact", path, "--dry-run").code == 0
+    assert redline.call("sessions", "--json").json == []
+
+
+def test_every_confirmation_has_a_flag() -> None:
+    assert set(CONFIRMATIONS) == {field.name for field in fields(Confirmations)}
+
+
+def test_a_dry_run_wins_over_a_yes(redline: Installation, path: Path) -> None:
+    before = snapshot(redline.home)
+    assert redline.call("compact", path, "--dry-run", "--yes").code == 0
+    assert snapshot(redline.home) == before
+
+
+def on_terminal(
+    installation: Installation, answer: str, *arguments: object, **environment: str
+) -> tuple[int, str]:
+    """Exit code and screen of a command on a terminal, where `answer` is typed once it asks."""
+    environment = installation.environment(**{"PAGER": "cat", "TERM": "dumb", **environment})
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(PROJECT)
+        command = [sys.executable, "-m", "redline", *map(str, arguments)]
+        os.execve(sys.executable, command, environment)  # noqa: S606
+    screen, typed, deadline = b"", False, time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([terminal], [], [], 1)
+        try:
+            piece = os.read(terminal, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            break
+        if ready and not piece:
+            break
+        screen += piece
+        if not typed and b"[y/N]" in screen:
+            os.write(terminal, answer.encode())
+            typed = True
+    else:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), screen.decode()
+
+
+@pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("\n", False), ("y\n", True)])
+def test_on_a_terminal_it_shows_and_asks(
+    redline: Installation, path: Path, answer: str, written: bool
+) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, answer, "compact", path)
+    assert code == (0 if written else 5), screen
+    assert screen.index("REASON") < screen.index("append this compaction? [y/N]")
+    assert (snapshot(path.parent) == before) == (not written)
+    if written:
+        assert f"Appended {last_line(path)['id']}" in screen
+        assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
+
+
+def test_a_question_that_is_interrupted_writes_nothing(redline: Installation, path: Path) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, "\x03", "compact", path)
+    assert code == 130
+    assert "Traceback" not in screen
+    assert snapshot(path.parent) == before
+
+
+def test_with_json_it_never_asks(redline: Installation, path: Path) -> None:
+    before = snapshot(path.parent)
+    code, screen = on_terminal(redline, "y\n", "compact", path, "--json")
+    assert code == 5
+    assert "[y/N]" not in screen
+    assert json.loads(screen)["entryId"] is None
+    assert snapshot(path.parent) == before
+
+
+# The explicit yeses -----------------------------------------------------------------------------------------
+
+
+def make_live(path: Path) -> list[str]:
+    os.utime(path)
+    return []
+
+
+def make_another_branch(path: Path) -> list[str]:
+    place(path, path.read_bytes() + session_bytes([message("b1", "e3", user("Otherwise."))]))
+    return ["--leaf", "e27"]
+
+
+def make_one_of_a_later_atomic(path: Path) -> list[str]:
+    """A compaction as Atomic writes it from 0.9.9 on: neither that nor pi honours a context_compaction."""
+    later = {"type": "compaction", "id": "b1", "parentId": "e27", "summary": "s"}
+    place(path, path.read_bytes() + session_bytes([{**later, "details": {"strategy": "verbatim-lines"}}]))
+    return []
+
+
+def tear_the_last_line(path: Path) -> list[str]:
+    place(path, path.read_bytes() + b'{"type":"message","id":"t')
+    return []
+
+
+def ask_too_much(path: Path) -> list[str]:
+    return ["--ratio", "0.1", "--preserve-recent", "20"]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "flag", "exit_code", "code"),
+    [
+        (make_live, "--live", 5, "session_live"),
+        (make_another_branch, "--switch-branch", 5, "switches_branch"),
+        (make_one_of_a_later_atomic, "--not-honoured", 5, "not_honoured"),
+        (tear_the_last_line, "--after-torn-line", 5, "torn_last_line"),
+        (ask_too_much, "--allow-below-target", 3, "target_not_met"),
+    ],
+)
+def test_each_case_needs_its_own_yes(
+    redline: Installation, path: Path, prepare: Any, flag: str, exit_code: int, code: str
+) -> None:
+    arguments = ["compact", path, "--yes", "--json", *prepare(path)]
+    others = {found for found, _ in CONFIRMATIONS.values()} - {flag}
+    before = snapshot(path.parent)
+    for given in (arguments, [*arguments, *sorted(others)]):
+        refused = redline.call(*given)
+        assert (refused.code, refused.error) == (exit_code, code)
+        assert flag in refused.json["error"]["message"]
+        assert snapshot(path.parent) == before
+    for_people = redline.call(*(argument for argument in arguments if argument != "--json"))
+    assert for_people.code == exit_code
+    assert flag in for_people.err
+
+    written = redline.call(*arguments, flag)
+    assert written.code == 0, written
+    assert last_line(path)["id"] == written.json["entryId"]
+    assert Compaction.objects.get().entry_id == written.json["entryId"]
+
+
+def test_a_dry_run_below_the_target_says_so_by_its_exit_code(redline: Installation, path: Path) -> None:
+    ended = redline.call("compact", path, "--dry-run", "--json", *ask_too_much(path))
+    assert (ended.code, ended.json["targetMet"]) == (3, False)
+    assert ended.json["deletedTargets"]
+    shown = redline.call("compact", path, "--dry-run", *ask_too_much(path))
+    assert (shown.code, "--allow-below-target" in shown.out) == (3, True)
+
+
+def test_a_session_in_which_nothing_may_go_is_said_to_be_one(redline: Installation, path: Path) -> None:
+    place(path, session_bytes(working_session(steps=0)))
+    ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
+    assert (ended.code, ended.error) == (3, "nothing_deletable")
+
+
+def test_a_branch_too_short_to_compact_is_bad_input(redline: Installation, path: Path) -> None:
+    place(path, session_bytes(working_session(steps=0)[:2]))
+    ended = redline.call("compact", path, "--json")
+    assert (ended.code, ended.error) == (2, "nothing_to_compact")
+
+
+# Twice, and two at once -------------------------------------------------------------------------------------
+
+
+def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Installation, path: Path) -> None:
+    first = redline.call("compact", path, "--yes", "--ratio", "0.7", "--json")
+    second = redline.call("compact", path, "--yes", "--ratio", "0.5", "--json")
+    assert (first.code, second.code) == (0, 0)
+    assert second.json["leafId"] == first.json["entryId"]
+    assert [one["reason"] for one in redline.call("backups", path, "--json").json] == ["compact", "compact"]
+
+
+def test_two_processes_at_once_write_one_compaction(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
+    ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
+    written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
+    # One that began late enough plans on the other's result; else its plan does not hold any more (4), or the line
+    # is in the file and not yet recorded as Redline's own (5).
+    assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0], [0, 5])
+    assert path.read_bytes().startswith(before)
+    assert sorted(json.loads(line)["id"] for line in path.read_bytes()[len(before) :].splitlines()) == written
+    assert load_session(path).log.damage == []
+
+
+def test_a_reader_that_has_seen_enough_does_not_stop_the_write(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    child = redline.start("compact", path, "--yes", "--live")
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.wait(timeout=WAIT_SECONDS) == 0
+    assert path.read_bytes().startswith(before)
+    assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
+
+
+def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
+    redline: Installation, path: Path
+) -> None:
+    before = path.read_bytes()
+    with Path("/dev/full").open("wb") as full:
+        child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
+        assert child.wait(timeout=WAIT_SECONDS) == 6
+    assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
+
+
+def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_path: Path) -> None:
+    """By the user's choice, and whatever Redline itself appended."""
+    path = backdate(place(tmp_path / "guessed.jsonl", session_bytes(working_session())))
+    assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
+    again = redline.call("compact", path, "--ratio", "0.5").out
+    assert "a guess" in again
+    assert "--not-honoured" in again
+    Session.objects.update(reader="pi")
+    chosen = redline.call("compact", path, "--ratio", "0.5").out
+    assert "Read as pi," in chosen
+    assert "That agent ignores a context_compaction." in chosen
+
+
+def test_a_plan_that_can_never_be_written_says_why_as_json_too(redline: Installation, tmp_path: Path) -> None:
+    path = backdate(place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:])))
+    document = redline.call("compact", path, "--dry-run", "--json").json
+    assert (document["needs"], document["to_write"]) == ([], None)
+    assert document["obstacle"]["code"] == "no_header"
+    assert "migrate-session" in document["obstacle"]["message"]

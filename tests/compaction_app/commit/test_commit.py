@@ -1,0 +1,670 @@
+"""Promises of a commit: exactly what was approved, appended to the session as it is now, or nothing at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+
+from compaction_app.commit import service as commit_service
+from compaction_app.commit.service import Approved, Committed, Confirmations, commit
+from compaction_app.models import Backup, Compaction
+from compaction_app.services.choosing import choose_reader
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import settle_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
+from sessions_app.storage.append import append_line
+from sessions_app.storage.session_loader import load_session
+from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
+from tests.files import backdate, place, snapshot
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan, context_ids, context_without
+from tests.processes import become_nobody, give_to_nobody, in_child
+
+LAST = "e27"
+"""The leaf of `working_session()`."""
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def done(approved: Approved, **yeses: bool) -> Committed:
+    return commit(approved, Confirmations(**yeses), now())
+
+
+def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
+    """What an agent does: it opens, appends and closes, and asks nobody. A while ago, so that it is not live."""
+    added = session_bytes(lines)
+    with path.open("ab") as file:
+        file.write(added)
+    backdate(path, hours=0.5)
+    return added
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_bytes().split(b"\n")[-2])
+    assert isinstance(found, dict)
+    return found
+
+
+def refused(path: Path, act: Callable[[], object]) -> str:
+    """The refusal of `act`, after which the directory of the session is byte for byte as it was."""
+    before = snapshot(path.parent)
+    compactions, backups = Compaction.objects.count(), Backup.objects.count()
+    answer = refusal(act)
+    assert snapshot(path.parent) == before
+    assert (Compaction.objects.count(), Backup.objects.count()) == (compactions, backups)
+    return answer
+
+
+# What is written --------------------------------------------------------------------------------------------
+
+
+def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
+    before, context = path.read_bytes(), context_ids(path)
+    approved = approved_plan(path, query="the parser")
+    committed = done(approved)
+
+    written = path.read_bytes()
+    assert written.startswith(before)
+    assert written.count(b"\n") == before.count(b"\n") + 1
+    entry = last_line(path)
+    assert list(entry) == [
+        *("type", "id", "parentId", "timestamp", "promptVersion", "deletedTargets", "protectedEntryIds"),
+        *("stats", "backupPath"),
+    ]
+    assert (entry["type"], entry["promptVersion"], entry["parentId"]) == ("context_compaction", 1, LAST)
+    assert entry["id"] == committed.entry_id
+    assert len(bytes.fromhex(entry["id"])) == 4
+    assert datetime.fromisoformat(entry["timestamp"]).tzinfo is UTC
+    assert entry["timestamp"].endswith("Z")
+    assert entry["deletedTargets"] == [target.to_json() for target in approved.targets] != []
+    assert entry["protectedEntryIds"] == ["e1", "e26", "e27"]
+    assert list(entry["stats"]) == [
+        *("objectsBefore", "objectsAfter", "objectsDeleted", "tokensBefore", "tokensAfter"),
+        "percentReduction",
+    ]
+    assert entry["stats"]["percentReduction"] >= 50
+    assert context_ids(path) == context_without(context, entry["deletedTargets"])
+
+    backup = Path(entry["backupPath"])
+    assert backup == committed.backup.path
+    assert backup.parent == path.parent
+    assert backup.read_bytes() == before
+    digest = hashlib.sha256(before).hexdigest()
+    assert backup.with_name(f"{backup.name}.sha256").read_text() == f"{digest}  {backup.name}\n"
+    assert sorted(snapshot(path.parent)) == sorted([path.name, backup.name, f"{backup.name}.sha256"])
+
+
+def test_what_the_entry_does_not_hold_is_kept_in_the_database(path: Path) -> None:
+    approved = approved_plan(path, compression_ratio=0.4, query="the parser")
+    committed = done(approved)
+    row = Compaction.objects.get()
+    assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (
+        committed.entry_id,
+        LAST,
+        "embedded",
+        "manual",
+    )
+    assert row.parameters == {"compression_ratio": 0.4, "preserve_recent": 2, "query": "the parser"}
+    assert row.stats == last_line(path)["stats"]
+    assert [
+        {name: one[name] for name in one if name not in ("call", "tool", "reason")} for one in row.origins
+    ] == [target.to_json() for target in approved.targets]
+    assert (
+        row.backup.sha256
+        == hashlib.sha256(row.backup.path and Path(row.backup.path).read_bytes()).hexdigest()
+    )
+    session = Session.objects.get()
+    assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
+
+
+def test_the_id_of_the_entry_is_new_in_the_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
+    ids = iter(["0badcafe", "0badcafe", "00000001"])
+    monkeypatch.setattr(commit_service.secrets, "token_hex", lambda _: next(ids))
+    assert done(approved_plan(path)).entry_id == "00000001"
+
+
+def test_a_session_behind_a_symlink_is_written_where_it_is(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    committed = done(approved_plan(link))
+    assert link.is_symlink()
+    assert committed.backup.path.parent == path.parent
+    assert last_line(path)["id"] == committed.entry_id
+
+
+def test_a_session_is_compacted_again_on_top_of_the_first_time(path: Path) -> None:
+    context = context_ids(path)
+    first = done(approved_plan(path, compression_ratio=0.7))
+    once = context_ids(path)
+    second = done(approved_plan(path, compression_ratio=0.5))
+    deleted = [target.to_json() for target in first.validated.targets]
+    again = [target.to_json() for target in second.validated.targets]
+    assert once == context_without(context, deleted)
+    assert context_ids(path) == context_without(once, again)
+    assert not {target["entryId"] for target in deleted if target["kind"] == "entry"} & {
+        target["entryId"] for target in again
+    }
+    assert second.parent_id == first.entry_id
+
+
+# What changed since the review ------------------------------------------------------------------------------
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+    backdate(path)
+
+
+def replace_by_a_copy(path: Path) -> None:
+    place(path.with_name("other"), path.read_bytes()).replace(path)
+
+
+def replace_by_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def change_the_middle(path: Path) -> None:
+    found = path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"line_6_7 ", b"LINE_6_7 "))
+    assert path.stat().st_size == found.st_size
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def change_a_text_and_grow(path: Path) -> None:
+    change_the_middle(path)
+    foreign(path, message("n1", LAST, user("More.")))
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (vanish, "2 no_such_file"),
+        (shrink, "4 session_rewritten"),
+        (replace_by_a_copy, "4 session_rewritten"),
+        (replace_by_a_directory, "2 not_a_file"),
+        (change_the_middle, "4 session_rewritten"),
+        (change_a_text_and_grow, "4 session_rewritten"),
+    ],
+)
+def test_a_session_that_is_another_now_is_not_written_to(
+    path: Path, change: Callable[[Path], None], answer: str
+) -> None:
+    approved = approved_plan(path)
+    change(path)
+    assert refused(path, lambda: done(approved)) == answer
+
+
+def test_text_that_came_since_is_kept_and_the_entry_follows_it(path: Path) -> None:
+    approved = approved_plan(path)
+    before = path.read_bytes()
+    added = foreign(
+        path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you."))
+    )
+    context = context_ids(path)
+    committed = done(approved)
+    assert path.read_bytes().startswith(before + added)
+    assert committed.parent_id == last_line(path)["parentId"] == "n2"
+    assert last_line(path)["protectedEntryIds"] == ["e1", "e27", "n1", "n2"]
+    assert committed.backup.path.read_bytes() == before + added
+    assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
+
+
+def test_so_much_text_that_the_target_is_missed_does_not_undo_the_yes(path: Path) -> None:
+    approved = approved_plan(path)
+    foreign(path, message("n1", LAST, user("More. " * 10_000)))
+    assert done(approved).validated.stats.percent_reduction < 50
+
+
+def late_result(entry_id: str, parent: str) -> dict[str, Any]:
+    return message(entry_id, parent, result("c1", "Late."))
+
+
+def test_a_result_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
+    approved = approved_plan(path, compression_ratio=0.05)
+    assert "e3" in {target.entry_id for target in approved.targets}
+    foreign(path, late_result("n1", LAST))
+    assert refused(path, lambda: done(approved)) == "4 plan_refused"
+    foreign(path, message("n2", "n1", user("More.")), message("n3", "n2", user("And more.")))
+    assert refused(path, lambda: done(approved)) == "4 plan_changed"
+    with pytest.raises(RedlineError, match="entry n1 would have to go as well"):
+        done(approved)
+
+
+def test_an_error_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
+    approved = approved_plan(path, compression_ratio=0.05)
+    foreign(
+        path,
+        message("n1", LAST, result("c1", "It failed.", error=True)),
+        message("n2", "n1", user("More.")),
+        message("n3", "n2", user("And more.")),
+    )
+    assert refused(path, lambda: done(approved)) == "4 plan_refused"
+
+
+def test_another_branch_that_became_the_active_one_is_a_conflict(path: Path) -> None:
+    approved = approved_plan(path)
+    foreign(path, message("n1", "e5", user("Try it otherwise.")))
+    assert refused(path, lambda: done(approved, switch_branch=True)) == "4 other_branch"
+
+
+def test_a_plan_is_written_once(path: Path) -> None:
+    approved = approved_plan(path)
+    done(approved)
+    assert refused(path, lambda: done(approved)) == "4 plan_refused"
+
+
+def test_a_complete_last_line_gets_its_newline_first(path: Path) -> None:
+    before = path.read_bytes()[:-1]
+    place(path, before)
+    context = context_ids(path)
+    committed = done(approved_plan(path))
+    assert path.read_bytes().startswith(before + b'\n{"type":"context_compaction"')
+    assert committed.parent_id == LAST
+    assert context_ids(path) == context_without(context, last_line(path)["deletedTargets"])
+    assert committed.backup.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"{", b"\0\0\0", b'"text"', b"[1]"])
+def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> None:
+    approved = approved_plan(path)
+    with path.open("ab") as file:
+        file.write(torn)
+    backdate(path)
+    assert refused(path, lambda: done(approved)) == "5 torn_last_line"
+    assert refused(path, lambda: done(approved_plan(path))) == "5 torn_last_line"
+
+
+@pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
+def test_a_confirmed_torn_line_stays_and_the_compaction_follows_on_a_line_of_its_own(
+    path: Path, torn: bytes
+) -> None:
+    before = path.read_bytes() + torn
+    place(path, before)
+    committed = done(approved_plan(path), after_torn_line=True)
+    assert path.read_bytes() == before + b"\n" + committed.line + b"\n"
+    assert load_session(path).leaf_id == committed.entry_id
+    done(approved_plan(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
+
+
+def test_a_line_that_was_torn_at_the_review_and_is_whole_now_is_followed(path: Path) -> None:
+    line = session_bytes([message("n1", LAST, user("Now whole."))])
+    with path.open("ab") as file:
+        file.write(line[:30])
+    approved = approved_plan(path)
+    with path.open("ab") as file:
+        file.write(line[30:])
+    backdate(path)
+    assert done(approved).parent_id == "n1"
+
+
+# While it is written ----------------------------------------------------------------------------------------
+
+
+def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
+    """A write before which an agent's own comes."""
+
+    def write(fd: int, payload: bytes) -> int:
+        with path.open("ab") as file:
+            file.write(line)
+        return os.write(fd, payload)
+
+    return write
+
+
+def test_a_line_that_comes_between_our_look_and_our_write_stays_and_ours_goes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    line = session_bytes([message("n1", LAST, user("At the very same moment."))])
+    approved = approved_plan(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_service, "append_line", partial(append_line, write=overtaken(path, line)))
+        assert refusal(lambda: done(approved)) == "4 foreign_append"
+    assert snapshot(path.parent) == {path.name: before + line}
+    assert not Backup.objects.exists()
+    assert not Compaction.objects.exists()
+    backdate(path)
+    assert done(approved).parent_id == "n1"
+
+
+def test_a_line_that_comes_during_the_backup_is_a_conflict(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    line = session_bytes([message("n1", LAST, user("During the backup."))])
+    back_up = commit_service.back_up
+
+    def slow(*arguments: Any) -> Any:
+        made = back_up(*arguments)
+        foreign(path, line[:-1])
+        return made
+
+    monkeypatch.setattr(commit_service, "back_up", slow)
+    assert refusal(lambda: done(approved_plan(path))) == "4 session_changed"
+    assert snapshot(path.parent) == {path.name: before + line}
+
+
+def test_bytes_of_ours_that_had_to_be_left_keep_their_backup(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def short(fd: int, payload: bytes) -> int:
+        written = os.write(fd, payload[:20])
+        foreign(path, message("n1", LAST, user("After half of ours.")))
+        return written
+
+    monkeypatch.setattr(commit_service, "append_line", partial(append_line, write=short))
+    assert refusal(lambda: done(approved_plan(path))) == "6 append_left"
+    assert path.read_bytes().startswith(before)
+    assert Path(Backup.objects.get().path).read_bytes() == before
+    assert not Compaction.objects.exists()
+
+
+def test_an_agent_that_writes_right_after_us_makes_the_session_live(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def followed(*arguments: Any, **more: Any) -> Any:
+        appended = append_line(*arguments, **more)
+        with path.open("ab") as file:
+            file.write(session_bytes([message("n1", LAST, user("Past the compaction."))]))
+        return appended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_service, "append_line", followed)
+        done(approved_plan(path))
+    assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
+
+
+@pytest.mark.parametrize("model", [Compaction, Backup])
+def test_what_a_database_that_fails_did_not_record_is_recorded_with_the_next_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch, model: type[Any]
+) -> None:
+    before = path.read_bytes()
+
+    def fail(**_: object) -> None:
+        raise DatabaseError("database is locked")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(model.objects, "get_or_create", fail)
+        with pytest.raises(RedlineError, match="was appended") as caught:
+            done(approved_plan(path))
+    assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
+    assert path.read_bytes().startswith(before)
+    assert last_line(path)["id"] in caught.value.message
+    assert last_line(path)["backupPath"] in caught.value.message
+    assert not Backup.objects.exists()
+    settle_session(path)
+    recorded = Compaction.objects.get()
+    assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
+
+
+def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_commit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise DatabaseError("database is locked")
+
+    monkeypatch.setattr(commit_service, "index_file", fail)
+    assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
+
+
+# The explicit yeses -----------------------------------------------------------------------------------------
+
+
+def test_a_session_that_was_just_written_to_needs_a_yes(path: Path) -> None:
+    approved = approved_plan(path)
+    os.utime(path)
+    approved = approved_plan(path)
+    assert refused(path, lambda: done(approved)) == "5 session_live"
+    assert done(approved, live=True).parent_id == LAST
+
+
+def test_a_session_written_to_between_review_and_commit_needs_a_yes(path: Path) -> None:
+    approved = approved_plan(path)
+    foreign(path, message("n1", LAST, user("Still here.")))
+    os.utime(path)
+    assert refused(path, lambda: done(approved)) == "5 session_live"
+
+
+def test_a_write_of_redlines_own_does_not_make_a_session_live(path: Path) -> None:
+    done(approved_plan(path, compression_ratio=0.7))
+    assert (
+        done(approved_plan(path)).parent_id
+        == load_session(path).tree.branch(load_session(path).leaf_id)[-2].id
+    )
+
+
+def test_a_clock_that_runs_ahead_makes_a_session_live(path: Path) -> None:
+    backdate(path, hours=-1)
+    assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
+
+
+def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> None:
+    foreign(path, message("n1", "e3", user("Try it otherwise.")))
+    approved = approved_plan(path, leaf_id=LAST)
+    assert refused(path, lambda: done(approved)) == "5 switches_branch"
+    context = context_ids(path, LAST)
+    committed = done(approved, switch_branch=True)
+    assert committed.parent_id == LAST
+    assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"type": "compaction", "id": "n1", "parentId": LAST, "summary": "s", "firstKeptEntryId": "e20"},
+        {"type": "context_edit", "id": "n1", "parentId": LAST, "targetId": "e3", "replacement": None},
+        {"type": "usage", "id": "n1", "parentId": LAST, "kind": "summary", "provider": "p", "model": "m"},
+        message("n1", LAST, {"role": "system", "content": "", "sections": {"tone": "brief"}}),
+        message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
+    ],
+)
+def test_an_agent_that_ignores_the_entry_needs_a_yes(redline: Installation, sign: dict[str, Any]) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    foreign(path, sign)
+    approved = approved_plan(path)
+    assert refused(path, lambda: done(approved)) == "5 not_honoured"
+    assert done(approved, not_honoured=True).parent_id == "n1"
+
+
+def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
+    with pytest.raises(ConfirmationNeeded) as caught:
+        done(approved)
+    assert caught.value.code == "not_honoured"
+    assert "a guess" in caught.value.message
+    assert done(approved, not_honoured=True).parent_id == LAST
+
+
+def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    done(approved_plan(path), not_honoured=True)
+    assert refused(path, lambda: done(approved_plan(path, ratio=0.1), below_target=True)) == "5 not_honoured"
+    first = session_row(path)
+    assert first.read_as == "atomic-0.8"
+    foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
+    assert index_file(path).read_as == "pi"
+
+
+def test_a_reader_that_the_user_chose_is_no_guess(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
+    choose_reader(index_file(path), "atomic-0.8")
+    assert done(approved).parent_id == LAST
+
+
+def test_a_session_among_pis_needs_a_yes(redline: Installation) -> None:
+    path = place(
+        redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session())
+    )
+    assert refused(path, lambda: done(approved_plan(path))) == "5 not_honoured"
+
+
+def test_a_plan_below_its_target_needs_a_yes(path: Path) -> None:
+    approved = approved_plan(path, compression_ratio=0.1, preserve_recent=20)
+    assert refused(path, lambda: done(approved)) == "3 target_not_met"
+    assert not done(approved, below_target=True).validated.target_met
+
+
+def test_one_yes_does_not_cover_another_case(path: Path) -> None:
+    foreign(path, message("n1", "e3", user("Try it otherwise.")))
+    os.utime(path)
+    approved = approved_plan(path, leaf_id=LAST)
+    assert refused(path, lambda: done(approved, switch_branch=True, below_target=True)) == "5 session_live"
+    assert refused(path, lambda: done(approved, live=True, not_honoured=True)) == "5 switches_branch"
+
+
+# Versions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_session_is_not_written_to(path: Path, version: int) -> None:
+    header, *entries = working_session()
+    for entry in entries:
+        if version == 1:
+            del entry["id"], entry["parentId"]
+    old = {name: value for name, value in header.items() if name != "version"}
+    place(path, session_bytes([old if version == 1 else {**header, "version": 2}, *entries]))
+    approved = approved_plan(path)
+    with pytest.raises(RedlineError, match="migrate-session"):
+        done(approved)
+    assert refused(path, lambda: done(approved)) == "2 needs_migration"
+
+
+# Two at once ------------------------------------------------------------------------------------------------
+
+
+def at_once(act: Callable[[], object]) -> list[str]:
+    """How `act` ended in each of two processes that began it at the same moment."""
+    ready, go = os.pipe()
+    connection.close()
+    children = []
+    for _ in range(2):
+        told, telling = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.alarm(30)
+                os.read(ready, 1)
+                os.write(telling, refusal(act).encode())
+            except BaseException as error:  # noqa: BLE001  the parent compares what it was told
+                os.write(telling, repr(error).encode())
+            finally:
+                os._exit(0)
+        os.close(telling)
+        children.append((pid, told))
+    os.write(go, b"..")
+    answers = []
+    for pid, told in children:
+        with os.fdopen(told, "rb") as pipe:
+            answers.append(pipe.read().decode())
+        os.waitpid(pid, 0)
+    os.close(ready)
+    os.close(go)
+    return sorted(answers)
+
+
+def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
+    for ratio in (0.9, 0.7, 0.5):
+        before = path.read_bytes()
+        answers = at_once(partial(done, approved_plan(path, compression_ratio=ratio)))
+        assert answers == ["4 plan_refused", "done"]
+        assert path.read_bytes().startswith(before)
+        assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
+    assert len(snapshot(path.parent)) == 1 + 2 * 3
+
+
+# Permissions and full disks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "directory_mode", "answer"),
+    [
+        (0o400, 0o700, "6 permission_denied"),
+        (0o600, 0o500, "6 permission_denied"),
+        (0o200, 0o700, "6 permission_denied"),
+        (0o600, 0o700, "done"),
+    ],
+)
+def test_without_the_permission_nothing_is_left_behind(
+    public: Installation, file_mode: int, directory_mode: int, answer: str
+) -> None:
+    path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path)
+    give_to_nobody(path.parent, path)
+    before = snapshot(path.parent)
+    path.chmod(file_mode)
+    path.parent.chmod(directory_mode)
+    assert in_child(lambda: refusal(lambda: done(approved)), become_nobody) == answer
+    path.parent.chmod(0o700)
+    path.chmod(0o600)
+    assert (snapshot(path.parent) == before) == (answer != "done")
+
+
+def with_file_limit(size: int) -> Callable[[], None]:
+    """No file may grow beyond `size` bytes: the write that gets there is really short, the next one fails."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    return limit
+
+
+@pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
+def test_a_disk_that_fills_up_leaves_the_session_and_no_piece_of_a_backup(path: Path, room: int) -> None:
+    # Larger than the database, so that the limit meets the session: first its backup, then the append.
+    place(path, session_bytes(working_session(steps=40, words=2_000)))
+    before = path.read_bytes()
+    assert len(before) > 800_000
+    approved = approved_plan(path)
+    told = in_child(lambda: refusal(lambda: done(approved)), with_file_limit(len(before) + room))
+    assert told == "6 disk_full"
+    assert snapshot(path.parent) == {path.name: before}
+    assert not Backup.objects.exists()
+    backdate(path)
+    assert done(approved).parent_id == "e83"
+
+
+def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(
+    redline: Installation, tmp_path: Path
+) -> None:
+    summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
+    turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
+    path = backdate(
+        place(tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x")))))
+    )
+    assert redline.call("compact", path, "--yes").code == 5
+    assert redline.call("compact", path, "--yes", "--not-honoured", "--allow-below-target").code == 0
+    assert redline.call("context", path, "--json").json["reader"] == "pi"
+    again = redline.call("compact", path, "--yes", "--ratio", "0.9", "--allow-below-target", "--json")
+    assert (again.code, again.error) == (5, "not_honoured")

@@ -1,0 +1,579 @@
+"""Promises of the commit: what was approved and nothing else, each yes by itself, conflicts that keep decisions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.change_records import record_commit
+from compaction_app.commit import service as commit_service
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import look_at
+from compaction_app.core.decisions import Kind
+from compaction_app.core.states import RunState
+from compaction_app.core.targets import Target
+from compaction_app.models import Backup, Compaction, Proposal, Run
+from compaction_app.runs.commands import resume_run, start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.reviews import carried_from, decide
+from compaction_app.runs.worker import work
+from redline.configuration import RootSetting
+from sessions_app.index.indexer import configured_roots, index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage.append import append_line
+from sessions_app.storage.locks import session_lock
+from tests.factories import session_bytes, user, working_session
+from tests.files import backdate, place
+from tests.installation import override_configuration, refusal
+from tests.plans import context_ids, context_without
+
+
+@pytest.fixture
+def path(known_root: Path) -> Path:
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session()))
+    return backdate(path)
+
+
+@pytest.fixture
+def run(path: Path) -> Run:
+    """A run that was planned on the session, with everything it proposes approved."""
+    return approve(planned(index_file(path)))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nobody catches it."""
+
+
+@contextmanager
+def no_cleaning_up(run: Run, now: datetime) -> Iterator[None]:
+    """What a killed process does not come to."""
+    run.refresh_from_db()
+    yield
+
+
+def planned(session: Session, **more: Any) -> Run:
+    run = start_run(session, planner="embedded", asked={}, **more)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    return run
+
+
+def approve(run: Run, *, first: int | None = None) -> Run:
+    proposals = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:first]
+    targets = [Target(row.entry_id, row.block_index) for row in proposals]
+    decide(run, Kind.APPROVE, targets, timezone.now())
+    return run
+
+
+def append(path: Path, *entries: dict[str, Any]) -> None:
+    with path.open("ab") as file:
+        file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
+    backdate(path)
+
+
+def commit(browser: Client, run: Run, *yeses: str) -> Any:
+    """Open the page, and say yes to what it shows."""
+    return browser.post(f"/runs/{run.pk}/commit", {"yes": yeses, "plan": shown(browser, run)})
+
+
+def shown(browser: Client, run: Run) -> str:
+    found = re.search(r'name="plan" value="([^"]+)"', browser.get(f"/runs/{run.pk}/commit").content.decode())
+    return found[1] if found is not None else ""
+
+
+def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(
+    browser: Client, run: Run
+) -> None:
+    answer = browser.get(f"/runs/{run.pk}/commit")
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert "work.jsonl" in page
+    assert ".compact.bak" in page
+    assert "Close the session in the agent" in page
+    assert 'name="yes"' not in page
+
+
+def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
+    browser: Client, run: Run, path: Path
+) -> None:
+    before, kept = path.read_bytes(), context_ids(path)
+    answer = commit(browser, run)
+    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}/result")
+    after = path.read_bytes()
+    assert after.startswith(before)
+    written = json.loads(after[len(before) :])
+    assert written["type"] == "context_compaction"
+    assert context_ids(path) == context_without(kept, written["deletedTargets"])
+    assert Path(written["backupPath"]).read_bytes() == before
+    compaction = Compaction.objects.get()
+    assert (compaction.run, compaction.entry_id) == (run, written["id"])
+    run.refresh_from_db()
+    assert run.state == RunState.COMMITTED
+
+
+def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
+    run = approve(planned(index_file(path)), first=1)
+    commit(browser, run, "below_target")
+    written = json.loads(path.read_bytes().splitlines()[-1])
+    proposal = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[0]
+    assert proposal.entry_id in {target["entryId"] for target in written["deletedTargets"]}
+    assert len(written["deletedTargets"]) < run.proposals.count()
+
+
+def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Run) -> None:
+    commit(browser, run)
+    page = browser.get(f"/runs/{run.pk}/result").content.decode()
+    assert "one line appended" in page
+    assert "context_compaction" in page
+    assert "Reload the session there" in page
+
+
+def test_a_second_commit_of_the_same_run_writes_nothing(browser: Client, run: Run, path: Path) -> None:
+    plan = shown(browser, run)
+    first = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    written = path.read_bytes()
+    second = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    assert second["Location"] == first["Location"] == f"/runs/{run.pk}/result"
+    assert path.read_bytes() == written
+    assert Backup.objects.count() == 1
+
+
+def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> None:
+    run = planned(index_file(path))
+    before = path.read_bytes()
+    assert commit(browser, run, "below_target").status_code == 409
+    assert path.read_bytes() == before
+    assert "Nothing is approved" in browser.get(f"/runs/{run.pk}/commit").content.decode()
+
+
+# ---- explicit yeses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch", "after_torn_line"])
+def test_each_case_asks_for_its_own_yes_and_takes_no_other(
+    browser: Client, path: Path, known_root: Path, name: str
+) -> None:
+    recorded = working_session()
+    if name == "switch_branch":
+        # Another branch leaves early, and is the one that the agent continues from.
+        recorded.append({**user("another way"), "id": "other", "parentId": "e3"})
+        path.write_bytes(session_bytes(recorded))
+        backdate(path)
+    session = index_file(path)
+    if name == "not_honoured":
+        session.reader = "pi"
+        session.save()
+    first = 1 if name == "below_target" else None
+    run = approve(planned(session, leaf_id="e27" if name == "switch_branch" else ""), first=first)
+    if name == "after_torn_line":
+        backdate(place(path, path.read_bytes() + b'{"type":"mess'))
+    if name == "live":
+        os.utime(path)
+    before = path.read_bytes()
+    page = browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert page.count('name="yes"') == 1
+    assert f'value="{name}"' in page
+    others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
+    refused = commit(browser, run, *others)
+    assert refused.status_code == 409
+    assert path.read_bytes() == before
+    assert commit(browser, run, name).status_code == 302
+    assert path.read_bytes() != before
+
+
+def test_a_session_of_which_nothing_shows_the_agent_says_so_and_needs_a_confirmation(
+    browser: Client, path: Path, known_root: Path, settings: Any
+) -> None:
+    roots = [RootSetting(path=known_root)]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    configured_roots()
+    session = index_file(path)
+    run = approve(planned(session))
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "so this is a guess" in page
+    assert "is honoured" not in page
+    before = path.read_bytes()
+    page = browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert page.count('name="yes"') == 1
+    assert "it is not known which agent owns this session" in page
+    assert "so this is a guess" in page
+    assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+    assert commit(browser, run, "not_honoured").status_code == 302
+
+
+# ---- conflicts -------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_only_grew_is_committed_where_it_stands(browser: Client, run: Run, path: Path) -> None:
+    append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
+    assert commit(browser, run).status_code == 302
+    assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "later"
+
+
+def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(
+    browser: Client, run: Run, path: Path
+) -> None:
+    path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
+    backdate(path)
+    before = path.read_bytes()
+    answer = commit(browser, run)
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert path.read_bytes() == before
+    assert f'action="/runs/{run.pk}/again"' in page
+    run.refresh_from_db()
+    assert run.state == RunState.TARGET_MET
+
+
+def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps_the_decisions(
+    browser: Client, run: Run, path: Path
+) -> None:
+    append(path, {**user("another way"), "id": "other", "parentId": "e5"})
+    before = path.read_bytes()
+    assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+    answer = browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    assert answer["Location"] == f"/runs/{later.pk}"
+    work(later.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.SUPERSEDED
+
+
+def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run, path: Path) -> None:
+    before = path.read_bytes()
+    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
+        answer = commit(browser, run)
+    assert answer.status_code == 409
+    assert path.read_bytes() == before
+
+
+def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
+    browser: Client, run: Run, path: Path
+) -> None:
+    commit(browser, run)
+    # The agent had the session open: its next line continues from its own leaf.
+    append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
+    session = index_file(path)
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "is bypassed" in page
+    assert f'action="/runs/{run.pk}/again"' in page
+    assert "sends to" not in page
+    Run.objects.filter(pk=run.pk).update(base_url="https://models.example:8443/v1")
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    assert "sends to models.example:8443 again" in page
+    Run.objects.filter(pk=run.pk).update(base_url="")
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    work(later.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.COMMITTED
+    assert commit(browser, later).status_code == 302
+    first, second = Compaction.objects.order_by("pk")
+    assert second.leaf_id == "later"
+    assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
+        (raw["entryId"], raw.get("blockIndex")) for raw in first.origins
+    ]
+
+
+# ---- what was shown, and nothing else -------------------------------------------------------------------
+
+
+def test_a_yes_to_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
+    run = approve(planned(index_file(path)), first=1)
+    plan, before = shown(browser, run), path.read_bytes()
+    approve(run)
+    answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
+    assert answer.status_code == 409
+    assert "no longer what this page showed" in answer.content.decode()
+    assert path.read_bytes() == before
+    assert browser.post(f"/runs/{run.pk}/commit").status_code == 409
+    assert path.read_bytes() == before
+
+
+def test_nobody_decides_resumes_or_plans_again_while_it_is_written(
+    browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = approve(planned(index_file(path)))
+    Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
+    told: list[str] = []
+    usual = commit_service.back_up
+
+    def back_up(*arguments: Any) -> Any:
+        target = Target(run.proposals.order_by("order")[0].entry_id)
+        told.append(refusal(lambda: decide(run, Kind.REJECT, [target], timezone.now())))
+        told.append(refusal(lambda: resume_run(run)))
+        return usual(*arguments)
+
+    monkeypatch.setattr(commit_service, "back_up", back_up)
+    assert commit(browser, run).status_code == 302
+    assert told == ["4 being_committed", "4 wrong_state"]
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+    assert not run.decisions.filter(kind="reject").exists()
+
+
+def test_after_a_commit_that_failed_decisions_are_free_again(
+    browser: Client, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
+
+    before = path.read_bytes()
+    with monkeypatch.context() as broken:
+        broken.setattr(commit_service, "back_up", fail)
+        assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (RunState.TARGET_MET, None)
+    assert commit(browser, run).status_code == 302
+
+
+def test_a_link_that_took_the_place_of_a_session_is_never_followed(
+    browser: Client, run: Run, path: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.jsonl").write_bytes(path.read_bytes())
+    before = (outside / "secret.jsonl").read_bytes()
+    path.unlink()
+    path.symlink_to(outside / "secret.jsonl")
+    for address in ("commit", "review", "transcript.jsonl"):
+        assert browser.get(f"/runs/{run.pk}/{address}").status_code == 409, address
+    assert browser.post(f"/runs/{run.pk}/commit", {"plan": "x"}).status_code == 409
+    session = run.session
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
+    assert page.status_code in (404, 409)
+    assert sorted(outside.iterdir()) == [outside / "secret.jsonl"]
+    assert (outside / "secret.jsonl").read_bytes() == before
+
+
+def test_an_id_that_names_another_line_now_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
+    proposal = run.proposals.filter(block_index=None).order_by("order")[0]
+    recorded = next(
+        json.loads(line)
+        for line in path.read_bytes().splitlines()
+        if f'"{proposal.entry_id}"'.encode() in line[:200]
+    )
+    append(path, recorded, {**user("and the docs"), "id": "later", "parentId": "e27"})
+    before = path.read_bytes()
+    assert commit(browser, run).status_code == 409
+    assert path.read_bytes() == before
+
+
+def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client, path: Path) -> None:
+    recorded = [*working_session(), {**user("another way"), "id": "other", "parentId": "e3"}]
+    path.write_bytes(session_bytes(recorded))
+    backdate(path)
+    run = approve(planned(index_file(path), leaf_id="e27"))
+    append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
+    assert 'value="switch_branch"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert commit(browser, run).status_code == 302
+    assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
+
+
+def test_a_reader_that_was_changed_since_asks_for_its_yes(browser: Client, run: Run, path: Path) -> None:
+    session = run.session
+    session.reader = "pi"
+    session.save()
+    assert 'value="not_honoured"' in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert commit(browser, run, "not_honoured").status_code == 302
+
+
+def test_a_lock_that_is_held_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
+    plan = shown(browser, run)
+    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
+        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    assert answer.status_code == 409
+    assert f"/runs/{run.pk}/again" not in answer.content.decode()
+
+
+def test_an_older_version_is_not_planned_at_all(browser: Client, known_root: Path) -> None:
+    old = known_root / "old.jsonl"
+    recorded = working_session()
+    recorded[0] = {**recorded[0], "version": 2}
+    old.write_bytes(session_bytes(recorded))
+    session = index_file(backdate(old))
+    answer = browser.post(f"/sessions/{session.root_id}/old.jsonl/compact", {"planner": "embedded"})
+    assert answer.status_code == 409
+    assert "version 3 copy" in answer.content.decode()
+
+
+def test_planning_again_that_fails_leaves_the_decisions_where_they_were(
+    browser: Client, run: Run, path: Path
+) -> None:
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    away = path.rename(path.with_suffix(".away"))
+    work(later.pk, worker_name())
+    later.refresh_from_db()
+    run.refresh_from_db()
+    assert (later.state, run.state) == (RunState.FAILED, RunState.TARGET_MET)
+    away.rename(path)
+    assert commit(browser, run).status_code == 302
+
+
+def test_what_nobody_approved_is_not_approved_by_planning_again(browser: Client, path: Path) -> None:
+    run = planned(index_file(path))
+    Proposal.objects.create(
+        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+    )
+    assert carried_from(run).targets == []
+
+
+# ---- a torn last line, a restore, a kill ------------------------------------------------------------------
+
+
+def test_a_torn_last_line_is_shown_before_the_review_in_it_and_before_the_commit(
+    browser: Client, path: Path
+) -> None:
+    session = index_file(path)
+    run = approve(planned(session))
+    form = f"/sessions/{session.root_id}/{session.relative_path}/compact"
+    pages = (form, f"/runs/{run.pk}/review", f"/runs/{run.pk}/commit")
+    for page in pages:
+        assert "a torn line of" not in browser.get(page).content.decode()
+    size = path.stat().st_size
+    place(path, path.read_bytes() + b'{"type":"mess')
+    for page in pages:
+        assert f"a torn line of 13 bytes, from byte {size:,} on" in browser.get(page).content.decode(), page
+
+
+def test_after_a_restore_the_run_is_restored_everywhere_and_committed_again_when_that_is_taken_back(
+    browser: Client, run: Run
+) -> None:
+    commit(browser, run)
+    backup = Path(Compaction.objects.get().backup.path)
+
+    def pages() -> dict[str, str]:
+        names = {"list": "/runs/", "run": f"/runs/{run.pk}", "result": f"/runs/{run.pk}/result"}
+        found = {name: browser.get(address, follow=True).content.decode() for name, address in names.items()}
+        assert f"/runs/{run.pk}/result" in found["run"]
+        return found
+
+    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+    way_back = restore(backup, RestoreConfirmations(), timezone.now()).previous_backup
+    run.refresh_from_db()
+    assert run.state == RunState.RESTORED
+    after = pages()
+    assert [name for name, page in after.items() if "taken back by a restore" in page] == list(after)
+    assert "one line appended" not in after["result"]
+    assert "every recorded byte is still in the file" not in after["result"]
+    assert "Reload the session there" not in after["result"]
+    assert way_back is not None
+    restore(way_back.path, RestoreConfirmations(), timezone.now())
+    run.refresh_from_db()
+    assert run.state == RunState.COMMITTED
+    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+
+
+def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client, run: Run) -> None:
+    commit(browser, run)
+    first = Compaction.objects.get()
+    restore(Path(first.backup.path), RestoreConfirmations(), timezone.now())
+    assert f'action="/runs/{run.pk}/again"' in browser.get(f"/runs/{run.pk}/result").content.decode()
+    browser.post(f"/runs/{run.pk}/again")
+    later = Run.objects.get(replaces=run)
+    work(later.pk, worker_name())
+    assert commit(browser, later).status_code == 302
+    run.refresh_from_db()
+    assert run.state == RunState.RESTORED
+    assert Compaction.objects.latest("pk").origins[0]["entryId"] == first.origins[0]["entryId"]
+
+
+@pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
+def test_whoever_looks_at_a_run_whose_commit_was_killed_sees_what_was_written(
+    browser: Client, run: Run, path: Path, page: str
+) -> None:
+    def write_and_die(fd: int, payload: bytes) -> int:
+        os.write(fd, payload)
+        raise Killed
+
+    now, before = timezone.now(), path.read_bytes()
+    seen = look_at(run, now)[1].digest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
+        patch.setattr(commit_service, "_committing", no_cleaning_up)
+        with pytest.raises(Killed):
+            commit_service.commit_run(run, Confirmations(), seen, now)
+    Run.objects.filter(pk=run.pk).update(committing_since=now)
+    assert path.read_bytes() != before
+    assert not Compaction.objects.exists()
+    shown_page = browser.get(f"/runs/{run.pk}{page}", follow=True).content.decode()
+    assert Compaction.objects.get().run == run
+    assert f'/runs/{run.pk}/result"' in shown_page or "one line appended" in shown_page
+    assert "Nothing was written" not in shown_page
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+
+
+@pytest.fixture
+def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another connection to the database of a process that waits only a moment for it."""
+    connection.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)
+        with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
+            yield other
+        connection.close()
+
+
+def test_a_database_that_is_busy_after_the_append_does_not_hide_that_the_line_is_written(
+    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+) -> None:
+    before, plan = path.read_bytes(), shown(browser, run)
+
+    def record_too_late(*arguments: Any) -> None:
+        other_writer.execute("BEGIN IMMEDIATE")
+        record_commit(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_service, "record_commit", record_too_late)
+        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+    page = answer.content.decode()
+    assert path.read_bytes() != before
+    assert (answer.status_code, "was appended to" in page) == (409, True)
+    assert "Nothing was written" not in page
+    other_writer.execute("ROLLBACK")
+    assert "one line appended" in browser.get(f"/runs/{run.pk}/result").content.decode()
+    run.refresh_from_db()
+    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+
+
+def test_an_interrupted_step_keeps_nobody_from_looking_while_the_database_is_busy(
+    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+) -> None:
+    def write_and_die(fd: int, payload: bytes) -> int:
+        os.write(fd, payload)
+        raise Killed
+
+    seen = look_at(run, timezone.now())[1].digest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
+        with pytest.raises(Killed):
+            commit_service.commit_run(run, Confirmations(), seen, timezone.now())
+    other_writer.execute("BEGIN IMMEDIATE")
+    address = f"/sessions/{run.session.root_id}/{run.session.relative_path}"
+    assert browser.get(address).status_code == 200
+    assert not Compaction.objects.exists()
+    other_writer.execute("ROLLBACK")
+    assert browser.get(address).status_code == 200
+    assert Compaction.objects.get().run == run

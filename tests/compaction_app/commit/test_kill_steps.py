@@ -1,0 +1,211 @@
+"""A commit and a restore, killed before each of their steps: the next start finishes the story, and tells the truth.
+
+`test_kill` and `test_kill_commands` kill at random moments; here no step is left out (`stepping`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import commit_run, look_at
+from compaction_app.core.decisions import Kind
+from compaction_app.core.states import RunState
+from compaction_app.core.targets import Target
+from compaction_app.models import Backup, Compaction, Proposal, Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.reviews import decide
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session, settle_interrupted
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, snapshot
+from tests.installation import Installation
+from tests.kill_steps import killed_before
+
+MOST: Final = 2_000
+"""A guard: no commit and no restore has so many steps."""
+
+
+class World:
+    """A session with its run and its database, which can be put back to how it was."""
+
+    def __init__(self, redline: Installation, path: Path, browser: Client, run: Run) -> None:
+        self.redline, self.path, self.browser, self.run = redline, path, browser, run
+        self.database = redline.data / "redline.sqlite3"
+
+    def remember(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+        self.rows, self.files = self.database.read_bytes(), snapshot(self.path.parent)
+
+    def put_back(self) -> None:
+        """Sessions keep their inode: by that they are known again."""
+        connection.close()
+        for beside in self.redline.data.glob("redline.sqlite3-*"):
+            beside.unlink()
+        self.database.write_bytes(self.rows)
+        for there in self.path.parent.iterdir():
+            if there.name not in self.files:
+                there.unlink()
+        for name, content in self.files.items():
+            assert isinstance(content, bytes)
+            with self.path.with_name(name).open(
+                "r+b" if self.path.with_name(name).exists() else "wb"
+            ) as file:
+                file.write(content)
+                file.truncate()
+            backdate(self.path.with_name(name))
+        self.run.refresh_from_db()
+
+    def page(self, name: str) -> str:
+        """The words of a page of the run; of the list of runs, without a name."""
+        answer = self.browser.get(f"/runs/{self.run.pk}/{name}" if name else "/runs/", follow=True)
+        assert answer.status_code == 200, (name, answer.content)
+        return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+    def state(self) -> str:
+        self.run.refresh_from_db()
+        assert self.run.committing_since is None
+        return str(self.run.state)
+
+    def assert_the_next_lock_leaves_nothing_over(self) -> None:
+        with lock_session(self.path):
+            pass
+        assert not [name for name in snapshot(self.path.parent) if name.startswith(".")]
+        left = [path.suffix for path in (self.redline.data / "locks").iterdir()]
+        assert set(left) <= {".lock"}
+
+
+@pytest.fixture
+def world(redline: Installation, known_root: Path, browser: Client) -> World:
+    """A run of which everything is approved."""
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=4)))
+    run = start_run(index_file(backdate(path)), planner="embedded", asked={})
+    work(run.pk, worker_name())
+    targets = [
+        Target(row.entry_id, row.block_index)
+        for row in run.proposals.filter(source=Proposal.PLANNER).order_by("order")
+    ]
+    run.refresh_from_db()
+    decide(run, Kind.APPROVE, targets, timezone.now())
+    return World(redline, path, browser, run)
+
+
+def each_step(world: World, act: Callable[[], object], check: Callable[[], str]) -> dict[str, int]:
+    """What `check` found after `act` was killed before each step and Redline started anew, and how often."""
+    found: dict[str, int] = {}
+    for step in range(1, MOST):
+        world.put_back()
+        was_killed = killed_before(step, act)
+        settle_interrupted()
+        outcome = check()
+        found[outcome] = found.get(outcome, 0) + 1
+        if not was_killed:
+            return found
+    raise AssertionError("it has no end")
+
+
+def test_a_commit_killed_before_any_step_is_finished_or_never_was(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = world.path.read_bytes()
+
+    def commit() -> None:
+        now = timezone.now()
+        commit_run(world.run, Confirmations(), look_at(world.run, now)[1].digest(), now)
+
+    def check() -> str:
+        content = world.path.read_bytes()
+        assert content.startswith(before)
+        world.assert_the_next_lock_leaves_nothing_over()
+        for listed in list_backups(world.path):
+            assert listed.file.path.read_bytes() == before
+            assert listed.recorded == hashlib.sha256(before).hexdigest()
+        if content == before:
+            assert world.state() == RunState.TARGET_MET
+            assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
+            assert "Back up and append" in world.page("commit")
+            assert world.browser.get(f"/runs/{world.run.pk}/result").status_code == 404
+            commit()
+            assert world.state() == RunState.COMMITTED
+            return "before"
+        written = json.loads(content[len(before) :])
+        compaction = Compaction.objects.get()
+        assert (compaction.entry_id, compaction.run, compaction.backup.path) == (
+            written["id"],
+            world.run,
+            written["backupPath"],
+        )
+        assert len(compaction.origins) == len(written["deletedTargets"])
+        assert world.state() == RunState.COMMITTED
+        for name in ("commit", "result"):
+            page = world.page(name)
+            assert f"Compaction {written['id']}" in page
+            assert "one line appended" in page
+            assert "Nothing was written" not in page
+        assert written["id"] in world.page("result")
+        assert "This run is committed" in world.page("review")
+        return "after"
+
+    world.remember()
+    found = each_step(world, commit, check)
+    with capsys.disabled():
+        print(f"\na commit killed before each of its steps: the session was {found}")
+    assert min(found["before"], found["after"]) > 5
+
+
+def test_a_restore_killed_before_any_step_is_finished_or_never_was(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = world.path.read_bytes()
+    now = timezone.now()
+    committed = commit_run(world.run, Confirmations(), look_at(world.run, now)[1].digest(), now)
+    after = world.path.read_bytes()
+
+    def check() -> str:
+        content = world.path.read_bytes()
+        assert content in (before, after)
+        world.assert_the_next_lock_leaves_nothing_over()
+        for listed in list_backups(world.path):
+            kept = listed.file.path.read_bytes()
+            assert kept == (before if listed.file.path == committed.backup.path else after)
+            assert listed.recorded == hashlib.sha256(kept).hexdigest()
+        assert all(Path(row.path).is_file() for row in Backup.objects.all())
+        page = world.page("result")
+        if content == after:
+            assert world.state() == RunState.COMMITTED
+            assert "one line appended" in page
+            return "not restored"
+        assert Backup.objects.get(reason=Backup.RESTORE).size == len(after)
+        assert world.state() == RunState.RESTORED
+        assert "taken back by a restore" in page
+        assert "every recorded byte is still in the file" not in page
+        assert "one line appended" not in page
+        assert "taken back by a restore" in world.page("review")
+        assert "taken back by a restore" in world.page("")
+        return "restored"
+
+    world.remember()
+    found = each_step(
+        world, partial(restore, committed.backup.path, RestoreConfirmations(live=True), timezone.now()), check
+    )
+    with capsys.disabled():
+        print(f"\na restore killed before each of its steps: it was {found}")
+    assert min(found.values()) > 5
+    assert len(found) == 2

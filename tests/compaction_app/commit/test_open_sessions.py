@@ -1,0 +1,227 @@
+"""Promises beside a process that has the session open: it is named before, and nothing of it is lost unannounced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
+from compaction_app.commit.service import Approved, Confirmations, commit
+from compaction_app.models import Compaction, Run
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.files import file_state
+from sessions_app.storage.open_files import writers_of
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, place
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan
+
+LINES = 2_000
+ROUNDS = 50
+WRITER = """
+import sys
+with open(sys.argv[1], "ab", buffering=0) as session:
+    print("open", flush=True)
+    for line in sys.stdin.buffer:
+        session.write(line)
+        print("written", flush=True)
+"""
+
+
+@pytest.fixture
+def path(known_root: Path) -> Path:
+    return place(known_root / "s.jsonl", session_bytes(working_session(steps=4)))
+
+
+class Agent:
+    """A process that opens a session once and appends to it, as long as it is asked to."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process, self.written = process, 0
+
+    def append(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line_of(self.written))
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"written\n"
+        self.written += 1
+
+    def append_up_to(self, number: int) -> None:
+        while self.written < number:
+            self.append()
+
+
+def small_plan(path: Path) -> Approved:
+    """The least that a planner deletes, so that there is something left for the next plan."""
+    return approved_plan(path, compression_ratio=0.999)
+
+
+def line_of(number: int) -> bytes:
+    """A line as an agent writes it that never reads its session again: it continues from its own last one."""
+    parent = b"line%05d" % (number - 1) if number else b"e9"
+    return b'{"type":"label","id":"line%05d","parentId":"%s","label":"x"}\n' % (number, parent)
+
+
+@contextmanager
+def agent_on(path: Path) -> Iterator[Agent]:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        yield Agent(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def kept_lines(path: Path) -> set[bytes]:
+    """The lines of a session and of all its backups."""
+    files = [path, *(listed.file.path for listed in list_backups(path))]
+    return {line + b"\n" for file in files for line in file.read_bytes().split(b"\n")}
+
+
+def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(path: Path) -> None:
+    state = file_state(path)
+    assert state is not None
+    assert writers_of(state) == ()
+    with agent_on(path) as agent, path.open("rb"), path.open("ab"):
+        (writer,) = writers_of(state)
+        assert writer.pid == agent.process.pid
+        assert writer.name.startswith("python")
+    assert writers_of(state) == ()
+
+
+def test_a_commit_and_a_restore_beside_a_process_that_has_the_session_open_name_it_and_need_live(
+    path: Path,
+) -> None:
+    before = path.read_bytes()
+    with agent_on(path) as agent:
+        with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
+            commit(approved_plan(path), Confirmations(), now())
+        assert caught.value.code == "session_live"
+        assert path.read_bytes() == before
+        backup = commit(approved_plan(path), Confirmations(live=True), now()).backup.path
+        after = path.read_bytes()
+        with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
+            restore(backup, RestoreConfirmations(), now())
+        assert caught.value.code == "session_live"
+        assert path.read_bytes() == after
+        restored = restore(backup, RestoreConfirmations(live=True), now())
+        assert [writer.pid for writer in restored.writers] == [agent.process.pid]
+    assert path.read_bytes() == before
+
+
+def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Installation, path: Path) -> None:
+    backup = commit(approved_plan(path), Confirmations(), now()).backup.path
+    with agent_on(path) as agent:
+        refused = redline.call("restore", backup, "--yes")
+        assert (refused.code, "--live" in refused.err) == (5, True)
+        assert f"process {agent.process.pid}" in refused.err
+        done = redline.call("restore", backup, "--yes", "--live", "--json")
+        assert [writer["pid"] for writer in done.json["stillOpenIn"]] == [agent.process.pid]
+        assert f"process {agent.process.pid}" in done.err
+
+
+def test_the_page_of_a_restore_names_who_has_the_session_open(browser: Client, path: Path) -> None:
+    session = index_file(path)
+    backup = commit(approved_plan(path), Confirmations(), now()).backup.path
+    page = f"/sessions/{session.root_id}/{session.relative_path}/backups/{backup.name}/restore"
+    assert 'value="live"' not in browser.get(page).content.decode()
+    with agent_on(path) as agent:
+        shown = browser.get(page).content.decode()
+        assert 'value="live"' in shown
+        assert f"process {agent.process.pid}" in shown
+    assert 'value="live"' not in browser.get(page).content.decode()
+
+
+def test_no_line_of_a_writer_that_holds_the_file_open_is_lost_unannounced(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place(path, session_bytes(working_session(steps=2 * ROUNDS)))
+    backup = commit(small_plan(path), Confirmations(), now()).backup.path
+    announced = overtaken = 0
+    with agent_on(path) as agent:
+        for number in range(1, ROUNDS + 1):
+            writing = threading.Thread(target=agent.append_up_to, args=(number * LINES // ROUNDS,))
+            writing.start()
+            while (
+                answer := refusal(lambda: commit(small_plan(path), Confirmations(live=True), now()))
+            ) != "done":
+                assert answer in ("4 session_changed", "4 other_branch", "6 line_stays"), answer
+                overtaken += 1
+            answer = refusal(lambda: restore(backup, RestoreConfirmations(drop_newer=True), now()))
+            announced += answer == "5 session_live"
+            writing.join(60)
+        assert agent.written == LINES
+    lines = set(path.read_bytes().split(b"\n"))
+    lost = sum(line_of(number)[:-1] not in lines for number in range(LINES))
+    with capsys.disabled():
+        print(
+            f"\n{LINES} lines of a writer that holds the file open, beside {ROUNDS} commits ({overtaken} more were "
+            f"overtaken) and {ROUNDS} restores ({announced} announced and refused): {lost} lost"
+        )
+    assert announced == ROUNDS
+    assert lost == 0
+    assert Compaction.objects.count() == len([line for line in lines if b'"context_compaction"' in line])
+
+
+def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confirmed_restores(
+    path: Path,
+) -> None:
+    backup = commit(approved_plan(path, compression_ratio=0.9), Confirmations(), now()).backup.path
+    written = restored = 0
+    done = threading.Event()
+
+    def write_on() -> None:
+        nonlocal written
+        while written < LINES and not done.is_set():
+            child = os.fork()
+            if child == 0:
+                with path.open("ab", buffering=0) as session:
+                    for number in range(written, written + 20):
+                        session.write(line_of(number))
+                os._exit(0)
+            os.waitpid(child, 0)
+            written += 20
+
+    writing = threading.Thread(target=write_on)
+    writing.start()
+    try:
+        for _ in range(ROUNDS):
+            answer = refusal(lambda: restore(backup, RestoreConfirmations(live=True, drop_newer=True), now()))
+            assert answer in ("done", "4 session_changed")
+            restored += answer == "done"
+    finally:
+        done.set()
+        writing.join(120)
+    kept = kept_lines(path)
+    assert restored
+    assert [number for number in range(written) if line_of(number) not in kept] == []
+
+
+def test_a_session_that_is_open_elsewhere_is_said_on_the_page_of_its_commit(
+    browser: Client, path: Path
+) -> None:
+    from tests.compaction_app.commit.test_commit_page import approve, planned
+
+    run: Run = approve(planned(index_file(backdate(path))))
+    with agent_on(path) as agent:
+        shown = browser.get(f"/runs/{run.pk}/commit").content.decode()
+        assert 'value="live"' in shown
+        assert f"process {agent.process.pid}" in shown
+    assert 'value="live"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()

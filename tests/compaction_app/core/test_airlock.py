@@ -1,0 +1,886 @@
+"""The airlock, gate by gate: what passes, what is refused and how, and that a refusal changes nothing.
+
+Transcripts are written as messages; their entries are e1, e2, … in order. Unless a case says otherwise,
+nothing is recent.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
+from compaction_app.core.errors import Code, Refusal
+from compaction_app.core.gates import (
+    GATES,
+    NO_RESTRAINTS,
+    PLAN_GATES,
+    Judgement,
+    Restraints,
+    refuse_orphaned_result,
+    refuse_recent_in_plan,
+)
+from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.transcript import Transcript
+from compaction_app.core.transcript_entries import Object, Protection
+from tests.factories import (
+    assistant,
+    bash,
+    block,
+    branch_summary,
+    call,
+    custom,
+    image,
+    result,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    whole,
+)
+
+Recorded = dict[str, Any]
+
+TALK: list[Recorded] = [
+    user("fix the parser"),
+    assistant(text("spare")),
+    assistant(text("a look"), call("c1")),
+    result("c1", "one"),
+    assistant(thinking("hm"), text("so"), text("it is")),
+    assistant(text("first"), text("second")),
+    assistant(call("c2")),
+    result("c2", "two"),
+]
+"""What most cases are judged on: e2 is what a store holds already, before a case's request comes."""
+
+GUARDED = [*TALK[:4], assistant(thinking("hm"), call("c3")), result("c3"), assistant(text("done"))]
+TWICE = [*TALK[:2], assistant(text("look"), call("c1"), call("c1")), result("c1"), assistant(text("done"))]
+LATEST = TALK[:5]
+TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request on one transcript, and the answer: a refusal by a gate, or the targets."""
+
+    what: str
+    gate: str
+    request: object
+    code: str = ""
+    accepted: tuple[Recorded, ...] = ()
+    named: str = ""
+    """What the refusal's message has to name."""
+    messages: list[Recorded] = field(default_factory=lambda: TALK)
+    preserve_recent: int = 0
+    pins: tuple[Target, ...] = ()
+    thinking_guard: str = "latest"
+
+    @property
+    def transcript(self) -> Transcript:
+        return transcript_of(*self.messages, preserve_recent=self.preserve_recent)
+
+    @property
+    def restraints(self) -> Restraints:
+        return Restraints(frozenset(self.pins), self.thinking_guard)
+
+    def __str__(self) -> str:
+        return self.what.replace(" ", "-")
+
+
+def asks(*targets: object) -> dict[str, Any]:
+    return {"deletions": list(targets)}
+
+
+def protected_by(reason: Protection, message: Recorded) -> Case:
+    return Case(
+        f"an entry protected as {reason}",
+        "protected",
+        asks(whole("e9")),
+        "protected",
+        named="entry e9",
+        messages=[*TALK, message],
+    )
+
+
+REFUSED = [
+    Case("a request that is no object", "shape", [whole("e6")], "request_shape", named="deletions"),
+    Case("a request without a list", "shape", {"deletions": whole("e6")}, "request_shape", named="deletions"),
+    Case("no request at all", "shape", None, "request_shape", named="deletions"),
+    Case("a target that is text", "shape", asks(whole("e6"), "e3"), "request_shape", named="Deletion 2"),
+    Case("an unknown kind", "shape", asks({"kind": "file", "entryId": "e6"}), "unsupported_kind", named="1"),
+    Case("no kind", "shape", asks({"entryId": "e6"}), "unsupported_kind", named="Deletion 1"),
+    Case("a kind that is a list", "shape", asks({"kind": ["entry"]}), "unsupported_kind", named="Deletion 1"),
+    Case("text smuggled in", "shape", asks({**whole("e6"), "text": "x"}), "not_id_only", named="Deletion 1"),
+    Case(
+        "a block index on an entry",
+        "shape",
+        asks(whole("e3"), {**whole("e6"), "blockIndex": 0}),
+        "not_id_only",
+        named="Deletion 2",
+    ),
+    Case("an empty id", "shape", asks(whole("")), "invalid_entry_id", named="Deletion 1"),
+    Case("an id that is a number", "shape", asks(block(7, 0)), "invalid_entry_id", named="Deletion 1"),
+    Case("an id from nowhere", "shape", asks(whole("e99")), "unknown_entry", named="entry e99"),
+    Case("a negative index", "shape", asks(block("e6", -1)), "invalid_block_index", named="entry e6"),
+    Case("half an index", "shape", asks(block("e6", 0.5)), "invalid_block_index", named="entry e6"),
+    Case("true as an index", "shape", asks(block("e6", True)), "invalid_block_index", named="entry e6"),
+    Case("text as an index", "shape", asks(block("e6", "0")), "invalid_block_index", named="entry e6"),
+    Case(
+        "a block without an index",
+        "shape",
+        asks({"kind": "content_block", "entryId": "e6"}),
+        "invalid_block_index",
+        named="entry e6",
+    ),
+    Case(
+        "an entry among the last",
+        "recent",
+        asks(whole("e6")),
+        "recent_context",
+        named="entry e6",
+        preserve_recent=3,
+    ),
+    Case(
+        "a block among the last",
+        "recent",
+        asks(block("e6", 1)),
+        "recent_context",
+        named="block 1 of entry e6",
+        preserve_recent=3,
+    ),
+    Case(
+        "an assistant with thinking under the guard all",
+        "thinking",
+        asks(whole("e5")),
+        "thinking",
+        named="entry e5",
+        thinking_guard="all",
+    ),
+    Case(
+        "a plain block beside thinking under the guard all",
+        "thinking",
+        asks(block("e5", 1)),
+        "thinking",
+        named="block 1 of entry e5",
+        thinking_guard="all",
+    ),
+    protected_by(Protection.USER, user("and now?")),
+    protected_by(Protection.CUSTOM, custom("note")),
+    protected_by(
+        Protection.CUSTOM, {"type": "custom_message", "customType": "x", "content": "note", "display": True}
+    ),
+    protected_by(Protection.BRANCH_SUMMARY, branch_summary("we tried")),
+    protected_by(Protection.ASSISTANT_ERROR, assistant(text("oh"), stopReason="error")),
+    protected_by(Protection.TOOL_ERROR, result("c9", "no such file", error=True)),
+    protected_by(Protection.FAILED_COMMAND, bash("make", "failed", 2)),
+    Case(
+        "a block of a protected entry",
+        "protected",
+        asks(block("e9", 0)),
+        "protected",
+        named="block 0 of entry e9",
+        messages=[*TALK, {"role": "user", "content": [text("a"), text("b")]}],
+    ),
+    Case(
+        "a pinned entry",
+        "protected",
+        asks(whole("e6")),
+        "protected",
+        named="entry e6",
+        pins=(Target("e6"),),
+    ),
+    Case(
+        "a block of a pinned entry",
+        "protected",
+        asks(block("e6", 0)),
+        "protected",
+        named="block 0 of entry e6",
+        pins=(Target("e6"),),
+    ),
+    Case(
+        "a pinned block",
+        "protected",
+        asks(block("e6", 0)),
+        "protected",
+        named="block 0 of entry e6",
+        pins=(Target("e6", 0),),
+    ),
+    Case(
+        "the entry of a pinned block",
+        "protected",
+        asks(whole("e6")),
+        "protected",
+        named="entry e6",
+        pins=(Target("e6", 0),),
+    ),
+    Case("a block that is not there", "block", asks(block("e6", 2)), "unknown_block", named="block 2"),
+    Case(
+        "a block of an entry without blocks",
+        "block",
+        asks(block("e9", 0)),
+        "unknown_block",
+        named="block 0 of entry e9",
+        messages=[*TALK, bash("ls", "a b")],
+    ),
+    Case("the only block", "block", asks(block("e8", 0)), "only_block", named="block 0 of entry e8"),
+    Case(
+        "an entry named twice",
+        "duplicate",
+        asks(whole("e6"), whole("e3"), whole("e6")),
+        "duplicate_target",
+        named="entry e6",
+    ),
+    Case(
+        "a block named twice",
+        "duplicate",
+        asks(block("e6", 0), block("e6", 0.0)),
+        "duplicate_target",
+        named="block 0 of entry e6",
+    ),
+    Case(
+        "a call whose result is recent",
+        "pairs",
+        asks(whole("e7")),
+        "recent_context",
+        named="entry e8",
+        preserve_recent=1,
+    ),
+    Case(
+        "a call whose result is an error",
+        "pairs",
+        asks(whole("e2"), whole("e9")),
+        "protected_pair",
+        named="entry e10",
+        messages=[*TALK, assistant(call("c9")), result("c9", error=True)],
+    ),
+    Case(
+        "a result whose call stopped with an error",
+        "pairs",
+        asks(whole("e10")),
+        "protected_pair",
+        named="block 1 of entry e9",
+        messages=[*TALK, assistant(text("so"), call("c9"), stopReason="error"), result("c9")],
+    ),
+    Case(
+        "a call whose result a human keeps",
+        "pairs",
+        asks(block("e3", 1)),
+        "protected_pair",
+        named="entry e4",
+        pins=(Target("e4"),),
+    ),
+    Case(
+        "a call one block of whose result a human keeps",
+        "pairs",
+        asks(block("e3", 1)),
+        "protected_pair",
+        named="entry e4",
+        pins=(Target("e4", 0),),
+    ),
+    Case(
+        "a result whose call a human keeps",
+        "pairs",
+        asks(whole("e4")),
+        "protected_pair",
+        named="block 1 of entry e3",
+        pins=(Target("e3", 1),),
+    ),
+    Case(
+        "a result whose calling entry a human keeps",
+        "pairs",
+        asks(whole("e4")),
+        "protected_pair",
+        named="block 1 of entry e3",
+        pins=(Target("e3"),),
+    ),
+    Case(
+        "a result whose call stands beside thinking under the guard all",
+        "after repair",
+        asks(whole("e6")),
+        "thinking",
+        named="entry e5",
+        messages=GUARDED,
+        thinking_guard="all",
+    ),
+    Case(
+        "the last assistant with its thinking",
+        "after repair",
+        asks(whole("e5")),
+        "latest_thinking",
+        named="entry e5",
+        messages=LATEST,
+    ),
+    Case(
+        "a thinking block of the last assistant",
+        "after repair",
+        asks(block("e5", 0)),
+        "latest_thinking",
+        named="block 0 of entry e5",
+        messages=LATEST,
+    ),
+    Case(
+        "a redacted thinking block of the last assistant",
+        "after repair",
+        asks(block("e5", 1)),
+        "latest_thinking",
+        named="block 1 of entry e5",
+        messages=[*TALK[:4], assistant(text("so"), {"type": "redacted_thinking", "data": "…"})],
+    ),
+    Case(
+        "an entry and one of its blocks",
+        "after repair",
+        asks(whole("e6"), block("e6", 0)),
+        "overlapping_target",
+        named="entry e6",
+    ),
+    Case(
+        "every block of an entry",
+        "after repair",
+        asks(block("e6", 1), block("e6", 0)),
+        "every_block",
+        named="entry e6",
+    ),
+    Case(
+        "one of two blocks with the same call id, the other pinned",
+        "pairs",
+        asks(block("e3", 1)),
+        "protected_pair",
+        named="block 2 of entry e3",
+        messages=TWICE,
+        pins=(Target("e3", 2),),
+    ),
+    Case(
+        "every entry",
+        "survival",
+        asks(whole("e1"), whole("e2")),
+        "no_context_left",
+        messages=TASKLESS,
+    ),
+    Case(
+        "what leaves no task",
+        "survival",
+        asks(whole("e2")),
+        "no_task_left",
+        messages=TASKLESS,
+    ),
+    Case(
+        "a mere block where nothing bears the task",
+        "survival",
+        asks(block("e1", 0)),
+        "no_task_left",
+        messages=TASKLESS,
+    ),
+    Case("an empty list where nothing bears the task", "survival", asks(), "no_task_left", messages=TASKLESS),
+]
+
+ACCEPTED = [
+    Case("an empty list", "shape", asks()),
+    Case(
+        "one of two blocks with the same call id",
+        "pairs",
+        asks(whole("e5"), block("e3", 1)),
+        accepted=(whole("e5"), block("e3", 1), whole("e4")),
+        messages=TWICE,
+    ),
+    Case(
+        "the result of a call with two blocks",
+        "pairs",
+        asks(whole("e4")),
+        accepted=(whole("e4"), block("e3", 1), block("e3", 2)),
+        messages=TWICE,
+    ),
+    Case(
+        "one of two blocks with the same call id that nobody answered",
+        "pairs",
+        asks(block("e3", 1)),
+        accepted=(block("e3", 1),),
+        messages=[*TWICE[:3], TWICE[4]],
+        pins=(Target("e3", 2),),
+    ),
+    Case("an index as JavaScript writes it", "shape", asks(block("e6", 1.0)), accepted=(block("e6", 1),)),
+    Case(
+        "more of a request than is needed",
+        "shape",
+        {**asks(whole("e6")), "why": "x"},
+        accepted=(whole("e6"),),
+    ),
+    Case(
+        "the last entry before the recent ones",
+        "recent",
+        asks(whole("e6")),
+        accepted=(whole("e6"),),
+        preserve_recent=2,
+    ),
+    Case("earlier thinking", "thinking", asks(block("e5", 0)), accepted=(block("e5", 0),)),
+    Case(
+        "an assistant without thinking under the guard all",
+        "thinking",
+        asks(whole("e6")),
+        accepted=(whole("e6"),),
+        thinking_guard="all",
+    ),
+    Case(
+        "a command that succeeded",
+        "protected",
+        asks(whole("e9")),
+        accepted=(whole("e9"),),
+        messages=[*TALK, bash("ls", "a b", 0)],
+    ),
+    Case(
+        "an assistant that was aborted",
+        "protected",
+        asks(whole("e9")),
+        accepted=(whole("e9"),),
+        messages=[*TALK, assistant(text("so"), stopReason="aborted")],
+    ),
+    Case(
+        "a block beside a pinned one",
+        "protected",
+        asks(block("e6", 1)),
+        accepted=(block("e6", 1),),
+        pins=(Target("e6", 0),),
+    ),
+    Case(
+        "anything beside a pin on what is not there",
+        "protected",
+        asks(whole("e6")),
+        accepted=(whole("e6"),),
+        pins=(Target("e99"), Target("e6", 9)),
+    ),
+    Case("one of two blocks", "block", asks(block("e6", 1)), accepted=(block("e6", 1),)),
+    Case(
+        "an image among texts",
+        "block",
+        asks(block("e10", 1)),
+        accepted=(block("e10", 1),),
+        messages=[*TALK, assistant(call("c9")), {**result("c9"), "content": [text("see"), image()]}],
+    ),
+    Case(
+        "two blocks of one entry",
+        "duplicate",
+        asks(block("e5", 2), block("e5", 1)),
+        accepted=(block("e5", 2), block("e5", 1)),
+    ),
+    Case("a call with its result", "pairs", asks(block("e3", 1)), accepted=(block("e3", 1), whole("e4"))),
+    Case("a result with its call", "pairs", asks(whole("e4")), accepted=(whole("e4"), block("e3", 1))),
+    Case(
+        "a result with the entry that is nothing but its call",
+        "pairs",
+        asks(whole("e8")),
+        accepted=(whole("e8"), whole("e7")),
+    ),
+    Case(
+        "text of the last assistant, beside its thinking",
+        "after repair",
+        asks(block("e5", 1)),
+        accepted=(block("e5", 1),),
+        messages=LATEST,
+    ),
+    Case(
+        "a result that was an orphan before",
+        "after repair",
+        asks(whole("e9")),
+        accepted=(whole("e9"),),
+        messages=[*TALK, result("nowhere")],
+    ),
+    Case(
+        "anything beside what was broken before",
+        "after repair",
+        asks(whole("e6")),
+        accepted=(whole("e6"),),
+        messages=[*TALK, result("nowhere"), assistant(call("unanswered"))],
+    ),
+    Case(
+        "a call that was never answered",
+        "after repair",
+        asks(block("e9", 0)),
+        accepted=(block("e9", 0),),
+        messages=[*TALK, assistant(call("unanswered"), text("so"))],
+    ),
+    Case(
+        "an entry with every block of the same call id",
+        "after repair",
+        asks(block("e3", 1), block("e3", 2)),
+        accepted=(block("e3", 1), block("e3", 2), whole("e4")),
+        messages=TWICE,
+    ),
+    Case(
+        "all but what bears the task",
+        "survival",
+        asks(*map(whole, ["e2", "e3", "e5", "e6", "e7"])),
+        accepted=tuple(map(whole, ["e2", "e3", "e5", "e6", "e7", "e4", "e8"])),
+    ),
+    Case(
+        "all but a custom message",
+        "survival",
+        asks(whole("e2")),
+        accepted=(whole("e2"),),
+        messages=[custom("do it"), assistant(text("done"))],
+    ),
+    Case(
+        "all but a branch summary",
+        "survival",
+        asks(whole("e2")),
+        accepted=(whole("e2"),),
+        messages=[branch_summary("it was done"), assistant(text("done"))],
+    ),
+]
+
+# These two can only be met if nothing bears the task, and then a store cannot hold anything.
+WITHOUT_TASK = {"no_context_left", "no_task_left"}
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_it_refuses(case: Case) -> None:
+    judged = validate(case.request, case.transcript, case.restraints)
+    assert isinstance(judged, Refusal)
+    assert judged.code == case.code
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_a_refusal_says_which_object_and_what_to_do(case: Case) -> None:
+    judged = validate(case.request, case.transcript, case.restraints)
+    assert isinstance(judged, Refusal)
+    assert case.named in judged.message
+    assert judged.target is None or str(judged.target) in judged.message
+    assert judged.message.count(". ") >= 1, "an instruction follows what is wrong"
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_a_refusal_changes_nothing(case: Case) -> None:
+    request = copy.deepcopy(case.request)
+    store = DeletionStore(case.transcript, case.restraints)
+    if case.code not in WITHOUT_TASK:
+        assert store.delete(asks(whole("e2"))) is None
+        assert store.targets == (Target("e2"),)
+    targets, stats = store.targets, store.stats
+    refusal = store.delete(case.request)
+    assert refusal is not None
+    assert refusal.code == case.code
+    assert (store.targets, store.stats) == (targets, stats)
+    assert case.request == request
+    assert case.code in WITHOUT_TASK or store.validated().targets == targets
+
+
+@pytest.mark.parametrize("case", ACCEPTED, ids=str)
+def test_it_accepts(case: Case) -> None:
+    judged = validate(case.request, case.transcript, case.restraints)
+    assert isinstance(judged, ValidatedDeletion), judged
+    assert [target.to_json() for target in judged.targets] == list(case.accepted)
+
+
+def test_every_gate_lets_something_pass() -> None:
+    assert {case.gate for case in ACCEPTED} == {gate.name for gate in GATES if gate.kind != "measures"}
+
+
+# ---- gates that only an unrepaired plan can reach -------------------------------------------------------
+
+
+def unrepaired(transcript: Transcript, *chosen: Object) -> Refusal | None:
+    """The first refusal of a plan that was not repaired, by the gates on whole plans."""
+    plan = Airlock(transcript).empty_plan()
+    for found in chosen:
+        plan.add(found)
+    judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
+    return next(filter(None, (gate(judge, plan) for gate in PLAN_GATES)), None)
+
+
+ONLY_UNREPAIRED = {
+    ("after repair", Code.ORPHANED_RESULT),
+    ("after repair", Code.DANGLING_CALL),
+    ("after repair", Code.RECENT_CONTEXT),
+}
+
+
+@pytest.mark.parametrize("chosen", [Object(2), Object(2, 1)], ids=["the entry", "the block"])
+def test_a_call_that_went_alone_would_orphan_its_result(chosen: Object) -> None:
+    transcript = transcript_of(*TALK)
+    refusal = unrepaired(transcript, chosen)
+    assert refusal is not None
+    assert refusal.code is Code.ORPHANED_RESULT
+    assert "e4" in refusal.message
+    assert unrepaired(transcript, chosen, Object(3)) is None
+
+
+def test_a_result_that_went_alone_would_leave_its_call_dangling() -> None:
+    refusal = unrepaired(transcript_of(*TALK), Object(3))
+    assert refusal is not None
+    assert refusal.code is Code.DANGLING_CALL
+
+
+def test_a_recent_object_is_refused_after_repair_as_well() -> None:
+    transcript = transcript_of(*TALK, preserve_recent=1)
+    refusal = unrepaired(transcript, Object(5), Object(7))
+    assert refusal is not None
+    assert refusal.code is Code.RECENT_CONTEXT
+    assert refusal.target == Target("e8")
+    assert unrepaired(transcript, Object(5)) is None
+
+
+def test_the_gate_on_orphans_looks_at_what_the_plan_touches_only() -> None:
+    transcript = transcript_of(*TALK)
+    judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
+    plan = Airlock(transcript).empty_plan()
+    assert refuse_orphaned_result(judge, plan) is None
+    assert refuse_recent_in_plan(judge, plan) is None
+
+
+# ---- the table -------------------------------------------------------------------------------------------
+
+TOOL_CODES = {Code.PATTERN_TOO_LONG, Code.INVALID_PATTERN, Code.INVALID_ARGUMENTS, Code.UNKNOWN_TOOL}
+"""What the tools refuse before anything reaches the airlock."""
+
+
+def test_the_table_lists_what_is_refused_here_and_nothing_else() -> None:
+    shown = {(gate.name, code) for gate in GATES for code in gate.codes}
+    assert {(case.gate, Code(case.code)) for case in REFUSED} | ONLY_UNREPAIRED == shown
+
+
+def test_the_table_lists_every_code_that_is_not_a_tools() -> None:
+    assert {code for gate in GATES for code in gate.codes} == set(Code) - TOOL_CODES
+
+
+# ---- the order of judgement -----------------------------------------------------------------------------
+
+TANGLED = [
+    user("fix it"),
+    assistant(thinking("hm"), text("so"), stopReason="error"),
+    assistant(text("look"), call("c1"), call("c1")),
+    result("c1"),
+    assistant(text("a"), text("b")),
+    assistant(call("c2")),
+    result("c2", error=True),
+    assistant(text("x"), text("y")),
+    assistant(thinking("well"), text("z")),
+    user("thanks"),
+]
+"""e10 is recent where one is. e2 is protected and bears thinking; e6 cannot go, because e7 is an error."""
+
+
+@pytest.mark.parametrize(
+    ("request_targets", "code"),
+    [
+        ([{"kind": "file", "entryId": 5, "text": "x"}], "unsupported_kind"),
+        ([{"kind": "entry", "entryId": 5, "text": "x"}], "not_id_only"),
+        ([block("", -1)], "invalid_entry_id"),
+        ([block("e99", -1)], "unknown_entry"),
+        ([block("e10", -1)], "invalid_block_index"),
+        ([block("e10", 7)], "recent_context"),
+        ([whole("e10")], "recent_context"),
+        ([block("e2", 7)], "thinking"),
+        ([block("e1", 7)], "protected"),
+        ([block("e7", 0)], "protected"),
+        ([block("e6", 7)], "unknown_block"),
+        ([block("e6", 0), block("e6", 0)], "only_block"),
+        ([whole("e5"), whole("e5")], "duplicate_target"),
+    ],
+)
+def test_the_first_fault_of_a_target_is_told(request_targets: list[Recorded], code: str) -> None:
+    transcript = transcript_of(*TANGLED, preserve_recent=1)
+    judged = validate(asks(*request_targets), transcript, Restraints(thinking_guard="all"))
+    assert isinstance(judged, Refusal)
+    assert judged.code == code
+
+
+PLAN_FAULTS: list[tuple[str, list[Recorded]]] = [
+    ("protected_pair", [whole("e6")]),
+    ("latest_thinking", [block("e9", 0)]),
+    ("overlapping_target", [whole("e5"), block("e5", 0)]),
+    ("every_block", [block("e8", 0), block("e8", 1)]),
+]
+
+
+@pytest.mark.parametrize("first", range(len(PLAN_FAULTS)), ids=[code for code, _ in PLAN_FAULTS])
+def test_the_first_fault_of_a_plan_is_told(first: int) -> None:
+    """Each fault with all those that are judged after it, the later ones named first."""
+    request = [target for _, targets in reversed(PLAN_FAULTS[first:]) for target in targets]
+    judged = validate(asks(*request), transcript_of(*TANGLED))
+    assert isinstance(judged, Refusal)
+    assert judged.code == PLAN_FAULTS[first][0]
+
+
+def test_a_fault_of_a_target_comes_before_those_of_the_plan() -> None:
+    request = [target for _, targets in PLAN_FAULTS for target in targets]
+    judged = validate(asks(*request, whole("e99")), transcript_of(*TANGLED))
+    assert isinstance(judged, Refusal)
+    assert judged.code is Code.UNKNOWN_ENTRY
+
+
+def test_the_first_faulty_target_is_the_one_that_is_told() -> None:
+    judged = validate(asks(whole("e5"), whole("e1"), "nothing"), transcript_of(*TANGLED))
+    assert isinstance(judged, Refusal)
+    assert (judged.code, judged.target) == (Code.PROTECTED, Target("e1"))
+
+
+def test_the_first_of_two_refused_partners_is_told() -> None:
+    messages = [
+        user("go"),
+        assistant(call("c1"), call("c2"), text("so")),
+        result("c2", error=True),
+        result("c1"),
+    ]
+    judged = validate(asks(whole("e2")), transcript_of(*messages, preserve_recent=1))
+    assert isinstance(judged, Refusal)
+    assert (judged.code, judged.target) == (Code.RECENT_CONTEXT, Target("e4"))
+
+
+@pytest.mark.parametrize(
+    ("request_targets", "code"),
+    [
+        ([whole("e1"), block("e1", 0), whole("e2")], "overlapping_target"),
+        ([block("e1", 0), block("e1", 1), whole("e2")], "every_block"),
+        ([whole("e2"), whole("e1")], "no_context_left"),
+    ],
+)
+def test_survival_is_judged_last(request_targets: list[Recorded], code: str) -> None:
+    judged = validate(asks(*request_targets), transcript_of(*TASKLESS))
+    assert isinstance(judged, Refusal)
+    assert judged.code == code
+
+
+# ---- what comes out -------------------------------------------------------------------------------------
+
+
+def accepted(request: object, transcript: Transcript) -> ValidatedDeletion:
+    judged = validate(request, transcript)
+    assert isinstance(judged, ValidatedDeletion), judged
+    return judged
+
+
+def test_only_the_airlock_makes_a_validated_deletion() -> None:
+    made = accepted(asks(whole("e6")), transcript_of(*TALK))
+    facts = (made.targets, made.stats, made.protected_entry_ids, made.parameters)
+    for seal in (None, object(), True):
+        with pytest.raises(TypeError):
+            ValidatedDeletion(seal, *facts)
+
+
+def test_a_validated_deletion_cannot_be_changed_into_another() -> None:
+    made = accepted(asks(whole("e6")), transcript_of(*TALK))
+    with pytest.raises(AttributeError):
+        made.targets = (Target("e1"),)  # type: ignore[misc]
+    with pytest.raises((TypeError, ValueError)):
+        dataclasses.replace(made, targets=(Target("e1"),))
+    assert made.targets == (Target("e6"),)
+
+
+def test_it_carries_what_is_written_with_it() -> None:
+    made = accepted(asks(whole("e3")), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
+    assert made.protected_entry_ids == ("e1", "e7", "e8")
+    assert made.parameters.compression_ratio == 0.9
+    assert made.parameters.preserve_recent == 2
+    assert request_of(made.targets) == asks(whole("e3"), whole("e4"))
+
+
+def test_pins_are_no_part_of_the_protected_ids_that_are_written() -> None:
+    judged = validate(asks(whole("e6")), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
+    assert isinstance(judged, ValidatedDeletion)
+    assert judged.protected_entry_ids == ("e1",)
+
+
+def test_the_worked_example_of_the_module() -> None:
+    messages = [user("U"), assistant(text("look"), call("c1")), result("c1", "R"), assistant(text("B"))]
+    made = accepted(asks(whole("e3")), transcript_of(*messages, preserve_recent=1))
+    assert [target.to_json() for target in made.targets] == [whole("e3"), block("e2", 1)]
+    assert (made.stats.objects_before, made.stats.objects_deleted, made.stats.objects_after) == (8, 3, 5)
+
+
+def test_stats_add_up_the_targets_own_estimates() -> None:
+    messages = [
+        user("x" * 400),
+        assistant(text("y" * 40), text("z" * 41), text("")),
+        {**result("c9", "w" * 80), "content": [text("w" * 80), image()]},
+    ]
+    transcript = transcript_of(*messages)
+    # Entries: 100, 21 (81 characters) and 1,220 tokens; blocks of e2: 10, 11 and 1.
+    blocks = accepted(asks(block("e2", 0), block("e2", 2)), transcript).stats
+    assert (blocks.tokens_before, blocks.tokens_after) == (1341, 1330)
+    assert (blocks.objects_before, blocks.objects_deleted) == (8, 2)
+    entry = accepted(asks(whole("e3"), block("e2", 1)), transcript).stats
+    assert (entry.tokens_after, entry.objects_after) == (1341 - 1220 - 11, 8 - 3 - 1)
+    assert entry.to_json() == {
+        "objectsBefore": 8,
+        "objectsAfter": 4,
+        "objectsDeleted": 4,
+        "tokensBefore": 1341,
+        "tokensAfter": 110,
+        "percentReduction": 91.8,
+    }
+
+
+def test_what_earlier_compactions_left_of_an_entry_is_what_counts() -> None:
+    transcript = transcript_of(
+        user("x"),
+        assistant(text("y" * 40), text("z" * 80), text("w" * 8)),
+        assistant(text("done")),
+        {"type": "context_compaction", "deletedTargets": [block("e2", 1)]},
+    )
+    made = accepted(asks(whole("e2")), transcript)
+    assert (made.stats.objects_deleted, made.stats.tokens_before - made.stats.tokens_after) == (3, 12)
+    judged = validate(asks(block("e2", 1)), transcript)
+    assert isinstance(judged, Refusal)
+    assert judged.code is Code.UNKNOWN_BLOCK
+    assert accepted(asks(block("e2", 2)), transcript).stats.tokens_after == made.stats.tokens_before - 2
+
+
+@pytest.mark.parametrize(
+    ("part", "whole_", "expected"),
+    [
+        (0, 0, 0.0),
+        (5, 0, 0.0),
+        (1, 3, 33.3),
+        (2, 3, 66.7),
+        (1, 2000, 0.1),
+        (1, 2001, 0.0),
+        (3, 2000, 0.2),
+        (125, 1000, 12.5),
+        (1, 1, 100.0),
+        (1, 8, 12.5),
+        (1, 16, 6.3),
+    ],
+)
+def test_percentages_have_one_decimal_and_round_halves_up(part: int, whole_: int, expected: float) -> None:
+    assert percent(part, whole_) == expected
+
+
+def test_a_whole_percentage_is_recorded_as_an_integer() -> None:
+    transcript = transcript_of(user("x" * 40), assistant(text("y" * 40)))
+    recorded = accepted(asks(whole("e2")), transcript).stats.to_json()["percentReduction"]
+    assert recorded == 50
+    assert isinstance(recorded, int)
+
+
+def test_nothing_of_nothing_is_no_reduction() -> None:
+    transcript = transcript_of(user(""), assistant())
+    made = accepted(asks(whole("e2")), transcript)
+    assert made.stats.to_json()["percentReduction"] == 0
+    assert not made.target_met
+
+
+@pytest.mark.parametrize(
+    ("deleted", "before", "ratio", "met"),
+    [
+        (4_995, 10_000, 0.5, True),
+        (4_994, 10_000, 0.5, False),
+        (3_333, 10_000, 0.6667, True),
+        (3_324, 10_000, 0.6667, False),
+        (1, 10_000, 0.9999, True),
+        (0, 10_000, 0.9999, False),
+        (9_990, 10_000, 0.0001, False),
+        (9_995, 10_000, 0.0001, True),
+    ],
+)
+def test_the_target_is_met_to_one_decimal_and_by_something(
+    deleted: int, before: int, ratio: float, met: bool
+) -> None:
+    stats = Stats(
+        3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before)
+    )
+    assert target_met(stats, ratio) is met
+    assert (tokens_to_go(stats, ratio) == 0) is met

@@ -1,0 +1,329 @@
+"""The loop: it ends by itself, tells a planner that stops how far it is, and knows where each target comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from compaction_app.core.loop import (
+    Called,
+    Ended,
+    Event,
+    Loop,
+    Nudged,
+    Origin,
+    Outcome,
+    PlannedCall,
+    PlannerTurn,
+    Report,
+    drive,
+)
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import ToolCall, Workbench
+from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
+
+Recorded = dict[str, Any]
+STOP = PlannerTurn()
+
+TALK = [
+    user("x" * 40),
+    assistant(text("look"), call("c1", path="a" * 80)),
+    result("c1", "y" * 80),
+    assistant(text("z" * 40)),
+    assistant(text("w" * 40), text("v" * 40)),
+]
+
+
+def workbench(*messages: Recorded, ratio: float = 0.5) -> Workbench:
+    return Workbench(DeletionStore(transcript_of(*(messages or TALK), compression_ratio=ratio)))
+
+
+def delete(*targets: Recorded, **reasons: str) -> PlannedCall:
+    wanted = {Target(entry_id): reason for entry_id, reason in reasons.items()}
+    return PlannedCall(ToolCall("context_delete", {"deletions": list(targets)}), wanted)
+
+
+def tool(name: str, **arguments: Any) -> PlannedCall:
+    return PlannedCall(ToolCall(name, arguments))
+
+
+def run(loop: Loop, *turns: PlannerTurn) -> list[Event]:
+    return [event for turn in turns for event in loop.take(turn)]
+
+
+class Script:
+    """A planner that says what it was told to say, and keeps what it was told."""
+
+    name = "script"
+
+    def __init__(self, turns: Iterable[PlannerTurn]) -> None:
+        self._turns = iter(turns)
+        self.reports: list[Report] = []
+
+    def next_turn(self, report: Report) -> PlannerTurn:
+        self.reports.append(report)
+        return next(self._turns, STOP)
+
+
+# ---- how a run ends -------------------------------------------------------------------------------------
+
+
+def test_it_ends_at_once_where_the_target_is_met_and_runs_nothing_more() -> None:
+    bench = workbench()
+    loop = Loop(bench)
+    events = run(loop, PlannerTurn([delete(whole("e2")), delete(whole("e4"))]))
+    assert [type(event) for event in events] == [Called, Ended]
+    assert events[-1] == Ended(Outcome.TARGET_MET)
+    assert loop.outcome is Outcome.TARGET_MET
+    assert bench.call_count == 1
+    assert bench.store.targets == (Target("e2"), Target("e3"))
+
+
+def test_a_target_that_is_met_by_nothing_does_not_end_a_run() -> None:
+    loop = Loop(workbench(user(""), assistant()))
+    events = run(loop, PlannerTurn([tool("context_compaction_budget")]))
+    assert [type(event) for event in events] == [Called]
+    assert loop.outcome is None
+
+
+def test_no_result_of_a_tool_ends_a_run_before_the_target() -> None:
+    loop = Loop(workbench())
+    calls = [
+        tool("context_delete", deletions="all"),
+        tool("rm", path="/"),
+        delete(whole("e1")),
+        tool("context_grep_delete", pattern="("),
+        delete(whole("e4")),
+    ]
+    events = run(loop, PlannerTurn(calls))
+    assert [type(event) for event in events] == [Called] * 5
+    assert [event.number for event in events if isinstance(event, Called)] == [1, 2, 3, 4, 5]
+    assert loop.outcome is None
+
+
+def test_a_planner_that_stops_early_is_told_how_far_it_is() -> None:
+    bench = workbench()
+    loop = Loop(bench)
+    events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP)
+    budget = bench.budget
+    assert isinstance(events[-1], Nudged)
+    assert str(budget.stats.percent_reduction) in events[-1].text
+    assert f"{budget.tokens_to_delete} tokens" in events[-1].text
+    assert budget.tokens_to_delete > 0
+    assert loop.report == Report(nudge=events[-1].text)
+    assert loop.outcome is None
+
+
+def test_a_planner_that_stops_again_without_a_change_ends_below_the_target() -> None:
+    loop = Loop(workbench())
+    events = run(
+        loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP
+    )
+    assert [type(event) for event in events] == [Called, Nudged, Called, Ended]
+    assert events[-1] == Ended(Outcome.BELOW_TARGET)
+
+
+def test_a_planner_that_did_something_since_is_told_once_more() -> None:
+    loop = Loop(workbench())
+    events = run(loop, STOP, PlannerTurn([delete(whole("e4"))]), STOP, STOP)
+    assert [type(event) for event in events] == [Nudged, Called, Nudged, Ended]
+    assert isinstance(events[0], Nudged)
+    assert isinstance(events[2], Nudged)
+    assert events[0].text != events[2].text
+
+
+def test_a_run_in_which_nothing_was_validated_fails_with_the_last_refusal() -> None:
+    loop = Loop(workbench())
+    turns = [PlannerTurn([delete(whole("e99")), delete(whole("e1"))]), STOP, STOP]
+    ended = run(loop, *turns)[-1]
+    assert isinstance(ended, Ended)
+    assert ended.outcome is Outcome.FAILED
+    assert ended.refusal is not None
+    assert (ended.refusal.code, ended.refusal.target) == ("protected", Target("e1"))
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (tool("context_delete", everything=True), "invalid_arguments"),
+        (tool("context_grep_delete", pattern="x", maxMatches=0), "invalid_arguments"),
+        (tool("context_grep_delete", pattern="("), None),
+        (tool("context_grep_delete", pattern="(", regex=True), "invalid_pattern"),
+        (tool("context_remove"), "unknown_tool"),
+    ],
+)
+def test_a_run_of_calls_that_could_not_run_fails_with_their_refusal(
+    last: PlannedCall, code: str | None
+) -> None:
+    loop = Loop(workbench())
+    ended = run(loop, PlannerTurn([last]), STOP, STOP)[-1]
+    assert isinstance(ended, Ended)
+    assert ended.outcome is Outcome.FAILED
+    assert (ended.refusal.code if ended.refusal is not None else None) == code
+
+
+@pytest.mark.parametrize(
+    "looking",
+    [
+        tool("context_search_transcript", pattern="(", regex=True),
+        tool("context_read_entry", entryId="e99"),
+        tool("context_compaction_budget", of="all"),
+        tool("context_remove"),
+    ],
+    ids=lambda planned: planned.call.name,
+)
+def test_a_failed_run_reports_the_last_refused_deletion_and_not_a_later_refused_look(
+    looking: PlannedCall,
+) -> None:
+    loop = Loop(workbench())
+    ended = run(loop, PlannerTurn([delete(whole("e99")), delete(whole("e1")), looking]), STOP, STOP)[-1]
+    assert isinstance(ended, Ended)
+    assert ended.refusal is not None
+    assert (ended.refusal.code, ended.refusal.target) == ("protected", Target("e1"))
+
+
+def test_a_run_that_only_looked_fails_without_a_refusal() -> None:
+    looking = tool("context_search_transcript", pattern="(", regex=True)
+    ended = run(
+        Loop(workbench()), PlannerTurn([looking, tool("context_read_entry", entryId="e99")]), STOP, STOP
+    )[-1]
+    assert ended == Ended(Outcome.FAILED, None)
+
+
+def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+    loop = Loop(workbench(assistant(text("a"), text("b")), assistant(text("c"))))
+    events = run(loop, PlannerTurn([delete()]), STOP, STOP)
+    assert isinstance(events[0], Called)
+    assert events[0].result.details["error"] == "no_task_left"
+    assert isinstance(events[-1], Ended)
+    assert events[-1].refusal is not None
+    assert events[-1].refusal.code == "no_task_left"
+
+
+def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
+    """10,000 tokens, half to go: 4,995 are 50.0% to one decimal, 4,994 are 49.9%."""
+    for tokens, met in ((4_995, True), (4_994, False)):
+        messages = [
+            user("u" * 4 * 5_000),
+            assistant(text("g" * 4 * tokens)),
+            assistant(text("s" * 4 * (5_000 - tokens))),
+        ]
+        loop = Loop(workbench(*messages))
+        events = run(loop, PlannerTurn([delete(whole("e2"))]))
+        assert (loop.outcome is Outcome.TARGET_MET) is met
+        assert isinstance(events[0], Called)
+        assert events[0].result.sentence.endswith(
+            "The target is reached." if met else "6 tokens are still to go."
+        )
+
+
+def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:
+    bench = workbench()
+    ended = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
+    assert ended == Ended(Outcome.BELOW_TARGET, None)
+    assert bench.store.validated().targets == (Target("e4"),)
+
+
+def test_a_run_that_is_closed_ends_where_it_stands() -> None:
+    empty, begun = Loop(workbench()), Loop(workbench())
+    run(begun, PlannerTurn([delete(whole("e4"))]))
+    assert empty.close() == Ended(Outcome.FAILED, None)
+    assert begun.close() == Ended(Outcome.BELOW_TARGET)
+    assert begun.outcome is Outcome.BELOW_TARGET
+
+
+def test_a_run_that_ended_takes_no_turn() -> None:
+    bench = workbench()
+    loop = Loop(bench)
+    loop.close()
+    for turn in (PlannerTurn([delete(whole("e4"))]), STOP):
+        with pytest.raises(RuntimeError):
+            run(loop, turn)
+    assert bench.call_count == 0
+
+
+# ---- what a planner is told -----------------------------------------------------------------------------
+
+
+def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older() -> None:
+    planner = Script(
+        [
+            PlannerTurn([tool("context_compaction_budget"), tool("context_search_transcript", pattern="y")]),
+            PlannerTurn([delete(whole("e1"))]),
+            STOP,
+            PlannerTurn([delete(whole("e2"))]),
+        ]
+    )
+    events = [event for _, event in drive(planner, workbench())]
+    assert [[answer.name for answer in report.results] for report in planner.reports] == [
+        [],
+        ["context_compaction_budget", "context_search_transcript"],
+        ["context_delete"],
+        [],
+    ]
+    assert [bool(report.nudge) for report in planner.reports] == [False, False, False, True]
+    assert events[-1] == Ended(Outcome.TARGET_MET)
+
+
+def test_a_planner_that_says_nothing_is_asked_twice() -> None:
+    planner = Script([])
+    events = [event for _, event in drive(planner, workbench())]
+    assert [type(event) for event in events] == [Nudged, Ended]
+    assert len(planner.reports) == 2
+
+
+# ---- where targets come from ----------------------------------------------------------------------------
+
+
+def test_what_was_asked_for_is_told_from_what_went_with_it() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    called = run(loop, PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))[-1]
+    assert isinstance(called, Called)
+    assert called.added == (Target("e3"), Target("e2", 1))
+    assert loop.origins == {
+        Target("e3"): Origin(2, "context_delete", "", by_repair=False),
+        Target("e2", 1): Origin(2, "context_delete", "", by_repair=True),
+    }
+
+
+def test_a_reason_belongs_to_the_target_it_was_given_for() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    run(loop, PlannerTurn([delete(whole("e2"), e2="read again later"), delete(block("e5", 1.0))]))
+    assert loop.origins[Target("e2")] == Origin(1, "context_delete", "read again later", by_repair=False)
+    assert loop.origins[Target("e3")] == Origin(1, "context_delete", "", by_repair=True)
+    assert loop.origins[Target("e5", 1)] == Origin(2, "context_delete", "", by_repair=False)
+
+
+def test_what_a_bulk_deletion_found_was_asked_for() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    run(loop, PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
+    assert {target: origin.by_repair for target, origin in loop.origins.items()} == {
+        Target("e3"): False,
+        Target("e2", 1): True,
+    }
+
+
+def test_an_entry_that_took_its_blocks_place_has_its_own_origin() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    run(loop, PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
+    assert loop.origins == {
+        Target("e3"): Origin(2, "context_delete", "", by_repair=False),
+        Target("e2"): Origin(2, "context_delete", "", by_repair=True),
+    }
+
+
+def test_who_proposed_a_target_first_proposed_it() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    run(loop, PlannerTurn([delete(whole("e4"), e4="old")]), PlannerTurn([delete(whole("e4"), e4="new")]))
+    assert loop.origins == {Target("e4"): Origin(1, "context_delete", "old", by_repair=False)}
+
+
+def test_a_refused_call_adds_nothing() -> None:
+    loop = Loop(workbench(ratio=0.01))
+    called = run(loop, PlannerTurn([delete(whole("e4"), whole("e1"))]))[0]
+    assert isinstance(called, Called)
+    assert (called.added, loop.origins) == ((), {})
+    assert called.result.refusal is not None

@@ -1,0 +1,478 @@
+"""Promises of the pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo
+is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.errors import Code
+from compaction_app.core.gates import Restraints
+from compaction_app.core.loop import Origin, drive
+from compaction_app.core.review_fold import Proposed, Review, Reviewer, ReviewStatus
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.tools import Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from tests.compaction_app.core.test_properties import Asked, asked, often
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    working_session,
+)
+
+PLANNER = Origin(call=3, tool="context_delete", reason="old", by_repair=False)
+
+
+def whole(number: int) -> Target:
+    return Target(f"e{number}")
+
+
+def part(number: int, index: int) -> Target:
+    return Target(f"e{number}", index)
+
+
+def proposed(transcript: Transcript, *targets: Target, guard: str = "latest") -> Reviewer:
+    """A review of what a planner proposed, closed by the store as a planner's plan is."""
+    store = DeletionStore(transcript, Restraints(thinking_guard=guard))
+    refused = store.delete(request_of(targets))
+    assert refused is None, refused
+    rows = [
+        Proposed(target, "planner" if target in targets else "repair", PLANNER) for target in store.targets
+    ]
+    return Reviewer(transcript, rows, guard)
+
+
+@pytest.fixture
+def transcript() -> Transcript:
+    """e2 says and calls twice, e3 and e4 answer; e5 calls once, e6 answers; e7 says two things; e8, e9 are recent."""
+    return transcript_of(
+        user("mend it"),
+        assistant(text("I look"), call("c1", path="a"), call("c2", path="b")),
+        result("c1", "aaa " * 50),
+        result("c2", "bbb " * 70),
+        assistant(call("c3", path="c")),
+        result("c3", "ccc " * 90),
+        assistant(text("so it is"), text("and more " * 9)),
+        user("go on"),
+        assistant(text("done")),
+        preserve_recent=2,
+    )
+
+
+@pytest.fixture
+def reviewer(transcript: Transcript) -> Reviewer:
+    return proposed(transcript, whole(3), whole(4), whole(6), whole(7))
+
+
+def approve(*targets: Target) -> Step:
+    return Step(Kind.APPROVE, targets)
+
+
+def reject(*targets: Target) -> Step:
+    return Step(Kind.REJECT, targets)
+
+
+def standing(review: Review, target: Target) -> ReviewStatus:
+    return review.items[target].standing
+
+
+def gone(review: Review) -> tuple[Target, ...]:
+    return review.approved.targets if review.approved is not None else ()
+
+
+# ---- where things stand ----------------------------------------------------------------------------------
+
+
+def test_before_the_first_step_everything_is_undecided_and_nothing_would_be_written(
+    reviewer: Reviewer,
+) -> None:
+    review = reviewer.review([])
+    assert review.approved is None
+    assert review.pins == ()
+    assert {item.standing for item in review.items.values()} == {ReviewStatus.UNDECIDED}
+    assert (review.total, review.undecided, review.accepted, review.refused) == (4, 4, 0, 0)
+    assert review.approved_stats.tokens_after == review.approved_stats.tokens_before
+    assert review.planned_stats.tokens_after < review.planned_stats.tokens_before
+
+
+def test_a_call_is_decided_with_its_result(reviewer: Reviewer) -> None:
+    review = reviewer.review([])
+    led = {item.target: item.leader for item in review.items.values() if item.leader is not None}
+    assert led == {part(2, 1): whole(3), part(2, 2): whole(4), whole(5): whole(6)}
+    assert review.followers[whole(6)] == (whole(5),)
+
+
+def test_an_approval_takes_the_other_side_of_the_pair(reviewer: Reviewer) -> None:
+    review = reviewer.review([approve(whole(3))])
+    assert set(gone(review)) == {whole(3), part(2, 1)}
+    assert standing(review, whole(3)) is ReviewStatus.APPROVED
+    assert standing(review, part(2, 1)) is ReviewStatus.GOES_WITH_PAIR
+    assert standing(review, whole(4)) is ReviewStatus.UNDECIDED
+    assert (review.undecided, review.accepted) == (3, 1)
+
+
+def test_a_rejection_pins_and_keeps_the_other_side(reviewer: Reviewer) -> None:
+    review = reviewer.review([reject(whole(3))])
+    assert review.pins == (whole(3),)
+    assert standing(review, whole(3)) is ReviewStatus.REJECTED
+    kept = review.items[part(2, 1)]
+    assert kept.standing is ReviewStatus.KEPT_WITH_PAIR
+    assert kept.refusal is not None
+    assert (kept.refusal.code, kept.refusal.target) == (Code.PROTECTED_PAIR, whole(3))
+    assert review.would_go.isdisjoint({whole(3), part(2, 1)})
+
+
+def test_to_approve_everything_gives_the_plan_in_its_own_order() -> None:
+    branch, texts = branch_and_texts(session_bytes(working_session()))
+    transcript = prepare(branch, texts, {})
+    assert transcript is not None
+    bench = Workbench(DeletionStore(transcript))
+    for loop, _ in drive(EmbeddedPlanner(transcript), bench):
+        origins = loop.origins
+    rows = [Proposed(target, "planner", origin) for target, origin in origins.items()]
+    reviewer = Reviewer(transcript, rows)
+    leads = tuple(item.target for item in reviewer.review([]).leads())
+    assert len(leads) < len(rows)
+    review = reviewer.review([approve(*leads)])
+    assert review.approved is not None
+    assert review.approved.targets == bench.store.targets
+    assert review.tokens_to_go == 0
+    backwards = reviewer.review([approve(target) for target in reversed(leads)])
+    assert gone(backwards) == bench.store.targets
+
+
+def test_to_reject_everything_after_that_leaves_nothing(reviewer: Reviewer) -> None:
+    leads = tuple(item.target for item in reviewer.review([]).leads())
+    review = reviewer.review([approve(*leads), reject(*leads)])
+    assert review.approved is None
+    assert not review.would_go
+    assert set(review.pins) == set(leads)
+
+
+def test_reopening_undoes_a_decision_on_one_object(reviewer: Reviewer) -> None:
+    for step in (approve(whole(3)), reject(whole(3))):
+        assert reviewer.review([step, Step(Kind.REOPEN, (whole(3),))]) == reviewer.review([])
+
+
+def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer: Reviewer) -> None:
+    review = reviewer.review([approve(whole(3), part(2, 1)), reject(whole(3))])
+    assert standing(review, part(2, 1)) is ReviewStatus.KEPT_WITH_PAIR
+    assert review.refused == 0
+
+
+# ---- refusals --------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_names_what_is_in_the_way_and_hides_nothing_else(transcript: Transcript) -> None:
+    reviewer = proposed(transcript, whole(3), whole(6))
+    review = reviewer.review(
+        [reject(whole(3)), approve(whole(6)), Step(Kind.ADD, (whole(2), whole(8), whole(7)))]
+    )
+    assert set(gone(review)) == {whole(5), whole(6), whole(7)}
+    pair, protected = review.items[whole(2)], review.items[whole(8)]
+    assert pair.standing is protected.standing is ReviewStatus.REFUSED
+    assert pair.refusal is not None
+    assert protected.refusal is not None
+    assert (pair.refusal.code, pair.refusal.target) == (Code.PROTECTED_PAIR, whole(3))
+    assert protected.refusal.code is Code.RECENT_CONTEXT
+    assert review.refused == 2
+
+
+def test_targets_that_cannot_go_together_are_found_one_by_one(transcript: Transcript) -> None:
+    reviewer = proposed(transcript, whole(6))
+    review = reviewer.review([Step(Kind.ADD, (part(7, 0), part(7, 1))), approve(whole(6))])
+    assert set(gone(review)) == {part(7, 0), whole(5), whole(6)}
+    refused = review.items[part(7, 1)]
+    assert refused.standing is ReviewStatus.REFUSED
+    assert refused.refusal is not None
+    assert refused.refusal.code is Code.EVERY_BLOCK
+
+
+def test_what_the_transcript_does_not_know_is_refused(reviewer: Reviewer) -> None:
+    for kind in Kind:
+        if kind in (Kind.REOPEN, Kind.WITHDRAW):
+            continue
+        review = reviewer.review([Step(kind, (Target("nowhere"), Target("nowhere", 1))), approve(whole(6))])
+        assert set(gone(review)) == {whole(5), whole(6)}
+        unknown = [item for item in review.items.values() if item.target.entry_id == "nowhere"]
+        assert unknown
+        assert {item.standing for item in unknown} == {ReviewStatus.REFUSED}
+        assert {item.refusal.code for item in unknown if item.refusal is not None} == {Code.UNKNOWN_ENTRY}
+        assert review.pins == ()
+
+
+def test_the_guard_of_all_thinking_holds_for_additions() -> None:
+    transcript = transcript_of(
+        user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y")
+    )
+    add = Step(Kind.ADD, (whole(2),))
+    assert Reviewer(transcript, []).review([add]).approved is not None
+    refused = Reviewer(transcript, [], "all").review([add]).items[whole(2)].refusal
+    assert refused is not None
+    assert refused.code is Code.THINKING
+
+
+# ---- narrowing and additions -----------------------------------------------------------------------------
+
+
+def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer: Reviewer) -> None:
+    review = reviewer.review([approve(whole(6)), Step(Kind.NARROW, (part(7, 1),))])
+    assert set(gone(review)) == {whole(5), whole(6), part(7, 1)}
+    assert review.pins == (part(7, 0),)
+    assert standing(review, whole(7)) is ReviewStatus.NARROWED
+    assert review.items[part(7, 1)].leader == whole(7)
+    assert review.followers[whole(7)] == (part(7, 1),)
+    assert review.total == 4
+    assert reviewer.review(
+        [Step(Kind.NARROW, (part(7, 1),)), Step(Kind.REOPEN, (whole(7),))]
+    ) == reviewer.review([])
+
+
+def test_narrowing_again_replaces_the_first_narrowing(reviewer: Reviewer) -> None:
+    once = reviewer.review([Step(Kind.NARROW, (part(7, 0),))])
+    twice = reviewer.review([Step(Kind.NARROW, (part(7, 1),)), Step(Kind.NARROW, (part(7, 0),))])
+    assert once == twice
+
+
+def test_narrowing_to_every_block_approves_the_entry(reviewer: Reviewer) -> None:
+    review = reviewer.review([Step(Kind.NARROW, (part(7, 0), part(7, 1)))])
+    assert standing(review, whole(7)) is ReviewStatus.APPROVED
+    assert review.pins == ()
+
+
+def test_an_addition_comes_last_and_can_be_taken_back(reviewer: Reviewer) -> None:
+    add = Step(Kind.ADD, (part(2, 0),))
+    review = reviewer.review([add, approve(whole(6))])
+    assert gone(review)[-1] == part(2, 0)
+    assert review.items[part(2, 0)].added
+    assert reviewer.review([add, Step(Kind.WITHDRAW, (part(2, 0),))]) == reviewer.review([])
+    rejected = reviewer.review([add, reject(part(2, 0))])
+    assert rejected.pins == (part(2, 0),)
+    assert reviewer.review([add, reject(part(2, 0)), Step(Kind.WITHDRAW, (part(2, 0),))]) == reviewer.review(
+        []
+    )
+
+
+def test_to_withdraw_an_approval_leaves_a_rejection_alone(reviewer: Reviewer) -> None:
+    withdraw = Step(Kind.WITHDRAW, (whole(7),))
+    assert reviewer.review([approve(whole(7)), withdraw]) == reviewer.review([])
+    assert reviewer.review([reject(whole(7)), withdraw]) == reviewer.review([reject(whole(7))])
+
+
+def test_the_later_word_on_the_same_content_wins(reviewer: Reviewer) -> None:
+    pinned = reviewer.review([approve(whole(7)), reject(part(7, 0))])
+    assert pinned.pins == (part(7, 0),)
+    assert gone(pinned) == ()
+    assert standing(pinned, whole(7)) is ReviewStatus.KEPT_WITH_PAIR
+    freed = reviewer.review([reject(part(7, 0)), approve(whole(7))])
+    assert freed.pins == ()
+    assert gone(freed) == (whole(7),)
+
+
+def test_blocks_of_an_approved_entry_go_with_it(reviewer: Reviewer) -> None:
+    review = reviewer.review([Step(Kind.ADD, (part(7, 0),)), approve(whole(7))])
+    assert gone(review) == (whole(7),)
+    assert standing(review, part(7, 0)) is ReviewStatus.APPROVED
+
+
+def test_an_object_that_is_kept_by_hand_is_part_of_the_review(reviewer: Reviewer) -> None:
+    review = reviewer.review([reject(part(2, 0))])
+    assert standing(review, part(2, 0)) is ReviewStatus.REJECTED
+    assert review.items[part(2, 0)].origin is None
+
+
+def test_what_goes_with_an_object_is_told_without_its_own_entry(reviewer: Reviewer) -> None:
+    assert reviewer.goes_with(whole(3)) == (part(2, 1),)
+    assert set(reviewer.goes_with(whole(2))) == {whole(3), whole(4)}
+    assert reviewer.goes_with(Target("nowhere")) == ()
+
+
+# ---- whatever is decided ---------------------------------------------------------------------------------
+
+
+def _targets(given_: Asked) -> list[Target]:
+    return [
+        Target(entry.entry_id, index)
+        for entry in given_.transcript.entries
+        for index in [None, *(found.index for found in entry.blocks)]
+    ]
+
+
+class Decided:
+    """A transcript, the review of a plan on it, and steps that were taken."""
+
+    def __init__(self, found: Asked, reviewer: Reviewer, steps: list[Step]) -> None:
+        self.found, self.reviewer, self.steps = found, reviewer, steps
+
+    def __repr__(self) -> str:
+        return f"{self.found.recorded} proposed {list(self.reviewer.proposed)} steps {self.steps}"
+
+
+@st.composite
+def reviews(draw: st.DrawFn) -> Decided:
+    found = draw(asked())
+    assume(len(found.deletion.targets) > 0)
+    guard = found.restraints.thinking_guard
+    rows = [Proposed(target, "planner", PLANNER) for target in found.deletion.targets]
+    anything = st.sampled_from([*found.deletion.targets, *_targets(found), Target("nowhere", 2)])
+    steps = draw(
+        st.lists(
+            st.builds(
+                Step,
+                st.sampled_from(list(Kind)),
+                st.lists(anything, min_size=1, max_size=4).map(tuple),
+            ),
+            max_size=6,
+        )
+    )
+    return Decided(found, Reviewer(found.transcript, rows, guard), steps)
+
+
+def _overlap(one: Target, other: Target) -> bool:
+    return one.entry_id == other.entry_id and (
+        one.block_index is None or other.block_index is None or one == other
+    )
+
+
+@often
+@given(reviews())
+def test_what_is_approved_is_always_what_the_airlock_accepts(
+    given_: Decided,
+) -> None:
+    found, reviewer, steps = given_.found, given_.reviewer, given_.steps
+    review = reviewer.review(steps)
+    restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
+    if review.approved is not None:
+        again = validate(request_of(review.approved.targets), found.transcript, restraints)
+        assert isinstance(again, ValidatedDeletion)
+        assert (again.targets, again.stats) == (review.approved.targets, review.approved.stats)
+        assert review.approved.stats == review.approved_stats
+        assert set(review.approved.targets) == review.goes
+    judged = validate(request_of(sorted(review.would_go, key=str)), found.transcript, restraints)
+    assert isinstance(judged, ValidatedDeletion)
+    assert set(judged.targets) == review.would_go
+
+
+@often
+@given(reviews())
+def test_what_is_pinned_never_goes(given_: Decided) -> None:
+    reviewer, steps = given_.reviewer, given_.steps
+    review = reviewer.review(steps)
+    for pin in review.pins:
+        assert not any(_overlap(pin, target) for target in review.would_go | review.goes)
+
+
+@often
+@given(reviews())
+def test_every_object_stands_where_the_plans_say(given_: Decided) -> None:
+    reviewer, steps = given_.reviewer, given_.steps
+    review = reviewer.review(steps)
+    for target, item in review.items.items():
+        taken = target in review.goes or Target(target.entry_id) in review.goes
+        assert taken == (item.standing in (ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR))
+        if item.standing is ReviewStatus.REFUSED:
+            assert item.refusal is not None
+    assert set(reviewer.proposed) <= set(review.items)
+    assert review.undecided + review.accepted <= review.total
+
+
+@often
+@given(reviews())
+def test_the_last_step_left_out_is_the_review_before_it(given_: Decided) -> None:
+    reviewer, steps = given_.reviewer, given_.steps
+    assume(steps)
+    before = reviewer.review(steps[:-1])
+    reviewer.review(steps)
+    assert reviewer.review(steps[:-1]) == before
+
+
+@often
+@given(reviews())
+def test_reopening_everything_leads_back_to_the_beginning(
+    given_: Decided,
+) -> None:
+    reviewer, steps = given_.reviewer, given_.steps
+    review = reviewer.review(steps)
+    reopened = [Step(Kind.REOPEN, tuple(review.items)), Step(Kind.WITHDRAW, tuple(review.items))]
+    assert reviewer.review([*steps, *reopened]) == reviewer.review([])
+
+
+@often
+@given(reviews(), st.randoms(use_true_random=False))
+def test_decisions_on_different_proposals_commute(given_: Decided, chance: Any) -> None:
+    reviewer = given_.reviewer
+    leads = [item.target for item in reviewer.review([]).leads()]
+    independent: list[Target] = []
+    for target in leads:
+        if not any(_overlap(target, other) for other in independent):
+            independent.append(target)
+    steps = [chance.choice([approve, reject])(target) for target in independent]
+    mixed = steps[:]
+    chance.shuffle(mixed)
+    assert _without_order(reviewer.review(steps)) == _without_order(reviewer.review(mixed))
+
+
+def _without_order(review: Review) -> Review:
+    return replace(review, pins=tuple(sorted(review.pins, key=str)))
+
+
+@often
+@given(reviews())
+def test_a_bulk_decision_is_the_same_as_its_parts(given_: Decided) -> None:
+    reviewer, steps = given_.reviewer, given_.steps
+    parts: Sequence[Step] = [
+        Step(step.kind, (target,)) if step.kind is not Kind.NARROW else step
+        for step in steps
+        for target in (step.targets if step.kind is not Kind.NARROW else step.targets[:1])
+    ]
+    assert reviewer.review(parts) == reviewer.review(steps)
+
+
+# ---- one call id in several blocks ------------------------------------------------------------------------
+
+DOUBLE = [
+    user("mend it"),
+    assistant(text("I look"), call("c1", path="a"), call("c1", path="b")),
+    result("c1", "aaa " * 50),
+    assistant(text("done")),
+]
+
+
+def test_a_review_names_what_its_plan_leaves_without_an_answer() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
+    found = reviewer.review([])
+    assert found.unanswered == {part(2, 1): (part(2, 2),), whole(3): (part(2, 2),)}
+
+
+def test_what_was_proposed_of_a_call_is_approved_and_no_more() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
+    found = reviewer.review([Step(Kind.APPROVE, (whole(3),))])
+    assert found.approved is not None
+    assert set(found.approved.targets) == {part(2, 1), whole(3)}
+    assert found.items[part(2, 1)].standing is ReviewStatus.GOES_WITH_PAIR
+    assert found.unanswered[whole(3)] == (part(2, 2),)
+
+
+def test_a_block_that_a_human_keeps_keeps_its_answer() -> None:
+    reviewer = proposed(transcript_of(*DOUBLE), whole(3))
+    found = reviewer.review([Step(Kind.REJECT, (part(2, 2),)), Step(Kind.APPROVE, (part(2, 1),))])
+    assert found.approved is None
+    assert found.items[part(2, 1)].standing is ReviewStatus.REFUSED
+    assert found.unanswered == {}

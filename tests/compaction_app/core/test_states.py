@@ -1,0 +1,43 @@
+"""Promises of the table of states: what leads where, and that nothing else does."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from compaction_app.core.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, RunState, may_become
+
+
+def test_every_state_has_a_row_and_words() -> None:
+    assert set(TRANSITIONS) == set(RunState)
+    assert len({state.sentence for state in RunState}) == len(RunState)
+
+
+def test_every_state_can_be_reached_from_a_new_run() -> None:
+    seen, pending = {RunState.QUEUED}, deque([RunState.QUEUED])
+    while pending:
+        for state in TRANSITIONS[pending.popleft()] - seen:
+            seen.add(state)
+            pending.append(state)
+    assert seen == set(RunState)
+
+
+def test_what_was_replaced_never_changes_again() -> None:
+    assert not any(may_become(RunState.SUPERSEDED, other) for other in RunState)
+
+
+def test_what_was_written_is_only_taken_back_and_written_again() -> None:
+    assert TRANSITIONS[RunState.COMMITTED] == {RunState.RESTORED}
+    assert TRANSITIONS[RunState.RESTORED] == {RunState.COMMITTED}
+
+
+def test_only_what_was_reviewed_can_be_committed() -> None:
+    before = {state for state in RunState if may_become(state, RunState.COMMITTED)}
+    assert before == REVIEWABLE | {RunState.RESTORED}
+    assert not REVIEWABLE & (ACTIVE | WRITTEN)
+
+
+def test_only_a_run_that_broke_off_waits_again() -> None:
+    assert {state for state in RunState if may_become(state, RunState.QUEUED)} == {
+        RunState.INTERRUPTED,
+        RunState.FAILED,
+    }

@@ -1,0 +1,213 @@
+"""The store: transactions over one plan, and what a step costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import ToolCall, Workbench
+from compaction_app.core.transcript_entries import Object
+from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
+
+Recorded = dict[str, Any]
+
+
+def turns(count: int, words: str = "done") -> list[Recorded]:
+    """A task and *count* turns of a call and its result; entries 2n and 2n+1 are the turn n, from 1."""
+    messages = [user("go")]
+    for number in range(1, count + 1):
+        messages += [assistant(text(f"turn {number}"), call(f"c{number}")), result(f"c{number}", words)]
+    return messages
+
+
+def store_of(*messages: Recorded, restraints: Restraints | None = None) -> DeletionStore:
+    transcript = transcript_of(*messages)
+    return DeletionStore(transcript) if restraints is None else DeletionStore(transcript, restraints)
+
+
+def delete(store: DeletionStore, *targets: Recorded) -> str | None:
+    refusal = store.delete({"deletions": list(targets)})
+    return None if refusal is None else refusal.code.value
+
+
+def chosen(store: DeletionStore) -> list[Recorded]:
+    return [target.to_json() for target in store.targets]
+
+
+# ---- merging --------------------------------------------------------------------------------------------
+
+
+def test_what_comes_in_is_appended_with_what_it_brings() -> None:
+    store = store_of(*turns(3))
+    assert delete(store, whole("e5")) is None
+    assert delete(store, block("e2", 1)) is None
+    assert chosen(store) == [whole("e5"), block("e4", 1), block("e2", 1), whole("e3")]
+
+
+def test_an_entry_takes_its_blocks_out_and_is_appended() -> None:
+    store = store_of(*turns(2))
+    delete(store, block("e2", 1))
+    delete(store, whole("e4"))
+    assert delete(store, whole("e2")) is None
+    assert chosen(store) == [whole("e3"), whole("e4"), whole("e5"), whole("e2")]
+
+
+def test_an_entry_that_is_chosen_keeps_its_place() -> None:
+    store = store_of(*turns(2))
+    delete(store, whole("e2"))
+    delete(store, whole("e4"))
+    before = chosen(store)
+    assert delete(store, whole("e2")) is None
+    assert chosen(store) == before == [whole("e2"), whole("e3"), whole("e4"), whole("e5")]
+
+
+def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped() -> None:
+    store = store_of(*turns(2))
+    delete(store, whole("e2"), block("e4", 0))
+    before = chosen(store)
+    assert delete(store, block("e2", 0)) is None
+    assert delete(store, block("e4", 0)) is None
+    assert chosen(store) == before
+
+
+def test_what_is_fine_alone_can_be_refused_beside_what_was_chosen() -> None:
+    store = store_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
+    assert delete(store, block("e2", 0)) is None
+    assert delete(store, block("e2", 1)) == "every_block"
+    assert chosen(store) == [block("e2", 0)]
+    assert delete(store, block("e2", 1), whole("e3")) == "every_block"
+    assert chosen(store) == [block("e2", 0)]
+
+
+def test_blocks_deleted_one_by_one_become_their_calling_entry() -> None:
+    store = store_of(*turns(2))
+    assert delete(store, block("e2", 0)) is None
+    assert delete(store, whole("e3")) is None
+    assert chosen(store) == [whole("e3"), whole("e2")]
+
+
+def test_stats_follow_every_step_and_end_as_they_are_judged_anew() -> None:
+    store = store_of(*turns(4, "x" * 400))
+    assert store.stats.objects_deleted == 0
+    for target in (block("e2", 0), whole("e3"), whole("e8")):
+        delete(store, target)
+        assert store.stats == store.validated().stats
+    assert store.stats.tokens_before - store.stats.tokens_after > 200
+
+
+def test_an_empty_store_is_a_deletion_of_nothing() -> None:
+    validated = store_of(*turns(1)).validated()
+    assert validated.targets == ()
+    assert validated.stats.objects_deleted == 0
+    assert not validated.target_met
+
+
+def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+    store = store_of(assistant(text("a")), assistant(text("b")))
+    refusal = store.delete({"deletions": []})
+    assert refusal is not None
+    assert refusal.code == "no_task_left"
+
+
+def test_the_target_is_met_where_at_most_the_ratio_remains() -> None:
+    messages = [user("x" * 40), assistant(text("y" * 20), text("z" * 20))]
+    for ratio, met in ((0.5, True), (0.49, False)):
+        transcript = transcript_of(*messages, compression_ratio=ratio)
+        store = DeletionStore(transcript)
+        delete(store, block("e2", 0))
+        assert not store.target_met
+        delete(store, whole("e2"))
+        assert store.target_met is met
+
+
+def test_an_object_goes_with_its_entry() -> None:
+    store = store_of(*turns(2))
+    delete(store, whole("e2"), block("e4", 0))
+    assert Object(1) in store
+    assert Object(1, 0) in store
+    assert Object(3, 0) in store
+    assert Object(3, 1) not in store
+    assert Object(3) not in store
+
+
+# ---- pins -----------------------------------------------------------------------------------------------
+
+
+def test_a_bulk_deletion_passes_over_one_pinned_block_of_a_call_that_has_two() -> None:
+    messages = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
+    for pinned, left in ((1, 2), (2, 1)):
+        store = store_of(*messages, restraints=Restraints(frozenset({Target("e2", pinned)})))
+        kept, passed_over = store.deletable([Object(1, 1), Object(1, 2)])
+        assert (kept, passed_over) == ([Object(1, left)], [Object(1, pinned)])
+
+
+# ---- what a step costs ----------------------------------------------------------------------------------
+
+
+def cost(store: DeletionStore, tool: str, **arguments: Any) -> int:
+    """Objects that one call visits; the call must not fail."""
+    before = store.visited
+    called = Workbench(store).call(ToolCall(tool, arguments))
+    assert called.refusal is None, called.sentence
+    return store.visited - before
+
+
+def test_deleting_one_entry_costs_the_same_in_a_long_transcript() -> None:
+    costs = []
+    for count in (50, 2_500):
+        store = store_of(*turns(count))
+        delete(store, whole("e6"))
+        costs.append(cost(store, "context_delete", deletions=[whole("e11")]))
+        assert len(store.targets) == 4
+    assert costs[0] == costs[1] < 20
+
+
+def test_deleting_one_entry_costs_the_same_beside_many_that_are_chosen() -> None:
+    store = store_of(*turns(2_500))
+    first = cost(store, "context_delete", deletions=[whole("e3")])
+    many = [whole(f"e{number}") for number in range(9, 4_009, 2)]
+    assert cost(store, "context_delete", deletions=many) < 20 * len(many)
+    assert cost(store, "context_delete", deletions=[whole("e5")]) == first
+
+
+def test_a_bulk_deletion_costs_in_proportion_to_its_matches() -> None:
+    def bulk(matches: int, count: int) -> int:
+        messages = turns(count)
+        for number in range(1, matches + 1):
+            messages[2 * number] = result(f"c{number}", "needle")
+        store = store_of(*messages)
+        visited = cost(store, "context_grep_delete", pattern="needle", maxMatches=200)
+        assert len(store.targets) == 2 * matches
+        return visited
+
+    assert bulk(100, 200) == bulk(100, 2_000)
+    assert bulk(200, 400) <= 2 * bulk(100, 400) + 10
+    assert bulk(100, 200) < 100 * 20
+
+
+def test_the_results_of_one_call_share_one_verdict() -> None:
+    messages = [user("go"), assistant(call("c1"))] + [
+        result("c1", f"part {number}") for number in range(1_000)
+    ]
+    store = store_of(*messages)
+    kept, passed_over = store.deletable([Object(position) for position in range(2, 1_002)])
+    assert (len(kept), passed_over) == (1_000, [])
+    assert store.visited < 10 * 1_000
+
+
+def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays() -> None:
+    messages = [user("go"), assistant(call("c1"), stopReason="error")] + [result("c1")] * 50
+    store = store_of(*messages, assistant(text("done")))
+    matches = [Object(position) for position in range(2, 52)]
+    assert store.deletable(matches) == ([], matches)
+    assert store.visited < 10 * 50
+
+
+def test_judging_candidates_leaves_the_store_as_it_is() -> None:
+    store = store_of(*turns(3))
+    delete(store, block("e2", 0))
+    before = (store.targets, store.stats)
+    store.deletable([Object(2), Object(4), Object(3)])
+    assert (store.targets, store.stats) == before

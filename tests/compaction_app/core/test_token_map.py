@@ -1,0 +1,56 @@
+"""Promises of the token map: order is kept, area is true, and a frame lies on the lines that it is about."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw
+
+STEP = LINE + GAP
+
+
+def area(path: str) -> int:
+    """Cells that the bars of a path cover."""
+    return sum(int(width) // CELL for width in re.findall(r"h(\d+)v", path))
+
+
+def test_each_kind_covers_its_share() -> None:
+    drawn = draw([Piece("user", 250), Piece("read", 700), ("text", 50, False)])
+    cells = {kind: area(path) for kind, path in drawn.paths}
+    assert sum(cells.values()) == LINES * CELLS
+    for kind, share in (("user", 0.25), ("read", 0.7), ("text", 0.05)):
+        assert abs(cells[kind] - share * LINES * CELLS) <= 1
+
+
+def test_pieces_lie_in_their_order() -> None:
+    drawn = draw([("read", 500, False), ("user", 500, True)])
+    paths = dict(drawn.paths)
+    assert paths["read"].startswith("M0 0")
+    assert paths["user"].startswith(f"M0 {LINES // 2 * STEP}")
+    assert drawn.underlines.startswith(f"M0 {LINES // 2 * STEP + LINE}")
+
+
+def test_nothing_makes_an_empty_map() -> None:
+    drawn = draw([])
+    assert (drawn.paths, drawn.underlines, drawn.tokens) == ([], "", 0)
+    assert drawn.frame(0, 0) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "tokens", "first", "last"),
+    [
+        (0, 6_000, 0, 59),
+        (0, 1, 0, 0),
+        (0, 100, 0, 0),
+        (100, 101, 1, 2),
+        (5_999, 1, 59, 59),
+        (6_000, 0, 59, 59),
+    ],
+)
+def test_a_frame_holds_the_lines_of_what_it_is_about(before: int, tokens: int, first: int, last: int) -> None:
+    drawn = draw([("read", 6_000, False)])
+    top, height = drawn.frame(before, tokens)
+    assert top == first * STEP
+    assert top + height == last * STEP + LINE

@@ -1,0 +1,474 @@
+"""The five tools: what they take, what they give, and that a wrong call does nothing but count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import TOOLS, ToolCall, Workbench
+from tests.factories import (
+    assistant,
+    bash,
+    block,
+    branch_summary,
+    call,
+    compaction,
+    result,
+    text,
+    transcript_of,
+    user,
+    whole,
+)
+
+Recorded = dict[str, Any]
+SEARCH, READ, BUDGET = "context_search_transcript", "context_read_entry", "context_compaction_budget"
+DELETE, GREP = "context_delete", "context_grep_delete"
+
+TALK = [
+    user("fix the parser"),
+    assistant(text("a needle here"), call("c1", path="a needle")),
+    result("c1", "no needle in the hay"),
+    assistant(text("needle"), text("thread")),
+    bash("grep needle", "one needle"),
+    branch_summary("a needle was sought"),
+    assistant(text("found the needle")),
+]
+
+
+def bench(*messages: Recorded, window: int | None = None, **settings: Any) -> Workbench:
+    restraints = settings.pop("restraints", Restraints())
+    return Workbench(DeletionStore(transcript_of(*(messages or TALK), **settings), restraints), window)
+
+
+def details(workbench: Workbench, tool: str, **arguments: Any) -> dict[str, Any]:
+    return dict(workbench.call(ToolCall(tool, arguments)).details)
+
+
+def targets(workbench: Workbench) -> list[Recorded]:
+    return [target.to_json() for target in workbench.store.targets]
+
+
+def found(shown: dict[str, Any]) -> list[tuple[str, int | None]]:
+    return [(match["entryId"], match.get("blockIndex")) for match in shown["matches"]]
+
+
+# ---- arguments ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        (SEARCH, {}),
+        (SEARCH, {"pattern": 5}),
+        (SEARCH, {"pattern": "a", "maxMatches": "5"}),
+        (SEARCH, {"pattern": "a", "maxMatches": 1.5}),
+        (SEARCH, {"pattern": "a", "maxMatches": True}),
+        (SEARCH, {"pattern": "a", "regex": "yes"}),
+        (SEARCH, {"pattern": "a", "target": "block"}),
+        (SEARCH, {"pattern": "a", "max_matches": 5}),
+        (SEARCH, {"pattern": "a", "why": "x"}),
+        (READ, {}),
+        (READ, {"entryId": None}),
+        (READ, {"entryId": "e1", "offset": "0"}),
+        (READ, {"entryId": "e1", "blockIndex": "0"}),
+        (BUDGET, {"verbose": True}),
+        (BUDGET, None),
+        (DELETE, [whole("e4")]),
+        (DELETE, {"deletions": [], "reason": "x"}),
+        (DELETE, None),
+        (GREP, {"regex": True}),
+        (GREP, {"pattern": "needle", "maxMatches": 0}),
+        (GREP, {"pattern": "needle", "maxMatches": -1}),
+        (GREP, {"pattern": "needle", "maxMatches": 201}),
+        (GREP, {"pattern": "needle", "expectedMatchCount": -1}),
+        (GREP, {"pattern": "needle", "expectedMatchCount": 1.5}),
+        (GREP, {"pattern": "needle", "target": "all"}),
+        (GREP, "needle"),
+    ],
+)
+def test_arguments_of_another_shape_are_refused_and_do_nothing(tool: str, arguments: Any) -> None:
+    workbench = bench()
+    answer = workbench.call(ToolCall(tool, arguments))
+    assert answer.refusal is not None
+    assert answer.details == {"error": "invalid_arguments", "callCount": 1}
+    assert tool in answer.sentence
+    assert "Nothing was done" in answer.sentence
+    assert targets(workbench) == []
+
+
+def test_a_tool_that_is_not_there_is_told_which_ones_are() -> None:
+    answer = bench().call(ToolCall("context_summarise", {"pattern": "x"}))
+    assert answer.details == {"error": "unknown_tool", "callCount": 1}
+    assert all(name in answer.sentence for name in TOOLS)
+
+
+def test_every_call_counts_also_one_that_fails() -> None:
+    workbench = bench()
+    counts = [
+        details(workbench, SEARCH, pattern="needle")["callCount"],
+        details(workbench, SEARCH, pattern="")["callCount"],
+        details(workbench, "nothing")["callCount"],
+        details(workbench, DELETE, deletions=[whole("e1")])["callCount"],
+        details(workbench, GREP, pattern="x", maxMatches=999)["callCount"],
+        details(workbench, READ, entryId="e99")["callCount"],
+        details(workbench, BUDGET)["callCount"],
+    ]
+    assert counts == [1, 2, 3, 4, 5, 6, 7]
+    assert workbench.call_count == 7
+
+
+# ---- search ---------------------------------------------------------------------------------------------
+
+
+def test_a_search_looks_into_everything_also_what_is_deleted_or_protected() -> None:
+    workbench = bench()
+    details(workbench, DELETE, deletions=[whole("e4")])
+    shown = details(workbench, SEARCH, pattern="NEEDLE")
+    assert found(shown) == [(f"e{number}", None) for number in range(2, 8)]
+    assert [match["entryId"] for match in shown["matches"] if match["protected"]] == ["e6"]
+    assert shown["truncated"] is False
+
+
+def test_a_search_for_blocks_gives_one_match_per_block() -> None:
+    shown = details(bench(), SEARCH, pattern="needle", target="content_block")
+    assert found(shown) == [("e2", 0), ("e2", 1), ("e3", 0), ("e4", 0), ("e7", 0)]
+    twice = details(bench(user("x"), assistant(text("ab ab"))), SEARCH, pattern="ab")
+    assert [match["matchIndex"] for match in twice["matches"]] == [0]
+
+
+def test_a_search_without_a_match_is_no_failure() -> None:
+    shown = details(bench(), SEARCH, pattern="haystack")
+    assert (shown["matches"], shown["truncated"], "error" in shown) == ([], False, False)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)])
+def test_a_search_clamps_how_many_matches_it_gives(asked: int | None, given: int) -> None:
+    workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(120)))
+    arguments = {} if asked is None else {"maxMatches": asked}
+    shown = details(workbench, SEARCH, pattern="needle", **arguments)
+    assert len(shown["matches"]) == given
+    assert shown["truncated"] is True
+
+
+def test_a_search_is_truncated_only_where_there_is_a_further_match() -> None:
+    shown = details(bench(), SEARCH, pattern="needle", maxMatches=6)
+    assert (len(shown["matches"]), shown["truncated"]) == (6, False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
+)
+def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
+    asked: int | None, around: int
+) -> None:
+    words = "b" * 1_000 + "needle" + "a" * 1_000
+    arguments = {} if asked is None else {"contextChars": asked}
+    shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)
+    expected = ("b" * around) + ("needle" + "a" * 1_000)[:around]
+    assert shown["matches"][0]["snippet"] == f"…{expected}…"
+    assert shown["matches"][0]["matchIndex"] == 1_000
+
+
+def test_a_snippet_is_marked_only_where_it_was_cut() -> None:
+    shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=6)
+    assert shown["matches"][0]["snippet"] == "a needle"
+    shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=5)
+    assert shown["matches"][0]["snippet"] == "a needl…"
+    shown = details(
+        bench(user("x"), assistant(text("in a needle"))), SEARCH, pattern="needle", contextChars=4
+    )
+    assert shown["matches"][0]["snippet"] == "…n a need…"
+
+
+def test_offsets_in_astral_text_count_utf16_units() -> None:
+    workbench = bench(user("x"), assistant(text("🙂🙂é needle 🙂 hay")))
+    match = details(workbench, SEARCH, pattern="needle", contextChars=4)["matches"][0]
+    assert match["matchIndex"] == 6
+    assert match["snippet"] == "…🙂é need…"
+    cut = details(workbench, SEARCH, pattern="needle", contextChars=5)["matches"][0]["snippet"]
+    assert cut == "…\ude42🙂é needl…"
+    after = details(workbench, READ, entryId="e2", offset=match["matchIndex"], maxChars=6)
+    assert after["text"] == "needle"
+
+
+def test_a_pattern_that_is_refused_leaves_no_matches() -> None:
+    for pattern, code in (("", "invalid_pattern"), ("(", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
+        shown = details(bench(), SEARCH, pattern=pattern, regex=True)
+        assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
+
+
+# ---- read -----------------------------------------------------------------------------------------------
+
+
+def test_a_read_gives_a_slice_and_says_where_it_was_cut() -> None:
+    workbench = bench(user("x"), assistant(text("abc"), text("defg")))
+    shown = details(workbench, READ, entryId="e2")
+    assert (shown["text"], shown["totalChars"]) == ("abc\ndefg", 8)
+    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
+    shown = details(workbench, READ, entryId="e2", blockIndex=1, offset=1, maxChars=2)
+    assert (shown["text"], shown["totalChars"], shown["blockIndex"]) == ("ef", 4, 1)
+    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, True)
+    shown = details(workbench, READ, entryId="e2", offset=6, maxChars=2)
+    assert (shown["text"], shown["truncatedBefore"], shown["truncatedAfter"]) == ("fg", True, False)
+
+
+@pytest.mark.parametrize("offset", [8, 9, 10**9])
+def test_a_read_past_the_end_reads_nothing(offset: int) -> None:
+    shown = details(bench(user("x"), assistant(text("abcdefgh"))), READ, entryId="e2", offset=offset)
+    assert (shown["text"], shown["totalChars"], shown["offset"]) == ("", 8, offset)
+    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)]
+)
+def test_a_read_clamps_how_much_it_gives(asked: int | None, length: int) -> None:
+    arguments = {} if asked is None else {"maxChars": asked}
+    shown = details(bench(user("x"), assistant(text("a" * 20_000))), READ, entryId="e2", **arguments)
+    assert len(shown["text"]) == shown["maxChars"] == length
+    assert shown["truncatedAfter"] is True
+
+
+def test_a_negative_offset_reads_from_the_start() -> None:
+    shown = details(bench(), READ, entryId="e1", offset=-3, maxChars=3)
+    assert (shown["offset"], shown["text"], shown["truncatedBefore"]) == (0, "fix", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"entryId": "e99"}, "unknown_entry"),
+        ({"entryId": ""}, "unknown_entry"),
+        ({"entryId": "e99", "blockIndex": 0}, "unknown_block"),
+        ({"entryId": "e4", "blockIndex": 2}, "unknown_block"),
+        ({"entryId": "e4", "blockIndex": -1}, "unknown_block"),
+        ({"entryId": "e1", "blockIndex": 0}, "unknown_block"),
+    ],
+)
+def test_what_is_not_there_cannot_be_read(arguments: Recorded, code: str) -> None:
+    shown = details(bench(), READ, **arguments)
+    assert (shown["error"], shown["text"], shown["totalChars"]) == (code, "", 0)
+    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
+
+
+def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot() -> None:
+    workbench = bench(*TALK, compaction(block("e4", 0)))
+    details(workbench, DELETE, deletions=[whole("e2")])
+    assert details(workbench, READ, entryId="e3")["text"] == "no needle in the hay"
+    assert details(workbench, READ, entryId="e4")["text"] == "thread"
+    assert details(workbench, READ, entryId="e4", blockIndex=0)["error"] == "unknown_block"
+    assert details(workbench, READ, entryId="e4", blockIndex=1)["text"] == "thread"
+
+
+# ---- budget ---------------------------------------------------------------------------------------------
+
+
+def test_the_budget_counts_in_the_transcripts_own_estimates() -> None:
+    workbench = bench(user("x" * 400), assistant(text("y" * 244), text("z" * 200)), compression_ratio=0.7)
+    assert details(workbench, BUDGET) == {
+        "compression_ratio": 0.7,
+        "tokensBefore": 211,
+        "currentTokensAfter": 211,
+        "deletedTokens": 0,
+        "currentReductionPercent": 0.0,
+        "targetReductionPercent": 30.0,
+        "targetTokensAfter": 147,
+        "tokensToDeleteForTarget": 64,
+        "callCount": 1,
+    }
+    details(workbench, DELETE, deletions=[block("e2", 1)])
+    shown = details(workbench, BUDGET)
+    assert (shown["deletedTokens"], shown["currentReductionPercent"]) == (50, 23.7)
+    assert shown["tokensToDeleteForTarget"] == 14
+    details(workbench, DELETE, deletions=[whole("e2")])
+    assert details(workbench, BUDGET)["tokensToDeleteForTarget"] == 0
+
+
+def test_the_budget_tells_of_the_window_only_where_it_is_known() -> None:
+    messages = [user("x" * 400), assistant(text("y" * 400))]
+    assert not any(key.startswith("contextWindow") for key in details(bench(*messages), BUDGET))
+    workbench = bench(*messages, window=1_600)
+    details(workbench, DELETE, deletions=[whole("e2")])
+    shown = details(workbench, BUDGET)
+    assert shown["contextWindow"] == 1_600
+    assert (shown["contextWindowBeforePercent"], shown["contextWindowAfterPercent"]) == (12.5, 6.3)
+
+
+# ---- delete ---------------------------------------------------------------------------------------------
+
+
+def test_a_deletion_tells_the_progress_and_a_refusal_the_reason() -> None:
+    workbench = bench()
+    answer = workbench.call(ToolCall(DELETE, {"deletions": [block("e2", 1)]}))
+    assert answer.refusal is None
+    assert answer.details["stats"]["objectsDeleted"] == 3
+    assert targets(workbench) == [block("e2", 1), whole("e3")]
+    refused = workbench.call(ToolCall(DELETE, {"deletions": [whole("e1")]}))
+    assert refused.details == {"stats": answer.details["stats"], "callCount": 2, "error": "protected"}
+    assert "entry e1" in refused.sentence
+    assert targets(workbench) == [block("e2", 1), whole("e3")]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"deletions": None}, {"deletions": whole("e4")}])
+def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments: Recorded) -> None:
+    assert details(bench(), DELETE, **arguments)["error"] == "request_shape"
+
+
+# ---- grep ------------------------------------------------------------------------------------------------
+
+
+def test_a_bulk_deletion_deletes_what_it_finds_and_reports_what_it_passes_over() -> None:
+    workbench = bench(preserve_recent=1)
+    shown = details(workbench, GREP, pattern="needle")
+    assert found(shown) == [("e2", None), ("e3", None), ("e4", None), ("e5", None)]
+    assert shown["skipped"] == [
+        {"entryId": "e6", "target": "entry", "reason": "protected_entry"},
+        {"entryId": "e7", "target": "entry", "reason": "protected_entry"},
+    ]
+    assert targets(workbench) == [whole("e2"), whole("e3"), whole("e4"), whole("e5")]
+
+
+def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_entry() -> None:
+    workbench = bench()
+    shown = details(workbench, GREP, pattern="needle", target="content_block")
+    assert found(shown) == [("e2", 0), ("e2", 1), ("e3", None), ("e4", 0), ("e7", None)]
+    assert shown["skipped"] == []
+    assert targets(workbench) == [whole("e3"), block("e4", 0), whole("e7"), whole("e2")]
+
+
+def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_does_not() -> None:
+    messages = [
+        user("x"),
+        {"role": "user", "content": [text("needle")]},
+        assistant(text("b")),
+        assistant(text("needle")),
+    ]
+    shown = details(bench(*messages, preserve_recent=1), GREP, pattern="needle", target="content_block")
+    assert shown["skipped"] == [
+        {"entryId": "e2", "target": "content_block", "blockIndex": 0, "reason": "protected_entry"},
+        {"entryId": "e4", "target": "entry", "reason": "protected_entry"},
+    ]
+
+
+def test_a_bulk_deletion_passes_over_what_is_deleted_already() -> None:
+    workbench = bench()
+    details(workbench, DELETE, deletions=[whole("e4"), block("e2", 0)])
+    shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
+    assert [(skip["entryId"], skip["reason"]) for skip in shown["skipped"]] == [
+        ("e2", "already_deleted"),
+        ("e4", "already_deleted"),
+    ]
+    assert found(shown) == [("e2", 1), ("e3", None), ("e7", None)]
+    assert targets(workbench)[0] == whole("e4")
+
+
+def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays() -> None:
+    messages = [
+        user("x"),
+        assistant(text("needle"), call("c1", n="needle")),
+        result("c1", error=True),
+        assistant(text("needle")),
+    ]
+    workbench = bench(*messages)
+    shown = details(workbench, GREP, pattern="needle", target="content_block")
+    assert shown["skipped"] == [
+        {"entryId": "e2", "target": "content_block", "blockIndex": 1, "reason": "protected_block"}
+    ]
+    assert targets(workbench) == [block("e2", 0), whole("e4")]
+
+
+@pytest.mark.parametrize(
+    ("pin", "kept"),
+    [
+        (Target("e4"), {("e4", 0, "protected_entry")}),
+        (Target("e4", 0), {("e4", 0, "protected_block")}),
+        (Target("e4", 1), set()),
+        (Target("e3"), {("e2", 1, "protected_block"), ("e3", 0, "protected_entry")}),
+        (Target("e2", 1), {("e2", 1, "protected_block"), ("e3", None, "protected_entry")}),
+        (Target("e7", 0), {("e7", None, "protected_entry")}),
+    ],
+)
+def test_a_bulk_deletion_passes_over_what_a_human_keeps(
+    pin: Target, kept: set[tuple[str, int | None, str]]
+) -> None:
+    workbench = bench(restraints=Restraints(frozenset({pin})))
+    shown = details(workbench, GREP, pattern="needle", target="content_block")
+    skipped = {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]}
+    assert skipped == kept
+    assert "error" not in shown
+    assert pin not in workbench.store.targets
+    assert Target(pin.entry_id) not in workbench.store.targets
+
+
+def test_the_expected_count_is_compared_before_the_limit_and_zero_counts() -> None:
+    for arguments, reason in (
+        ({"expectedMatchCount": 0}, "expected_match_count_mismatch"),
+        ({"expectedMatchCount": 6}, "expected_match_count_mismatch"),
+        ({"expectedMatchCount": 4, "maxMatches": 2}, "expected_match_count_mismatch"),
+        ({"expectedMatchCount": 5, "maxMatches": 4}, "max_matches_exceeded"),
+        ({"maxMatches": 4}, "max_matches_exceeded"),
+    ):
+        workbench = bench()
+        shown = details(workbench, GREP, pattern="needle", **arguments)
+        assert len(shown["matches"]) == 5, "matches are never cut"
+        assert shown["skipped"][-1] == {"reason": reason}
+        assert sum("entryId" not in skip for skip in shown["skipped"]) == 1
+        assert "error" not in shown
+        assert targets(workbench) == []
+    assert "error" not in details(bench(), GREP, pattern="haystack", expectedMatchCount=0)
+
+
+def test_as_many_matches_as_expected_and_allowed_are_deleted() -> None:
+    workbench = bench()
+    shown = details(workbench, GREP, pattern="needle", expectedMatchCount=5, maxMatches=5)
+    assert {skip["reason"] for skip in shown["skipped"]} == {"protected_entry"}
+    assert len(targets(workbench)) == 5
+
+
+def test_fifty_matches_go_by_default_and_no_more() -> None:
+    for count, gone in ((50, 50), (51, 0)):
+        workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(count)))
+        details(workbench, GREP, pattern="needle")
+        assert len(targets(workbench)) == gone
+
+
+def test_a_bulk_deletion_without_matches_validates_nothing() -> None:
+    taskless = bench(assistant(text("a")), assistant(text("b")))
+    shown = details(taskless, GREP, pattern="needle")
+    assert (shown["matches"], shown["skipped"], "error" in shown) == ([], [], False)
+
+
+def test_a_refusal_of_all_matches_together_keeps_what_was_found() -> None:
+    workbench = bench(user("x"), assistant(text("needle"), text("needle")), assistant(text("done")))
+    shown = details(workbench, GREP, pattern="needle", target="content_block")
+    assert shown["error"] == "every_block"
+    assert found(shown) == [("e2", 0), ("e2", 1)]
+    assert targets(workbench) == []
+
+
+def test_a_pattern_that_is_refused_deletes_nothing() -> None:
+    workbench = bench()
+    details(workbench, DELETE, deletions=[whole("e4")])
+    for pattern, code in (
+        ("", "invalid_pattern"),
+        (r"(a)\1", "invalid_pattern"),
+        ("a" * 513, "pattern_too_long"),
+    ):
+        shown = details(workbench, GREP, pattern=pattern, regex=True)
+        assert (shown["matches"], shown["skipped"], shown["error"]) == ([], [], code)
+        assert targets(workbench) == [whole("e4")]
+
+
+def test_a_bulk_deletion_folds_case_unless_asked_and_reads_regular_expressions_only_when_asked() -> None:
+    for arguments, count in (
+        ({"pattern": "NEEDLE"}, 5),
+        ({"pattern": "NEEDLE", "caseSensitive": True}, 0),
+        ({"pattern": "^needle"}, 0),
+        ({"pattern": "^needle", "regex": True}, 1),
+        ({"pattern": "needle$", "regex": True}, 2),
+    ):
+        assert len(details(bench(), GREP, **arguments)["matches"]) == count, arguments

@@ -1,0 +1,308 @@
+"""The compactable transcript: which entries it holds, under which texts and weights, and what protects them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target
+from compaction_app.core.tools import ToolCall, Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript_entries import Protection
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.readers import READERS
+from tests.factories import (
+    assistant,
+    bash,
+    block,
+    branch_and_texts,
+    branch_summary,
+    call,
+    chain,
+    compaction,
+    custom,
+    image,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    whole,
+)
+
+Recorded = dict[str, Any]
+NOTE = {"type": "custom_message", "customType": "note", "content": "a note", "display": True}
+
+
+def ids(transcript: Transcript) -> list[str]:
+    return [entry.entry_id for entry in transcript.entries]
+
+
+def prepared(*messages: Recorded, leaf: str | None = None, **settings: object) -> Transcript | None:
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)), leaf)
+    return prepare(branch, texts, settings)
+
+
+SYSTEM = {"role": "system", "content": "be kind", "sections": {"tone": "x" * 400}}
+
+
+# ---- what is in it --------------------------------------------------------------------------------------
+
+
+def test_it_holds_what_can_be_in_a_models_context_and_nothing_else() -> None:
+    transcript = transcript_of(
+        user("go"),
+        {"type": "model_change", "provider": "p", "modelId": "m"},
+        assistant(text("ok")),
+        bash("ls", "a"),
+        bash("ls", "secret", excludeFromContext=True),
+        {**custom("hidden"), "excludeFromContext": True},
+        NOTE,
+        {**NOTE, "excludeFromContext": True},
+        branch_summary("we tried"),
+        {"type": "compaction", "summary": "old", "firstKeptEntryId": "e3"},
+        {"type": "label", "targetId": "e1", "label": "x"},
+        {"type": "something_new", "content": "?"},
+    )
+    assert ids(transcript) == ["e1", "e3", "e4", "e7", "e9"]
+    roles = [entry.role for entry in transcript.entries]
+    assert roles == ["user", "assistant", "bashExecution", "custom", "branchSummary"]
+    assert "e5" not in transcript
+    assert transcript.entry("e5") is None
+
+
+def test_an_empty_branch_summary_and_an_empty_list_count_too() -> None:
+    transcript = transcript_of(branch_summary(""), assistant())
+    assert ids(transcript) == ["e1", "e2"]
+    assert transcript.objects == 2
+    assert transcript.tokens == 0
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [user("go")],
+        [user("go"), bash("ls", "a", excludeFromContext=True)],
+        [user("go"), assistant(text("ok")), compaction(whole("e2"))],
+        [user("go"), assistant(text("ok")), compaction(block("e2", 0))],
+    ],
+)
+def test_fewer_than_two_entries_are_nothing_to_compact(messages: list[Recorded]) -> None:
+    assert prepared(*messages) is None
+
+
+def test_only_the_branch_counts() -> None:
+    messages = [user("go"), assistant(text("one")), assistant(text("two")), compaction(whole("e2"))]
+    transcript = prepared(*messages, leaf="e3")
+    assert transcript is not None
+    assert ids(transcript) == ["e1", "e2", "e3"]
+
+
+def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_recorded() -> None:
+    transcript = transcript_of(
+        user("go"),
+        assistant(text("aaaa"), text("bbbb"), text("cccccccc")),
+        assistant(text("gone")),
+        assistant(text("x"), text("y")),
+        compaction(block("e2", 1), whole("e3")),
+        compaction(block("e4", 0), block("e4", 1)),
+        assistant(text("done")),
+    )
+    assert ids(transcript) == ["e1", "e2", "e7"]
+    entry = transcript.entries[1]
+    assert [found.index for found in entry.blocks] == [0, 2]
+    assert (entry.tokens, entry.objects) == (3, 3)
+    assert transcript.text(entry) == "aaaa\ncccccccc"
+    assert [entry.slot(index) for index in range(4)] == [0, None, 1, None]
+    assert transcript.text_of(Target("e2", 2)) == "cccccccc"
+
+
+# ---- texts and weights ----------------------------------------------------------------------------------
+
+LOOK = assistant(
+    text("a look"),
+    thinking("hm"),
+    call("c1", "grep", path="src", n=1.0),
+    {"type": "redacted_thinking", "data": "x"},
+)
+
+
+def test_the_texts_of_blocks_and_entries() -> None:
+    transcript = transcript_of(
+        LOOK,
+        {**result("c1"), "content": [text("found"), image()]},
+        bash("ls -l", "a\nb"),
+        branch_summary("we tried"),
+        NOTE,
+    )
+    look = transcript.entries[0]
+    assert [transcript.block_text(look, found) for found in look.blocks] == [
+        "a look",
+        "hm",
+        'toolCall c1 grep {"path":"src","n":1}',
+        '{"type":"redacted_thinking","data":"x"}',
+    ]
+    assert [transcript.text(entry) for entry in transcript.entries[1:]] == [
+        "found\n[image]",
+        "Ran ls -l\na\nb",
+        "we tried",
+        "a note",
+    ]
+    assert transcript.text(look).count("\n") == 3
+    assert transcript.text_of(Target("e3")) == "Ran ls -l\na\nb"
+    with pytest.raises(KeyError):
+        transcript.text_of(Target("e9"))
+
+
+def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
+    transcript = transcript_of(
+        user("🙂" * 5),
+        LOOK,
+        {**result("c1"), "content": [text("found"), image()]},
+        bash("ls -l", "a\nb"),
+        branch_summary("x"),
+    )
+    # 10 units; 6 + 2 + "grep" and 20 of its arguments; 5 + 4,800; 8; 1.
+    assert [entry.tokens for entry in transcript.entries] == [3, 8, 1202, 2, 1]
+    assert [found.tokens for found in transcript.entries[1].blocks] == [2, 1, 10, 10]
+    assert [found.tokens for found in transcript.entries[2].blocks] == [2, 1200]
+    assert transcript.tokens == 3 + 8 + 1202 + 2 + 1
+    assert transcript.objects == 5 + 4 + 2
+
+
+def test_an_empty_block_weighs_one_token_by_itself_and_none_in_its_entry() -> None:
+    entry = transcript_of(user("go"), assistant(text(""), text(""))).entries[1]
+    assert ([found.tokens for found in entry.blocks], entry.tokens) == ([1, 1], 0)
+
+
+def test_which_calls_an_entry_makes_and_answers() -> None:
+    transcript = transcript_of(
+        assistant(call("c2"), text("so"), call("c1"), call("c2")), result("c1"), result("c9")
+    )
+    assert transcript.entries[0].call_ids == ("c2", "c1", "c2")
+    assert [entry.result_for for entry in transcript.entries] == [None, "c1", "c9"]
+    assert [found.id for found in transcript.pairs.calls] == ["c2", "c1"]
+
+
+# ---- protection -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (user("go"), Protection.USER),
+        (custom("note"), Protection.CUSTOM),
+        (NOTE, Protection.CUSTOM),
+        ({"role": "hookMessage", "content": "old"}, Protection.CUSTOM),
+        (branch_summary("we tried"), Protection.BRANCH_SUMMARY),
+        (branch_summary(""), Protection.BRANCH_SUMMARY),
+        (assistant(text("oh"), stopReason="error"), Protection.ASSISTANT_ERROR),
+        (assistant(text("ok"), stopReason="aborted"), None),
+        (assistant(text("ok")), None),
+        (result("c1", error=True), Protection.TOOL_ERROR),
+        (result("c1"), None),
+        (bash("make", "x", 2), Protection.FAILED_COMMAND),
+        (bash("make", "x", -1), Protection.FAILED_COMMAND),
+        (bash("make", "x", 0), None),
+        ({"role": "bashExecution", "command": "make", "output": "x", "cancelled": True}, None),
+    ],
+)
+def test_what_protects_an_entry_and_why(message: Recorded, reason: Protection | None) -> None:
+    entry = transcript_of(message, assistant(text("x"))).entries[0]
+    assert (entry.protection, entry.reason, entry.recent) == (reason, reason, False)
+    assert entry.is_protected is (reason is not None)
+
+
+@pytest.mark.parametrize(
+    ("count", "recent"), [(0, []), (1, ["e6"]), (2, ["e4", "e6"]), (9, ["e1", "e2", "e4", "e6"])]
+)
+def test_the_last_compactable_entries_are_recent(count: int, recent: list[str]) -> None:
+    transcript = transcript_of(
+        user("go"),
+        assistant(text("a")),
+        bash("ls", "x", excludeFromContext=True),
+        user("more"),
+        {"type": "label", "targetId": "e1", "label": "x"},
+        assistant(text("b")),
+        preserve_recent=count,
+    )
+    assert [entry.entry_id for entry in transcript.entries if entry.recent] == recent
+    protected = {"e1", "e4", *recent}
+    assert transcript.protected_entry_ids == tuple(one for one in ids(transcript) if one in protected)
+
+
+def test_a_recent_user_message_is_recent_first() -> None:
+    entry = transcript_of(user("go"), user("on"), preserve_recent=1).entries[1]
+    assert (entry.reason, entry.protection) == (Protection.RECENT, Protection.USER)
+
+
+def test_every_reason_has_words() -> None:
+    assert len({reason.sentence for reason in Protection}) == len(Protection)
+
+
+def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
+    first = assistant(thinking("hm"), text("a"))
+    last = assistant(text("b"), thinking("so"), {"type": "redacted_thinking", "data": "x"}, call("c1"))
+    transcript = transcript_of(user("go"), first, last, user("on"))
+    assert [(found.position, found.slot) for found in transcript.latest_thinking] == [(2, -1), (2, 1), (2, 2)]
+    assert transcript_of(user("go"), first, assistant(text("b"))).latest_thinking == ()
+
+
+# ---- system messages --------------------------------------------------------------------------------------
+
+
+def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
+    """pi would declare it again."""
+    branch, texts = branch_and_texts(
+        session_bytes(chain(SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))))
+    )
+    transcript = prepare(branch, texts, {})
+    assert transcript is not None
+    assert ids(transcript) == ["e2", "e3", "e4"]
+    for reader in READERS.values():
+        context = reader.rebuild(branch)
+        assert context.messages[0].entry.id == "e1"
+        assert context.usage.tokens >= context.messages[0].tokens == 102
+    store = DeletionStore(transcript)
+    for target in (whole("e1"), block("e1", 0)):
+        refusal = store.delete({"deletions": [target]})
+        assert refusal is not None
+        assert refusal.code == "unknown_entry"
+    bench = Workbench(store)
+    assert bench.call(ToolCall("context_read_entry", {"entryId": "e1"})).details["error"] == "unknown_entry"
+    found = bench.call(ToolCall("context_grep_delete", {"pattern": "be kind"})).details
+    assert (found["matches"], found["skipped"]) == ([], [])
+
+
+def test_a_system_message_is_none_of_the_recent_entries_nor_of_the_two_that_are_needed() -> None:
+    transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
+    assert transcript is not None
+    assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]
+    assert prepared(SYSTEM, user("go")) is None
+
+
+# ---- the default query ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"]
+)
+def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise: str) -> None:
+    branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
+    plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
+    assert plain is not None
+    assert telling is not None
+    assert (plain.parameters.query, telling.parameters.query) == (noise, "mend it")
+    given = prepare(branch, texts, {"query": "/exit"}, is_noise)
+    assert given is not None
+    assert given.parameters.query == "/exit"
+
+
+def test_where_every_user_message_is_noise_nothing_is_queried() -> None:
+    branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
+    transcript = prepare(branch, texts, {}, is_noise)
+    assert transcript is not None
+    assert transcript.parameters.query == "auto-detected"

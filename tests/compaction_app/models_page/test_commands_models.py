@@ -1,0 +1,201 @@
+"""Models on the command line: the same rules as on the Models page, and a key is never an argument."""
+
+from __future__ import annotations
+
+import io
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from compaction_app.models import PlannerModel, Provider
+from compaction_app.planning.api_keys import read_keys
+from devtools.scripted.server import ScriptedProvider
+from tests.installation import Installation, finish
+
+KEY: Final = "sk-0123456789abcdefghijklmn"
+URL: Final = "https://api.example.com/v1"
+LIMITS: Final = ("--window", "100,000", "--output-limit", "8000")
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted
+
+
+@pytest.fixture(autouse=True)
+def without_keys_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
+        monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+        monkeypatch.delenv(f"{name}_BASE_URL", raising=False)
+
+
+def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
+    ended = redline.call("models", "add", model, *LIMITS, "--base-url", URL, *more, "--json")
+    assert ended.code == 0, ended
+    return ended.json
+
+
+def test_a_model_is_added_with_its_provider_and_listed(redline: Installation) -> None:
+    document = added(
+        redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15"
+    )
+    assert document == {
+        "model": "acme/vendor/m-1",
+        "baseUrl": URL,
+        "window": 100_000,
+        "outputLimit": 8_000,
+        "thinking": ["low", "high"],
+        "prices": {"input": 3.0, "output": 15.0, "cacheRead": None, "cacheWrite": None},
+        "fault": None,
+    }
+    providers = {one["name"]: one for one in redline.call("models", "list", "--json").json["providers"]}
+    assert providers["acme"]["models"] == [document]
+    assert (providers["acme"]["source"], providers["acme"]["dialect"]) == ("added", "openai")
+    assert providers["anthropic"]["models"] == []
+    shown = redline.call("models", "list").out
+    assert "acme/vendor/m-1" in shown
+    assert "ready" in shown
+
+
+def test_a_second_model_needs_no_address(redline: Installation) -> None:
+    added(redline)
+    assert redline.call("models", "add", "acme/m-2", *LIMITS).code == 0
+    assert PlannerModel.objects.count() == 2
+    again = redline.call("models", "add", "acme/m-3", *LIMITS, "--base-url", URL, "--json")
+    assert (again.code, again.error) == (2, "known_provider")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("acme/m", *LIMITS), "unknown_provider"),
+        (("acme", *LIMITS, "--base-url", URL), "bad_model"),
+        (("acme/", *LIMITS, "--base-url", URL), "bad_model"),
+        (("acme/m", "--base-url", URL), "bad_arguments"),
+        (("acme/m", "--window", "many", "--base-url", URL), "misfilled"),
+        (("acme/m", "--window", "7999", "--base-url", URL), "misfilled"),
+        (("acme/m", *LIMITS, "--base-url", "ftp://x"), "misfilled"),
+        (("Acme!/m", *LIMITS, "--base-url", URL), "misfilled"),
+        (("acme/m", *LIMITS, "--base-url", URL, "--thinking", "much"), "misfilled"),
+        (("acme/m", *LIMITS, "--base-url", URL, "--price-in", "-1"), "misfilled"),
+        (("acme/m", *LIMITS, "--base-url", URL, "--key-variable", "NOT_SET_AT_ALL"), "no_key"),
+        (
+            ("acme/m", *LIMITS, "--base-url", "http://api.example.com", "--key-variable", "OWN_KEY"),
+            "misfilled",
+        ),
+        (("acme/m", *LIMITS, "--base-url", URL, "--key", KEY), "key_in_arguments"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(given).replace("/", "_"),
+)
+def test_what_cannot_be_added_leaves_nothing_behind(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: str
+) -> None:
+    monkeypatch.setenv("OWN_KEY", KEY)
+    ended = redline.call("models", "add", *arguments, "--json")
+    assert (ended.code, ended.error) == (2, code)
+    assert KEY not in ended.json["error"]["message"]
+    assert not Provider.objects.exists()
+    assert not PlannerModel.objects.exists()
+    assert read_keys(redline.data) == {}
+
+
+def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_alone(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", KEY)
+    document = added(redline, "acme/m-1", "--key-variable", "OWN_KEY")
+    assert KEY not in str(document)
+    (kept,) = read_keys(redline.data).values()
+    assert (kept.origin, kept.key) == ("https://api.example.com", KEY)
+    assert stat.S_IMODE((redline.data / "keys.json").stat().st_mode) == 0o600
+    listed = redline.call("models", "list", "--json")
+    assert KEY not in listed.out
+    assert f"…{KEY[-4:]}" in redline.call("models", "list").out
+
+
+def test_a_key_comes_from_standard_input(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\nmore\n"))
+    added(redline, "acme/m-1", "--key-stdin")
+    assert read_keys(redline.data)["acme"].key == KEY
+
+
+def test_a_process_takes_a_key_from_a_pipe_and_none_from_an_empty_one(redline: Installation) -> None:
+    arguments = ("models", "add", "acme/m-1", *LIMITS, "--base-url", URL, "--key-stdin", "--json")
+    assert redline.run(*arguments).error == "no_key"
+    child = redline.start(*arguments, stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    child.stdin.write(f"{KEY}\n")
+    assert finish(child).code == 0
+    assert read_keys(redline.data)["acme"].key == KEY
+
+
+@pytest.mark.parametrize("name", ["acme", "openai"])
+def test_a_key_for_a_provider_that_is_there_becomes_its_key(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    added(redline)
+    monkeypatch.setenv("OWN_KEY", KEY)
+    ended = redline.call("models", "add", f"{name}/m-2", *LIMITS, "--key-variable", "OWN_KEY", "--json")
+    assert (ended.code, ended.json["fault"]) == (0, None)
+    assert read_keys(redline.data)[name].key == KEY
+
+
+def test_a_model_without_a_key_is_added_and_says_what_it_needs(redline: Installation) -> None:
+    ended = redline.call("models", "add", "anthropic/m-1", *LIMITS)
+    assert ended.code == 0
+    assert "Set ANTHROPIC_API_KEY" in ended.out
+    assert redline.call("models", "test", "anthropic/m-1", "--json").error == "no_key"
+
+
+@pytest.mark.parametrize(("script", "code"), [("good-plan", 0), ("refuses", 1)])
+def test_a_model_is_tested_with_one_call(
+    redline: Installation, provider: ScriptedProvider, script: str, code: int
+) -> None:
+    url = provider.base_url("openai")
+    assert redline.call("models", "add", f"own/{script}", *LIMITS, "--base-url", url).code == 0
+    ended = redline.call("models", "test", f"own/{script}", "--json")
+    assert ended.code == code
+    assert ended.json["ok"] is (code == 0)
+    assert ended.json.keys() == {"model", "ok", "message", "seconds"}
+    assert redline.call("models", "test", f"own/{script}").code == code
+
+
+def test_a_model_is_removed(redline: Installation) -> None:
+    added(redline)
+    ended = redline.call("models", "remove", "acme/m-1", "--json")
+    assert (ended.code, ended.json) == (0, {"removed": ["acme/m-1"]})
+    assert redline.call("models", "remove", "acme/m-1", "--json").error == "unknown_planner"
+    assert Provider.objects.exists()
+
+
+def test_a_provider_goes_with_its_models_and_its_key_after_a_confirmation(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", KEY)
+    added(redline, "acme/m-1", "--key-variable", "OWN_KEY")
+    refused = redline.call("models", "remove", "acme", "--json")
+    assert (refused.code, refused.error) == (5, "remove_provider")
+    assert PlannerModel.objects.exists()
+    ended = redline.call("models", "remove", "acme", "--yes", "--json")
+    assert (ended.code, ended.json) == (0, {"removed": ["acme", "acme/m-1"]})
+    assert not Provider.objects.exists()
+    assert read_keys(redline.data) == {}
+    assert redline.call("models", "remove", "anthropic", "--yes", "--json").error == "unknown_provider"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("nonsense",), ("list", "more"), ("add",), ("test",), ("--no",)], ids=str
+)
+def test_wrong_arguments_are_one_json_document(redline: Installation, arguments: tuple[str, ...]) -> None:
+    ended = redline.call("models", *arguments, "--json")
+    assert (ended.code, ended.error) == (2, "bad_arguments")
+
+
+def test_the_help_of_an_action_is_named_in_its_errors(redline: Installation) -> None:
+    assert "`redline models add --help`" in redline.call("models", "add").err
+    assert "`redline models --help`" in redline.call("models").err

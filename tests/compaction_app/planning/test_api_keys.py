@@ -1,0 +1,220 @@
+"""Promises of the key file: private, there whole or not at all, bound to an origin, and silent about what it holds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from compaction_app.planning import api_keys
+from compaction_app.planning.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
+from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from tests.installation import refusal
+from tests.processes import become_nobody, in_child
+
+KEY = "sk-test-0123456789abcdefWXYZ"
+KEPT = KeptKey("https://api.example.com", KEY)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+# ---- the file ----------------------------------------------------------------------------------------------
+
+
+def test_without_a_file_there_are_no_keys_and_none_is_made(tmp_path: Path, file: Path) -> None:
+    assert read_keys(tmp_path) == {}
+    assert drop_key(tmp_path, "own") is False
+    assert not file.exists()
+
+
+def test_a_key_comes_back_with_its_origin_until_it_is_dropped(tmp_path: Path) -> None:
+    keep_key(tmp_path, "own", KEPT)
+    keep_key(tmp_path, "other", KeptKey("http://localhost:4000", "x"))
+    assert read_keys(tmp_path)["own"] == KEPT
+    assert drop_key(tmp_path, "own") is True
+    assert list(read_keys(tmp_path)) == ["other"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_only_its_user_may_read_it_whatever_the_umask(tmp_path: Path, file: Path, mask: int) -> None:
+    usual = os.umask(mask)
+    try:
+        keep_key(tmp_path, "own", KEPT)
+    finally:
+        os.umask(usual)
+    assert mode(file) == 0o600
+
+
+@pytest.mark.parametrize("found", [0o644, 0o666, 0o640, 0o400])
+def test_a_file_that_others_may_read_is_private_after_the_first_look(
+    tmp_path: Path, file: Path, found: int
+) -> None:
+    keep_key(tmp_path, "own", KEPT)
+    file.chmod(found)
+    assert read_keys(tmp_path)["own"] == KEPT
+    assert mode(file) == 0o600
+    file.chmod(found)
+    keep_key(tmp_path, "other", KEPT)
+    assert mode(file) == 0o600
+
+
+def test_a_change_never_writes_into_the_file_that_is_there(tmp_path: Path, file: Path) -> None:
+    """Whoever had it open while others could read it sees nothing of a key that came later."""
+    file.write_text("{}")
+    file.chmod(0o644)
+    with file.open() as opened_before:
+        keep_key(tmp_path, "own", KEPT)
+        assert opened_before.read() == "{}"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
+
+
+def test_a_change_that_fails_leaves_the_keys_as_they_were_and_no_draft(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_key(tmp_path, "own", KEPT)
+    before = file.read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(api_keys, "sync", full)
+    with pytest.raises(SystemFailure) as failure:
+        keep_key(tmp_path, "other", KEPT)
+    assert failure.value.code == "disk_full"
+    assert KEY not in failure.value.message
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
+
+
+def _keep_many(directory: Path, writer: int, count: int) -> None:
+    for number in range(count):
+        keep_key(directory, f"p{writer}-{number}", KeptKey("https://x.example", f"{KEY}{writer}{number}"))
+
+
+def test_of_two_writers_at_once_neither_loses_a_key(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_keep_many, args=(tmp_path, writer, 15)) for writer in range(2)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        read_keys(tmp_path)  # at every moment there is a whole file, or none
+        for writer in writers:
+            writer.join(0.01)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert set(read_keys(tmp_path)) == {f"p{writer}-{number}" for writer in range(2) for number in range(15)}
+
+
+def test_a_file_of_somebody_else_is_an_error_that_says_so(tmp_path: Path) -> None:
+    base = tmp_path / "data"
+    base.mkdir()
+    for above in (*tmp_path.parents, tmp_path, base):
+        if above.stat().st_uid == os.geteuid() and "pytest" in str(above):
+            above.chmod(0o755)
+    keep_key(base, "own", KEPT)
+    told = in_child(lambda: refusal(lambda: read_keys(base)), become_nobody)
+    assert told == ("6 permission_denied" if os.geteuid() == 0 else "done")
+
+
+# ---- a damaged file ----------------------------------------------------------------------------------------
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"\xff\xfe\x00",
+    json.dumps({"own": KEY}).encode(),
+    json.dumps({"own": {"origin": "https://x.example"}}).encode(),
+    json.dumps({"own": {"origin": "https://x.example", "key": ["x", KEY]}}).encode(),
+    json.dumps({"own": {"origin": "https://x.example", "key": f"{KEY}\r\nHost: evil"}}).encode(),
+    json.dumps({"own": {"origin": "https://x.example", "key": KEY}}).encode()[:-3],
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_an_error_and_never_written_over(
+    tmp_path: Path, file: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_bytes(content)
+    acts = (
+        lambda: read_keys(tmp_path),
+        lambda: keep_key(tmp_path, "new", KEPT),
+        lambda: drop_key(tmp_path, "own"),
+    )
+    for act in acts:
+        with pytest.raises(SystemFailure) as failure:
+            act()
+        assert failure.value.code == "bad_key_file"
+        assert str(file) in failure.value.message
+        # Not even what it stumbled over is quoted, nor carried along.
+        assert KEY not in failure.value.message
+        assert failure.value.__cause__ is None
+        logging.getLogger("redline").error("it failed", exc_info=failure.value)
+    assert file.read_bytes() == content
+    assert KEY not in caplog.text
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, file: Path) -> None:
+    file.mkdir()
+    with pytest.raises(RedlineError) as failure:
+        keep_key(tmp_path, "own", KEPT)
+    assert failure.value.code == "not_a_file"
+    assert list(file.iterdir()) == []
+
+
+# ---- keys --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "sk-one\nx-evil: two",
+        "sk-one\r\ntwo",
+        "sk one",
+        "sk-\x00one",
+        "sk-\x7fone",
+        "sk-\x1b[31m",
+        "sk-öne",
+        "sk-\u202eone",
+        "sk–one",
+        "sk-one\u00a0two",
+        "\ud83d",
+        "x" * 8_193,
+    ],
+)
+def test_what_no_header_could_carry_is_refused_without_being_quoted(given: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        checked_key(given)
+    assert refused.value.code == "bad_key"
+    assert "one" not in refused.value.message.replace("This one", "").replace("this one", "")
+
+
+def test_blanks_around_a_key_are_not_part_of_it() -> None:
+    assert checked_key(f"  {KEY}\r\n") == KEY
+    assert checked_key(" \n") == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [(KEY, "…WXYZ"), ("", ""), ("abcd", "…"), ("secret-pass", "…"), ("x" * 12 + "last", "…last")],
+)
+def test_a_hint_is_the_last_four_characters_and_of_a_short_key_nothing(key: str, hint: str) -> None:
+    assert hint_of(key) == hint
+
+
+def test_no_repr_holds_a_key(tmp_path: Path) -> None:
+    keep_key(tmp_path, "own", KEPT)
+    assert KEY not in repr(read_keys(tmp_path))
+    assert KEY not in f"{KEPT} {KEPT!r}"

@@ -1,0 +1,512 @@
+"""Promises of the catalogue: where providers come from, which model is meant, and that a key goes where it belongs.
+
+The attacks come first. Each says what somebody did, and what the provider's side then sees of the key: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compaction_app.models import Agreement, PlannerModel, Provider
+from compaction_app.models_page.service import (
+    TypedModel,
+    TypedProvider,
+    add_model,
+    add_provider,
+    agree,
+    change_model,
+    change_provider,
+    enter_key,
+    forget_key,
+    remove_provider,
+)
+from compaction_app.planning.api_keys import KeptKey, keep_key, read_keys
+from compaction_app.planning.model_registry import (
+    LEVELS,
+    endpoint_of,
+    level_for,
+    level_taken,
+    model_named,
+    model_of_session,
+    models,
+    provider_named,
+    providers,
+)
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.installation import Installation
+
+KEY = "sk-environment-0123456789abcdefWXYZ"
+TYPED = "sk-entered-by-hand-0123456789abZYXW"
+OWN = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+}
+
+
+@pytest.fixture
+def added(redline: Installation) -> Iterator[Provider]:
+    """A provider that was added with a key, and a model of it."""
+    row = add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1", TYPED))
+    put("own", "m")
+    return row
+
+
+def put(provider: str, name: str, **values: Any) -> PlannerModel:
+    """A row as it is, without the checks of the form."""
+    return PlannerModel.objects.create(
+        provider=provider, name=name, **{"window": 200_000, "output_limit": 8_000, **values}
+    )
+
+
+def key_sent(planner: str) -> str:
+    """The key that goes along with a request to a model; or why none is sent."""
+    try:
+        return endpoint_of(model_named(planner)).key
+    except BadInput as refused:
+        return "told" if KEY in refused.message or TYPED in refused.message else refused.code
+
+
+# ---- keys go where they belong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_key_of_the_environment_goes_to_its_providers_own_host(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"{name.upper()}_API_KEY", f"{KEY}\n")
+    put(name, "m")
+    endpoint = endpoint_of(model_named(f"{name}/m"))
+    assert (endpoint.base_url, endpoint.key) == (OWN[name], KEY)
+    assert KEY not in repr(endpoint)
+
+
+def test_with_a_base_url_beside_it_the_key_goes_there_and_no_longer_to_the_providers_own(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/openai/v1/")
+    put("openai", "there")
+    put("openai", "back", base_url=OWN["openai"])
+    endpoint = endpoint_of(model_named("openai/there"))
+    assert (endpoint.base_url, endpoint.key) == ("https://gateway.example.com/openai/v1", KEY)
+    assert key_sent("openai/back") == "no_key"
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        "https://evil.example/v1",
+        "https://api.openai.com.evil.example/v1",
+        "https://evil-api.openai.com/v1",
+        "https://api.openai.com:8443/v1",
+        "http://api.openai.com/v1",
+        "https://api.openai.co/v1",
+    ],
+)
+def test_a_model_with_an_address_of_its_own_elsewhere_is_not_given_the_key_of_the_environment(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    put("openai", "m", base_url=elsewhere)
+    assert key_sent("openai/m") == "no_key"
+    assert "goes nowhere else" in model_named("openai/m").fault
+
+
+def test_a_model_of_the_environment_on_this_machine_is_asked_without_the_key(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    put("openai", "m", base_url="http://localhost:8080/v1")
+    assert key_sent("openai/m") == ""
+
+
+def test_another_path_of_the_same_host_is_given_the_key(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    put("openai", "m", base_url="https://api.openai.com/v2")
+    assert key_sent("openai/m") == KEY
+
+
+@pytest.mark.parametrize(
+    "plain", ["http://gateway.example.com/v1", "http://10.0.0.7/v1", "http://0.0.0.0/v1"]
+)
+def test_no_key_goes_over_plain_http_to_another_machine(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, plain: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", plain)
+    put("openai", "m")
+    assert key_sent("openai/m") == "provider_unusable"
+    with pytest.raises(RedlineError) as refused:
+        add_provider(TypedProvider("own", "openai", plain, TYPED))
+    assert "plain http" in refused.value.message
+    assert (Provider.objects.count(), read_keys(redline.data)) == (0, {})
+    # A key that somebody wrote into the file for such an address is not sent either.
+    add_provider(TypedProvider("own", "openai", plain))
+    put("own", "m")
+    keep_key(redline.data, "own", KeptKey(provider_named("own").origin, TYPED))
+    assert key_sent("own/m") == ""
+
+
+def test_plain_http_to_this_machine_carries_a_key(redline: Installation) -> None:
+    add_provider(TypedProvider("own", "openai", "http://127.0.0.1:4000/v1", TYPED))
+    put("own", "m")
+    assert key_sent("own/m") == TYPED
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["https://evil.example/v1", "https://llm.example.com/other/v1", "https://llm.example.com:444/v1"],
+)
+def test_changing_the_base_url_drops_the_key_and_changing_it_back_does_not_bring_it_again(
+    redline: Installation, added: Provider, elsewhere: str
+) -> None:
+    assert key_sent("own/m") == TYPED
+    done = change_provider("own", TypedProvider("own", "openai", elsewhere))
+    assert done.key_dropped
+    assert key_sent("own/m") == ""
+    change_provider("own", TypedProvider("own", "openai", added.base_url))
+    assert key_sent("own/m") == ""
+    assert TYPED not in (redline.data / "keys.json").read_text()
+
+
+def test_a_base_url_that_changed_behind_redlines_back_gets_no_key(added: Provider) -> None:
+    Provider.objects.update(base_url="https://evil.example/v1")
+    assert key_sent("own/m") == ""
+    assert provider_named("own").key_hint == ""
+
+
+def test_the_key_stays_where_only_the_spelling_of_the_base_url_changes(added: Provider) -> None:
+    done = change_provider("own", TypedProvider("own", "openai", " https://LLM.example.com:443/v1/ "))
+    assert not done.key_dropped
+    assert key_sent("own/m") == TYPED
+
+
+def test_a_key_that_is_typed_with_a_new_base_url_belongs_there(
+    redline: Installation, added: Provider
+) -> None:
+    change_provider("own", TypedProvider("own", "openai", "https://new.example.com/v1", KEY))
+    assert key_sent("own/m") == KEY
+    assert TYPED not in (redline.data / "keys.json").read_text()
+
+
+def test_a_model_elsewhere_is_not_given_the_key_that_was_entered(added: Provider) -> None:
+    put("own", "elsewhere", base_url="https://evil.example/v1")
+    assert key_sent("own/elsewhere") == ""
+
+
+def test_a_removed_provider_leaves_no_key_and_another_of_its_name_does_not_inherit_one(
+    redline: Installation, added: Provider
+) -> None:
+    remove_provider("own")
+    assert TYPED not in (redline.data / "keys.json").read_text()
+    keep_key(redline.data, "own", KeptKey("https://llm.example.com", TYPED))
+    add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    put("own", "m2")
+    assert key_sent("own/m2") == ""
+    assert not PlannerModel.objects.filter(name="m").exists()
+
+
+def test_adding_a_provider_that_is_there_already_leaves_its_key_alone(added: Provider) -> None:
+    with pytest.raises(BadInput):
+        add_provider(TypedProvider("own", "openai", "https://evil.example/v1", KEY))
+    assert key_sent("own/m") == TYPED
+
+
+def test_a_key_for_a_provider_of_the_environment_can_be_entered_and_counts_less_than_the_variable(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("openai", "m")
+    assert key_sent("openai/m") == "no_key"
+    enter_key("openai", TYPED, "https://api.openai.com")
+    assert (key_sent("openai/m"), provider_named("openai").key_source) == (TYPED, "entered")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert (key_sent("openai/m"), provider_named("openai").key_source) == (KEY, "environment")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
+    assert key_sent("openai/m") == "no_key"
+    assert forget_key("openai")
+
+
+def test_a_key_is_not_kept_for_another_origin_than_its_user_was_shown(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
+    for shown in ("https://api.openai.com", ""):
+        with pytest.raises(RedlineError) as refused:
+            enter_key("openai", TYPED, shown)
+        assert refused.value.code == "other_address"
+    assert read_keys(redline.data) == {}
+
+
+def test_no_added_provider_can_take_the_name_of_one_of_the_environment(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in (*OWN, "embedded", "add", "OpenAI", "open/ai", "", "-", "x" * 41, "a b", "ö"):
+        with pytest.raises(BadInput):
+            add_provider(TypedProvider(name, "openai", "https://evil.example/v1"))
+    assert not Provider.objects.exists()
+    # Nor does a row that came otherwise.
+    Provider.objects.create(name="openai", dialect="openai", base_url="https://evil.example/v1")
+    put("openai", "m")
+    assert key_sent("openai/m") != KEY or model_named("openai/m").base_url == OWN["openai"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["sk-one\r\nx-evil: two", "sk-öne", "sk one", "sk-\u202eone"],
+    ids=["line", "letter", "blank", "turn"],
+)
+def test_a_variable_that_holds_no_key_is_a_fault_in_words_and_not_sent(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", value)
+    put("openai", "m")
+    assert key_sent("openai/m") == "provider_unusable"
+    assert "OPENAI_API_KEY" in provider_named("openai").fault
+    assert value not in provider_named("openai").fault
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:hunter2@api.openai.com/v1",
+        "https://api.openai.com@evil.example/v1?x",
+        "ftp://api.openai.com",
+        "api.openai.com/v1",
+        "https://",
+        "https://x/\nv1",
+    ],
+)
+def test_a_base_url_of_the_environment_that_is_none_is_a_fault_that_quotes_nothing(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    put("openai", "m")
+    assert key_sent("openai/m") == "provider_unusable"
+    found = provider_named("openai")
+    assert (found.base_url, found.origin, found.agreed) == ("", "", False)
+    assert "OPENAI_BASE_URL" in found.fault
+    assert "hunter2" not in found.fault
+
+
+def test_a_damaged_key_file_stops_those_that_may_need_it_and_no_others(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    put("own", "m")
+    put("openai", "m")
+    (redline.data / "keys.json").write_text("{")
+    assert key_sent("openai/m") == KEY
+    assert key_sent("own/m") == "provider_unusable"
+    assert "keys.json" in provider_named("own").fault
+    assert model_of(provider="own", model="m") is None
+
+
+# ---- where providers come from -----------------------------------------------------------------------------
+
+
+def test_the_environment_brings_three_and_says_what_is_missing(redline: Installation) -> None:
+    found = providers()
+    assert [(one.name, one.unset, one.key_variable) for one in found] == [
+        (name, True, f"{name.upper()}_API_KEY") for name in OWN
+    ]
+    assert [one.base_url for one in found] == list(OWN.values())
+
+
+def test_a_provider_says_where_it_comes_from_and_shows_four_characters(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com")
+    anthropic, own = provider_named("anthropic"), provider_named("own")
+    assert anthropic.source_words == "ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL"
+    assert (anthropic.key_hint, anthropic.key_source) == ("…WXYZ", "environment")
+    assert (own.source_words, own.key_hint, own.key_source) == ("added by you", "…ZYXW", "entered")
+    assert KEY not in repr(providers())
+    assert TYPED not in repr(models())
+
+
+def test_a_server_on_this_machine_that_the_environment_names_needs_no_key(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
+    put("openai", "m")
+    assert not provider_named("openai").unset
+    assert key_sent("openai/m") == ""
+
+
+def test_an_agreement_is_for_one_host_and_ends_with_it(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    put("own", "elsewhere", base_url="https://evil.example/v1")
+    put("openai", "m")
+    agree("own", "https://llm.example.com")
+    agree("openai", "https://api.openai.com")
+    assert [model.planner for model in models() if model.agreed] == ["openai/m", "own/m"]
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://other.example/v1")
+    assert change_provider("own", TypedProvider("own", "openai", "https://evil.example/v1")).agreement_ended
+    assert not [model for model in models() if model.agreed]
+    change_provider("own", TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    assert not provider_named("own").agreed
+    with pytest.raises(RedlineError):
+        agree("own", "https://evil.example")
+    assert Agreement.objects.get().provider == "openai"
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_named_in_full_or_by_its_name_alone_where_that_is_clear(
+    redline: Installation, added: Provider
+) -> None:
+    put("openai", "gpt-5")
+    put("openrouter", "openai/gpt-5")
+    put("openrouter", "m")
+    assert model_named("openai/gpt-5").provider.name == "openai"
+    assert model_named("openrouter/openai/gpt-5").provider.name == "openrouter"
+    assert model_named("gpt-5").planner == "openai/gpt-5"
+    with pytest.raises(BadInput) as refused:
+        model_named("m")
+    assert "openrouter/m, own/m" in refused.value.message
+    with pytest.raises(BadInput) as refused:
+        model_named("nobody")
+    assert refused.value.code == "unknown_planner"
+    assert "embedded, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
+
+
+def test_levels_come_in_their_order_and_prices_as_they_are(redline: Installation) -> None:
+    put("openai", "m", thinking_levels=["high", "low", "nonsense"], price_in=1.25)
+    model = model_named("openai/m")
+    assert model.thinking_levels == ("low", "high")
+    assert (model.prices.input, model.prices.output) == (1.25, None)
+    assert model.host == "api.openai.com"
+
+
+def model_of(**values: str) -> str | None:
+    found = model_of_session(Session(**values))
+    return None if found is None else found.planner
+
+
+def test_a_sessions_own_model_is_found_where_it_can_be_asked(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
+) -> None:
+    put("anthropic", "claude")
+    assert model_of(provider="anthropic", model="claude") is None
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert model_of(provider="anthropic", model="claude") == "anthropic/claude"
+    assert model_of(provider="amazon-bedrock", model="claude") == "anthropic/claude"
+    assert model_of(provider="", model="") is None
+    put("openai", "claude")
+    assert model_of(provider="anthropic", model="claude") == "anthropic/claude"
+    assert model_of(provider="amazon-bedrock", model="claude") is None
+
+
+# ---- what a form refuses -----------------------------------------------------------------------------------
+
+GOOD = TypedModel("own", "new", window="200,000", output_limit="8 000", price_in="$3", price_out="0.25")
+
+
+def test_what_was_typed_becomes_a_model(added: Provider) -> None:
+    row = add_model(GOOD)
+    row.refresh_from_db()
+    assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
+    assert row.price_cache_read is None
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        ("provider", "nobody"), ("name", ""), ("name", "x" * 201), ("name", "a\u202eb"), ("name", "a\nb"),
+        ("base_url", "ftp://x"), ("base_url", "https://user@x/v1"), ("window", ""), ("window", "200k"),
+        ("window", "-1"), ("window", "7999"), ("window", "100000001"), ("window", "٣٠٠٠"), ("output_limit", "499"),
+        ("output_limit", "200001"), ("thinking_levels", ("low", "extreme")), ("thinking_style", "vibes"),
+        ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_told_beside_its_field_and_changes_nothing(
+    added: Provider, field: str, typed: Any
+) -> None:
+    before = list(PlannerModel.objects.values())
+    for act in (add_model, lambda typed: change_model(before[0]["id"], typed)):
+        with pytest.raises(BadInput) as refused:
+            act(replace(GOOD, **{field: typed}))
+        assert list(refused.value.faults) == [field]
+        assert refused.value.faults[field].endswith(".")
+    assert list(PlannerModel.objects.values()) == before
+
+
+def test_a_model_cannot_be_there_twice(added: Provider) -> None:
+    row = add_model(GOOD)
+    with pytest.raises(BadInput, match="already"):
+        add_model(GOOD)
+    with pytest.raises(BadInput, match="already"):
+        change_model(row.pk, TypedModel("own", "m", window="20000", output_limit="1000"))
+
+
+def test_the_form_refuses_an_address_where_the_key_of_the_environment_does_not_go(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    typed = TypedModel("openai", "m", "https://evil.example/v1", "20000", "1000")
+    with pytest.raises(BadInput, match="goes nowhere else"):
+        add_model(typed)
+    own = add_model(TypedModel("openai", "m", "https://api.openai.com/v1/", "20000", "1000"))
+    assert own.base_url == ""
+
+
+# ---- thinking ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("level", "taken", "asked"),
+    [
+        ("high", LEVELS, "high"),
+        ("high", ("low", "medium"), "medium"),
+        ("xhigh", ("high", "minimal"), "high"),
+        ("minimal", ("medium", "high"), "medium"),
+        ("off", LEVELS, ""),
+        ("", LEVELS, ""),
+        ("ultra", LEVELS, ""),
+        ("high", (), ""),
+    ],
+)
+def test_a_level_is_taken_as_it_is_or_the_next_lower_or_the_least(
+    level: str, taken: tuple[str, ...], asked: str
+) -> None:
+    assert level_taken(level, taken) == asked
+
+
+def test_the_level_is_that_of_the_branch_and_not_of_the_file(known_root: Any, redline: Installation) -> None:
+    recorded = chain(
+        user("one"),
+        {"type": "thinking_level_change", "thinkingLevel": "high"},
+        assistant(text("first")),
+        {"type": "thinking_level_change", "thinkingLevel": "low"},
+        assistant(text("second")),
+        {"type": "thinking_level_change", "thinkingLevel": 7},
+    )
+    recorded[4]["parentId"] = "e1"  # the second way begins before the first level was set
+    (known_root / "a.jsonl").write_bytes(session_bytes(recorded))
+    index_roots()
+    session = Session.objects.select_related("root").get()
+    put("openai", "m", thinking_levels=list(LEVELS))
+    put("openai", "plain")
+    assert level_for(session, model_named("openai/m")) == "low"
+    assert level_for(session, model_named("openai/m"), "e3") == "high"
+    assert level_for(session, model_named("openai/m"), "e1") == ""
+    assert level_for(session, model_named("openai/plain")) == ""

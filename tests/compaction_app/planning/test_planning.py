@@ -1,0 +1,54 @@
+"""What a plan says of itself before anyone agrees to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction_app.core.targets import Target
+from compaction_app.planning.plan import brought_back, effective_parameters, own_parameters
+from sessions_app.sessionlog.errors import BadInput
+from tests.factories import assistant, branch_of, call, chain, result, text, thinking, user
+
+
+def test_what_the_agent_will_not_apply_is_told_before_it_is_written() -> None:
+    recorded = chain(
+        user("go"),
+        assistant(thinking("hm"), text("I read it"), call("c1")),
+        result("c1"),
+    )
+    branch = branch_of(recorded)
+    asked = [Target("e2", 1), Target("e2", 2), Target("e3")]
+    assert brought_back(branch, asked) == tuple(asked)
+
+
+def test_what_the_agent_applies_is_not_told() -> None:
+    recorded = chain(
+        user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on")
+    )
+    assert brought_back(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()
+
+
+def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) -> None:
+    (tmp_path / "p" / ".atomic").mkdir(parents=True)
+    (tmp_path / "p" / ".atomic" / "settings.json").write_text('{"compaction": {"compression_ratio": 0.3}}')
+    (tmp_path / ".atomic" / "agent").mkdir(parents=True)
+    (tmp_path / ".atomic" / "agent" / "settings.json").write_text(
+        '{"compaction": {"compression_ratio": 0.9, "preserve_recent": 7}}'
+    )
+    found = effective_parameters(str(tmp_path / "p"), {"query": "parser"}, tmp_path)
+    assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
+    assert found.sources["query"] == "this run"
+    assert found.sources["compression_ratio"].endswith("p/.atomic/settings.json")
+    assert found.sources["preserve_recent"].endswith(".atomic/agent/settings.json")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "recent"), [(0.0, None), (1.0, None), (-1.0, None), (float("nan"), None), (None, -1)]
+)
+def test_a_parameter_out_of_range_is_bad_input_and_no_default(
+    ratio: float | None, recent: int | None
+) -> None:
+    with pytest.raises(BadInput):
+        own_parameters(ratio, recent, None)

@@ -1,0 +1,71 @@
+"""What streams is gathered for rows, and never holds the key that the provider was asked with."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.planning.stream_buffer import SecretRedactor, StreamBuffer
+from compaction_app.providers.types import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
+
+KEY = "sk-ant-0123456789abcdef"
+
+
+def told(*batches: list[Piece]) -> list[list[list[object]]]:
+    pieces = StreamBuffer(SecretRedactor(KEY))
+    rows = []
+    for batch in batches:
+        for piece in batch:
+            pieces.add(piece)
+        rows.append(pieces.take(last=batch is batches[-1]))
+    return rows
+
+
+def test_neighbours_of_one_kind_are_one_piece() -> None:
+    assert told([TextPiece("a"), TextPiece("b"), ThoughtPiece("c"), TextPiece("d")]) == [
+        [["text", "ab"], ["thought", "c"], ["text", "d"]]
+    ]
+
+
+def test_each_call_begins_anew() -> None:
+    assert told(
+        [CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]
+    ) == [[["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]]
+
+
+@given(st.lists(st.integers(0, len(KEY) + 20), max_size=6), st.booleans())
+def test_a_key_is_hidden_however_it_is_cut_into_rows(cuts: list[int], is_thought: bool) -> None:
+    whole = f"so it is {KEY} here"
+    places = sorted({0, *cuts, len(whole)} & set(range(len(whole) + 1)))
+    make = ThoughtPiece if is_thought else TextPiece
+    rows = told(*[[make(whole[one:other])] for one, other in pairwise(places)])
+    joined = "".join(str(text) for row in rows for *_, text in row)
+    assert joined == "so it is …cdef here"
+
+
+@given(st.text(alphabet="sk-ant01 x", max_size=60), st.integers(1, 7))
+def test_what_is_no_key_is_told_word_for_word(text: str, length: int) -> None:
+    rows = told(*[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]])
+    assert "".join(str(one) for row in rows for *_, one in row) == text
+
+
+def test_the_texts_of_two_calls_are_not_taken_for_one() -> None:
+    (row,) = told([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
+    of_call = ["".join(str(text) for _, call, text in row if call == number) for number in (0, 1)]
+    assert of_call == [KEY[:10], KEY[10:]]
+
+
+def test_values_of_any_shape_are_freed_of_the_key() -> None:
+    hidden = SecretRedactor(KEY).value({"a": [KEY, 1, None], f"x{KEY}": {"b": f"{KEY}{KEY}"}})
+    assert KEY not in json.dumps(hidden)
+    assert hidden == {"a": ["…cdef", 1, None], "x…cdef": {"b": "…cdef…cdef"}}
+
+
+@pytest.mark.parametrize("word", ["", "ollama", "EMPTY", "lm-studio"])
+def test_what_local_servers_take_for_a_key_is_no_secret(word: str) -> None:
+    value = {"pattern": f"the {word} server"}
+    assert SecretRedactor(word).value(value) == value

@@ -1,0 +1,78 @@
+"""Sums of what a run sent, received and cost: the provider's figures where it has some, else marked estimates."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.planning.usage import Prices, UsageTotals
+from compaction_app.providers.types import ReportedUsage
+
+PRICES = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
+
+
+def test_tokens_and_cost_add_up_over_requests() -> None:
+    spent = UsageTotals("api.example.com")
+    spent.send(4_000)
+    spent.hear(380)
+    spent.count(ReportedUsage(input=1_000, output=100, cache_read=2_000, cache_write=400), 4_000, 380, PRICES)
+    spent.send(5_000)
+    spent.hear(90)
+    spent.count(ReportedUsage(input=10, output=20), 5_000, 90, PRICES)
+    assert spent.cost == pytest.approx((1_010 * 3 + 120 * 15 + 2_000 * 0.3 + 400 * 3.75) / 1_000_000)
+    assert spent.to_json() == {
+        "host": "api.example.com",
+        "requests": 2,
+        "sent": 9_000,
+        "received": 470,
+        "input": 1_010,
+        "output": 120,
+        "cacheRead": 2_000,
+        "cacheWrite": 400,
+        "cost": spent.cost,
+        "counted": 2,
+        "estimated": False,
+    }
+
+
+def test_a_provider_that_reports_nothing_is_estimated_and_marked() -> None:
+    spent = UsageTotals("localhost:8080")
+    added = spent.count(None, 4_001, 10, PRICES)
+    assert (added["input"], added["output"], added["estimated"]) == (1_001, 3, True)
+    assert spent.count(ReportedUsage(input=1, output=1), 4, 4, PRICES)["estimated"] is False
+    assert spent.estimated is True
+
+
+def test_the_providers_own_price_wins() -> None:
+    assert PRICES.cost(ReportedUsage(input=1_000_000, cost=0.5)) == 0.5
+
+
+def test_without_a_price_for_cached_input_it_counts_as_input() -> None:
+    assert Prices(input=2.0, output=0.0).cost(ReportedUsage(cache_read=500_000, cache_write=500_000)) == 2.0
+
+
+@pytest.mark.parametrize("prices", [Prices(), Prices(input=1.0), Prices(output=1.0)])
+def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> None:
+    spent = UsageTotals("h")
+    spent.count(ReportedUsage(input=1), 4, 4, PRICES)
+    assert spent.cost is not None
+    spent.count(ReportedUsage(input=1), 4, 4, prices)
+    spent.count(ReportedUsage(input=1), 4, 4, PRICES)
+    assert spent.cost is None
+
+
+def test_a_run_that_goes_on_adds_to_its_sums() -> None:
+    spent = UsageTotals("h")
+    spent.send(100)
+    spent.count(ReportedUsage(input=5, output=7), 100, 20, PRICES)
+    again = UsageTotals.of(spent.to_json(), "h")
+    again.send(50)
+    assert (again.requests, again.sent, again.output) == (2, 150, 7)
+    assert UsageTotals.of(None, "other").to_json()["requests"] == 0
+
+
+def test_before_the_first_answer_nothing_is_said_of_its_cost() -> None:
+    spent = UsageTotals("h")
+    spent.send(100)
+    assert spent.cost is None
+    spent.count(ReportedUsage(input=1_000_000), 100, 0, PRICES)
+    assert spent.cost == 3.0

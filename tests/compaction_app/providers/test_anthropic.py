@@ -1,0 +1,442 @@
+"""The Anthropic dialect: what is sent, to the letter, and what is read, by its bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compaction_app.core.messages import (
+    AssistantMessage,
+    CallPart,
+    CallResult,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolResults,
+    UserMessage,
+)
+from compaction_app.providers.anthropic import body_of, headers_for
+from compaction_app.providers.error_mapping import Reported, Unreadable
+from compaction_app.providers.types import CallBegun, Endpoint, ReportedUsage
+from tests.providers.streams import (
+    answered,
+    block,
+    call_block,
+    calls,
+    message,
+    read,
+    reader_of,
+    shown,
+    small_request,
+    sse,
+    text_block,
+)
+
+SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}
+REDACTED = {"type": "redacted_thinking", "data": "opaque=="}
+CACHED = {"type": "ephemeral"}
+
+
+def sent(*messages: Message) -> list[dict[str, Any]]:
+    turns: list[dict[str, Any]] = body_of(small_request(*messages))["messages"]
+    return turns
+
+
+# ---- what is sent ---------------------------------------------------------------------------------------
+
+
+def test_a_request_says_what_the_dialect_wants() -> None:
+    body = body_of(small_request(UserMessage("Look.")))
+    assert body == {
+        "model": "m-1",
+        "max_tokens": 4_000,
+        "stream": True,
+        "system": [{"type": "text", "text": "Act.", "cache_control": CACHED}],
+        "tools": [
+            {
+                "name": "look",
+                "description": "Look at something.",
+                "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
+            }
+        ],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Look.", "cache_control": CACHED}]}
+        ],
+    }
+
+
+def test_the_key_stands_in_its_header_alone() -> None:
+    with_key = Endpoint("p", "anthropic", "https://h", "sk-1")
+    assert headers_for(with_key) == {"anthropic-version": "2023-06-01", "x-api-key": "sk-1"}
+    assert headers_for(Endpoint("p", "anthropic", "https://h")) == {"anthropic-version": "2023-06-01"}
+
+
+def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
+    turns = sent(
+        UserMessage("Plan."),
+        AssistantMessage(
+            [TextPart("I look."), CallPart("t1", "look", '{"at": 1}'), CallPart("t2", "look", "")]
+        ),
+        ToolResults(
+            [CallResult("t1", "look", "found"), CallResult("t2", "look", "no such entry", is_error=True)]
+        ),
+        UserMessage("Go on."),
+    )
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert turns[1]["content"] == [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 1}},
+        {"type": "tool_use", "id": "t2", "name": "look", "input": {}},
+    ]
+    assert turns[2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "t1", "content": "found"},
+        {"type": "tool_result", "tool_use_id": "t2", "content": "no such entry", "is_error": True},
+        {"type": "text", "text": "Go on.", "cache_control": CACHED},
+    ]
+
+
+def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
+    """What the last request ended with is found again, however many blocks came since; four marks are allowed."""
+    again = [AssistantMessage([CallPart(f"t{n}", "look", "{}")]) for n in range(3)]
+    results = [ToolResults([CallResult(f"t{n}", "look", "x")]) for n in range(3)]
+    turns = sent(UserMessage("a"), *(one for pair in zip(again, results, strict=True) for one in pair))
+    marked = [part for turn in turns for part in turn["content"] if "cache_control" in part]
+    assert marked == [turns[4]["content"][-1], turns[6]["content"][-1]]
+
+
+def test_reasoning_goes_back_unchanged_in_its_place() -> None:
+    answer = AssistantMessage(
+        [
+            ThinkingPart("Hm.", SIGNED),
+            ThinkingPart("", REDACTED),
+            TextPart("Now."),
+            CallPart("t1", "look", "{}"),
+        ]
+    )
+    assert sent(UserMessage("a"), answer)[1]["content"][:2] == [SIGNED, REDACTED]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [TextPart("")],
+        [TextPart(" \n")],
+        [ThinkingPart("Hm.", SIGNED)],
+        [ThinkingPart("Hm.", SIGNED), TextPart(" ")],
+    ],
+)
+def test_an_answer_that_holds_nothing_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
+    turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
+    assert [part["text"] for part in turns[0]["content"]] == ["a", "b"]
+    assert len(turns) == 1
+
+
+def test_empty_text_is_never_sent() -> None:
+    body = body_of(small_request(UserMessage(" "), UserMessage("a"), system=" ", tools=[]))
+    assert "system" not in body
+    assert "tools" not in body
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": CACHED}]}
+    ]
+    results = sent(
+        UserMessage("a"),
+        AssistantMessage([CallPart("t", "look", "")]),
+        ToolResults([CallResult("t", "look", "")]),
+    )[2]["content"]
+    assert "content" not in results[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a": [1, ', "[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "{}{}", "\ud800"],
+)
+def test_arguments_that_are_no_object_go_back_as_text(arguments: str) -> None:
+    turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
+    assert turn["content"][0]["input"] == {"unparsed": arguments}
+    json.dumps(turn, allow_nan=False)
+
+
+def test_a_tool_that_was_made_up_goes_back_under_a_name_that_is_one() -> None:
+    parts = [CallPart("t", name, "{}") for name in ("a.b c", "", "ü" * 100, "look")]
+    names = [part["name"] for part in sent(UserMessage("a"), AssistantMessage(parts))[1]["content"]]
+    assert names == ["a_b_c", "unnamed", "_" * 64, "look"]
+
+
+@pytest.mark.parametrize(
+    ("level", "limit", "thinking"),
+    [
+        ("", 64_000, None),
+        ("minimal", 64_000, 1_024),
+        ("low", 64_000, 2_048),
+        ("medium", 64_000, 8_192),
+        ("high", 64_000, 16_384),
+        ("xhigh", 64_000, 32_768),
+        ("xhigh", 32_768, 31_744),
+        ("high", 4_096, 3_072),
+        ("high", 2_048, 1_024),
+        ("high", 2_047, None),
+        ("minimal", 1_024, None),
+    ],
+)
+def test_a_budget_for_thinking_leaves_room_for_an_answer(
+    level: str, limit: int, thinking: int | None
+) -> None:
+    body = body_of(small_request(thinking=level, output_limit=limit))
+    expected = None if thinking is None else {"type": "enabled", "budget_tokens": thinking}
+    assert body.get("thinking") == expected
+    assert "output_config" not in body
+
+
+@pytest.mark.parametrize(
+    ("level", "model", "effort"),
+    [
+        ("minimal", "claude-opus-4-7", "low"),
+        ("low", "claude-opus-4-7", "low"),
+        ("medium", "claude-opus-4-7", "medium"),
+        ("high", "claude-opus-4-7", "high"),
+        ("xhigh", "claude-opus-4-7", "xhigh"),
+        ("xhigh", "claude-sonnet-5", "xhigh"),
+        ("xhigh", "claude-opus-4-6", "max"),
+        ("xhigh", "anthropic/claude-sonnet-4.6", "max"),
+    ],
+)
+def test_adaptive_thinking_is_asked_for_by_effort_and_can_be_watched(
+    level: str, model: str, effort: str
+) -> None:
+    body = body_of(small_request(model=model, thinking=level, thinking_style="adaptive"))
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert body["output_config"] == {"effort": effort}
+    assert "thinking" not in body_of(small_request(thinking="", thinking_style="adaptive"))
+
+
+# ---- what is read ---------------------------------------------------------------------------------------
+
+
+def test_parallel_calls_may_be_interleaved_and_keep_their_order() -> None:
+    one, two = call_block(1, "t1", "look", '{"a"', ": 1}"), call_block(2, "t2", "seek", '{"b": ', "2}")
+    mixed = [one[0], two[0], two[1], one[1], {"type": "ping"}, one[2], two[2], two[3], one[3]]
+    pieces = read("anthropic", message(text_block(0, "Both."), mixed))
+    assert answered(pieces).answer == AssistantMessage(
+        [TextPart("Both."), CallPart("t1", "look", '{"a": 1}'), CallPart("t2", "seek", '{"b": 2}')]
+    )
+    assert shown(pieces)["calls"] == {0: ["look", '{"a": 1}'], 1: ["seek", '{"b": 2}']}
+    assert answered(pieces).characters == len("Both.") + 4 + 8 + 4 + 8
+
+
+def test_a_call_is_told_as_soon_as_its_name_is_known() -> None:
+    reader = reader_of("anthropic")
+    start = call_block(0, "t1", "look")[0]
+    assert reader.feed("content_block_start", json.dumps(start)) == [CallBegun(0, "look")]
+
+
+def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole() -> None:
+    thinking = block(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": "H"},
+        {"type": "thinking_delta", "thinking": "m."},
+        {"type": "signature_delta", "signature": "sig=="},
+    )
+    pieces = read("anthropic", message(thinking, block(1, REDACTED), call_block(2, "t1", "look", "{}")))
+    assert answered(pieces).answer.parts == [
+        ThinkingPart("Hm.", SIGNED),
+        ThinkingPart("", REDACTED),
+        CallPart("t1", "look", "{}"),
+    ]
+    assert shown(pieces)["thought"] == "Hm."
+
+
+def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
+    hidden = {"type": "thinking", "thinking": "", "signature": "sig=="}
+    omitted = block(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "signature_delta", "signature": "sig=="},
+    )
+    assert answered(read("anthropic", message(omitted, text_block(1, "a")))).answer.parts == [
+        ThinkingPart("", hidden),
+        TextPart("a"),
+    ]
+    nothing = block(0, {"type": "thinking", "thinking": "", "signature": ""})
+    assert answered(read("anthropic", message(nothing, text_block(1, "a")))).answer.parts == [TextPart("a")]
+
+
+@pytest.mark.parametrize(("stop", "kept"), [("max_tokens", ["Hm."]), ("end_turn", ["Hm.", "cut o"])])
+def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
+    stop: str, kept: list[str]
+) -> None:
+    delta = {"type": "thinking_delta", "thinking": "Hm."}
+    signed = block(
+        0, {"type": "thinking", "thinking": ""}, delta, {"type": "signature_delta", "signature": "s=="}
+    )
+    cut = block(2, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "cut o"})
+    pieces = read("anthropic", message(signed, call_block(1, "t1", "look", "{}"), cut, stop=stop))
+    again = sent(UserMessage("a"), answered(pieces).answer)[1]["content"]
+    assert [part["thinking"] for part in again if part["type"] == "thinking"] == kept
+
+
+@pytest.mark.parametrize("given", [{"at": [1, "ü"]}, '{"at": [1, "ü"]}'])
+def test_input_that_comes_whole_is_told_once(given: object) -> None:
+    whole = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": given})
+    pieces = read("anthropic", message(whole))
+    assert json.loads(calls(pieces)[0].arguments) == {"at": [1, "ü"]}
+    assert shown(pieces)["calls"] == {0: ["look", calls(pieces)[0].arguments]}
+
+
+def test_fragments_win_over_an_input_that_was_given_at_the_start() -> None:
+    delta = {"type": "input_json_delta", "partial_json": '{"at": 2}'}
+    both = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 2}}, delta)
+    assert calls(read("anthropic", message(both))) == [CallPart("t1", "look", '{"at": 2}')]
+
+
+def test_empty_input_is_empty() -> None:
+    pieces = read("anthropic", message(call_block(0, "t1", "look", "")))
+    assert calls(pieces) == [CallPart("t1", "look", "")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "has_calls", "stop"),
+    [
+        ("end_turn", False, "end"),
+        ("end_turn", True, "calls"),
+        ("tool_use", True, "calls"),
+        ("stop_sequence", False, "end"),
+        ("max_tokens", True, "length"),
+        ("refusal", False, "refusal"),
+        ("pause_turn", False, "pause_turn"),
+        ("x" * 1_000, False, "x" * 50),
+    ],
+)
+def test_why_it_stopped(reason: str, has_calls: bool, stop: str) -> None:
+    blocks = [text_block(0, "a"), *([call_block(1, "t", "look", "{}")] if has_calls else [])]
+    assert answered(read("anthropic", message(*blocks, stop=reason))).stop == stop
+
+
+def test_tokens_are_cumulative_and_known_at_either_end() -> None:
+    start = {
+        "type": "message_start",
+        "message": {"usage": {"input_tokens": 7, "cache_read_input_tokens": 90, "output_tokens": 1}},
+    }
+    end = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"input_tokens": 0, "output_tokens": 12, "cache_creation_input_tokens": 30},
+    }
+    answer = answered(read("anthropic", sse(start, *text_block(0, "a"), end, {"type": "message_stop"})))
+    assert answer.usage == ReportedUsage(input=7, output=12, cache_read=90, cache_write=30)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"input_tokens": 0},
+        {"input_tokens": "9"},
+        {"input_tokens": True},
+        {"output_tokens": -1},
+        {"input_tokens": 2**70},
+    ],
+)
+def test_without_believable_counts_there_is_no_usage(usage: dict[str, Any]) -> None:
+    assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None
+
+
+def test_what_is_yet_to_come_is_passed_over() -> None:
+    new = block(
+        0,
+        {"type": "server_tool_use", "id": "s", "input": {}},
+        {"type": "input_json_delta", "partial_json": "{}"},
+    )
+    odd = block(
+        1,
+        {"type": "text", "text": ""},
+        {"type": "citations_delta", "citation": {}},
+        {"type": "text_delta", "text": "a"},
+    )
+    events = [{"type": "session_started"}, {"type": "ping"}, *new, *odd]
+    assert answered(read("anthropic", message(events))).answer == AssistantMessage([TextPart("a")])
+
+
+def test_an_answer_without_its_last_event_is_whole_once_it_said_why_it_stopped() -> None:
+    events = [*text_block(0, "a"), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]
+    assert answered(read("anthropic", sse(*events))).stop == "end"
+    with pytest.raises(Unreadable, match="broke off"):
+        read("anthropic", sse(*text_block(0, "a")))
+    with pytest.raises(Unreadable, match="broke off"):
+        read("anthropic", b"")
+
+
+def test_an_error_inside_a_200_is_reported() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    with pytest.raises(Reported) as caught:
+        read("anthropic", sse(*text_block(0, "a"), error, named=True))
+    assert (caught.value.fault.status, caught.value.fault.words) == (529, "Overloaded")
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        (b"data: {\n\n", "no JSON"),
+        (b"data: [1]\n\n", "no JSON object"),
+        (b"data: " + b'{"a":' * 100_000 + b"\n\n", "no JSON"),
+        (
+            sse({"type": "content_block_delta", "index": 5, "delta": {"type": "text_delta", "text": "a"}}),
+            "no block",
+        ),
+        (sse({"type": "content_block_start", "index": "0", "content_block": {"type": "text"}}), "number"),
+        (
+            b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":'
+            + b'{"a":' * 60
+            + b"1"
+            + b"}" * 60
+            + b"}}\n\n",
+            "nested",
+        ),
+    ],
+)
+def test_what_is_none_of_this_dialect_is_said_so(events: bytes, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        read("anthropic", events)
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [], {}, {"type": 3}, [{"type": "text"}], True])
+def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
+    """Whatever stands where an object is expected is read as nothing, or said to be unreadable."""
+    events = [
+        {"type": "message_start", "message": junk},
+        {"type": "content_block_start", "index": 0, "content_block": junk},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": junk}},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "tool_use", "id": junk, "name": junk},
+        },
+        {"type": "content_block_start", "index": 3, "content_block": {"type": "thinking", "thinking": junk}},
+        {"type": "content_block_delta", "index": 1, "delta": junk},
+        {
+            "type": "content_block_delta",
+            "index": 2,
+            "delta": {"type": "input_json_delta", "partial_json": junk},
+        },
+        {"type": "content_block_delta", "index": 3, "delta": {"type": "signature_delta", "signature": junk}},
+        {"type": "message_delta", "delta": junk, "usage": junk},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": junk}},
+        {"type": "message_stop"},
+    ]
+    pieces = read("anthropic", sse(*events))
+    body_of(small_request(UserMessage("a"), answered(pieces).answer))
+
+
+def test_ids_that_are_missing_or_used_before_are_made_unique() -> None:
+    before = [
+        UserMessage("a"),
+        AssistantMessage([CallPart("t1", "look", "{}"), CallPart("call_3", "look", "{}")]),
+    ]
+    blocks = [
+        call_block(place, call_id, "look", "{}") for place, call_id in enumerate(["t1", "", "t2", "t2"])
+    ]
+    ids = [call.call_id for call in calls(read("anthropic", message(*blocks), conversation=before))]
+    assert ids == ["call_4", "call_5", "t2", "call_6"]

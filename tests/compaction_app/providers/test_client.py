@@ -1,0 +1,328 @@
+"""Asking over a real socket, of servers that break off, fall silent, refuse, and answer in ways of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, UserMessage
+from compaction_app.providers.client import Patience, size_of
+from compaction_app.providers.errors import (
+    Broken,
+    Rejected,
+    TimedOut,
+    Unreachable,
+)
+from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint, Retrying, Sent, TextPiece
+from sessions_app.sessionlog.errors import BadInput
+from tests.providers.raw_server import (
+    QUICK,
+    STREAM,
+    UNTIL_CLOSED,
+    Heard,
+    RawServer,
+    answer,
+    as_json,
+    chunked,
+    collect,
+    cutting,
+    failure,
+    falling_silent,
+    on_a_loop,
+)
+from tests.providers.streams import DIALECTS, LOOKING, small_request
+from tests.wait import WAIT_SECONDS
+
+END = b"0\r\n\r\n"
+SLOW = Patience(connect=5, first_byte=0.3, between=0.3, attempts=2, longest_wait=0.01)
+LOOKED = AssistantMessage([TextPart("Let me look."), CallPart("t1", "look", '{"at": "ü"}')])
+
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def begun(dialect: Dialect) -> bytes:
+    """The stream up to the middle of its call."""
+    return LOOKING[dialect].partition(b"\\u00fc")[0]
+
+
+# ---- an answer ------------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert isinstance(pieces[0], Sent)
+    assert pieces[1:3] == [TextPiece("Let me "), TextPiece("look.")]
+    last = pieces[-1]
+    assert isinstance(last, AnswerEnd)
+    assert last.answer == LOOKED
+    path = {"anthropic": "/v1/messages", "openai": "/chat/completions"}[dialect]
+    assert server.requests[0].head.startswith(f"POST {path} HTTP/1.1\r\n")
+
+
+@both
+@on_a_loop
+async def test_the_size_that_is_told_is_the_size_that_is_sent(dialect: Dialect) -> None:
+    request = small_request(UserMessage("größer als 大きさ 🔎 \ud83d lone"))
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect), request)
+    assert pieces[0] == Sent(len(server.requests[0].body.decode())) == Sent(size_of(request, dialect))
+    assert "大きさ 🔎 \ufffd lone" in json.dumps(server.requests[0].json, ensure_ascii=False)
+
+
+@both
+@on_a_loop
+async def test_a_connection_is_used_again_after_a_whole_answer(dialect: Dialect) -> None:
+    async with RawServer(STREAM + chunked(LOOKING[dialect]) + END) as server:
+        for _ in range(3):
+            await collect(server.endpoint(dialect))
+        assert (len(server.requests), server.connections) == (3, 1)
+
+
+@both
+@on_a_loop
+async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect: Dialect) -> None:
+    async with RawServer(falling_silent(STREAM + chunked(LOOKING[dialect]))) as server:
+        # A wait for the end of the stream would last longer than a test may.
+        pieces = await collect(server.endpoint(dialect), patience=replace(QUICK, between=10 * WAIT_SECONDS))
+        assert isinstance(pieces[-1], AnswerEnd)
+
+
+@both
+@pytest.mark.parametrize(
+    "kind", ["text/event-stream; charset=latin-1", "TEXT/EVENT-STREAM", "text/plain", ""]
+)
+@on_a_loop
+async def test_a_stream_is_read_whatever_it_is_called(dialect: Dialect, kind: str) -> None:
+    async with RawServer(answer(LOOKING[dialect], kind=kind)) as server:
+        last = (await collect(server.endpoint(dialect)))[-1]
+    assert isinstance(last, AnswerEnd)
+    assert last.answer == LOOKED
+
+
+@both
+@on_a_loop
+async def test_an_answer_that_comes_whole_is_read(dialect: Dialect) -> None:
+    whole: dict[Dialect, Any] = {
+        "anthropic": {
+            "type": "message",
+            "content": [
+                {"type": "text", "text": "Let me look."},
+                {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}},
+            ],
+            "stop_reason": "tool_use",
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+        },
+        "openai": {
+            "object": "chat.completion",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": "Let me look.",
+                        "tool_calls": [
+                            {
+                                "id": "t1",
+                                "type": "function",
+                                "function": {"name": "look", "arguments": '{"at": "ü"}'},
+                            }
+                        ],
+                    },
+                    "finish_reason": "tool_calls",
+                }
+            ],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
+    }
+    async with RawServer(as_json(whole[dialect], "200 OK")) as server:
+        pieces = await collect(server.endpoint(dialect))
+    last = pieces[-1]
+    assert isinstance(last, AnswerEnd)
+    assert last.answer == LOOKED
+    assert last.usage is not None
+    assert TextPiece("Let me look.") in pieces
+
+
+@both
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"", b"{", b"3", b"[" * 100_000, b"\xff", b'{"done": true}\n{"done": true}']
+)
+@on_a_loop
+async def test_json_that_is_no_answer_is_broken(dialect: Dialect, body: bytes) -> None:
+    async with RawServer(answer(body, kind="application/json")) as server:
+        assert isinstance(await failure(server, dialect), Broken)
+        assert len(server.requests) == 1
+
+
+# ---- a connection that breaks -----------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", STREAM], ids=["nothing", "half a head", "a head"])
+@on_a_loop
+async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(
+    dialect: Dialect, said: bytes
+) -> None:
+    async with RawServer(cutting(said), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert retrying.attempt == 1
+    assert "closed the connection" in retrying.why
+    assert isinstance(pieces[-1], AnswerEnd)
+    assert server.requests[0].body == server.requests[1].body
+
+
+@both
+@on_a_loop
+async def test_one_that_always_breaks_is_given_up_and_says_how_often(dialect: Dialect) -> None:
+    async with RawServer(cutting()) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == QUICK.attempts
+    assert isinstance(error, Unreachable)
+    assert "It was asked 2 times." in error.message
+
+
+@both
+@pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
+@on_a_loop
+async def test_an_answer_that_breaks_off_is_not_asked_for_again(dialect: Dialect, head: bytes) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
+        heard.writer.close()
+
+    async with RawServer(play) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, Broken)
+    assert "broke off" in error.message
+    assert "Its calls were not run." in error.message
+
+
+@both
+@on_a_loop
+async def test_an_answer_is_whole_once_it_said_how_it_ended(dialect: Dialect) -> None:
+    """The rest would have been no more than how many tokens it took."""
+    last = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}[
+        dialect
+    ]
+    async with RawServer(cutting(UNTIL_CLOSED + LOOKING[dialect].partition(last)[0])) as server:
+        server_pieces = await collect(server.endpoint(dialect))
+    found = server_pieces[-1]
+    assert isinstance(found, AnswerEnd)
+    assert found.answer == LOOKED
+
+
+@both
+@on_a_loop
+async def test_nobody_at_the_address_is_said_so(dialect: Dialect) -> None:
+    async with RawServer(b"") as server:
+        endpoint = server.endpoint(dialect)
+    with pytest.raises(Unreachable) as caught:
+        await collect(endpoint)
+    assert caught.value.message.startswith(f"{endpoint.host} cannot be reached")
+    assert "Nothing was sent." in caught.value.message
+
+
+@both
+@on_a_loop
+async def test_a_server_that_speaks_no_http_is_no_answer(dialect: Dialect) -> None:
+    async with RawServer(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as server:
+        assert isinstance(await failure(server, dialect), Unreachable)
+
+
+# ---- silence --------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
+@on_a_loop
+async def test_silence_before_the_first_byte_is_given_up_and_the_connection_closed(
+    dialect: Dialect, said: bytes
+) -> None:
+    async with RawServer(falling_silent(said)) as server:
+        error = await failure(server, dialect, SLOW)
+        await server.requests[0].closed.wait()
+        assert len(server.requests) == 1
+    assert isinstance(error, TimedOut)
+    assert "gave no answer within 0.3 s" in error.message
+
+
+@both
+@on_a_loop
+async def test_silence_in_an_answer_is_given_up_and_the_connection_closed(dialect: Dialect) -> None:
+    async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
+        error = await failure(server, dialect, replace(SLOW, first_byte=5))
+        await server.requests[0].closed.wait()
+    assert isinstance(error, TimedOut)
+    assert "fell silent in the middle of its answer, for 0.3 s" in error.message
+
+
+@both
+@on_a_loop
+async def test_a_server_that_says_that_it_lives_is_waited_for(dialect: Dialect) -> None:
+    patience = replace(QUICK, first_byte=1.5, between=1.5)
+
+    async def play(heard: Heard) -> None:
+        await heard.say(STREAM)
+        for _ in range(10):
+            await heard.say(chunked(b": still reading\n\n"))
+            # Together longer than either limit.
+            await asyncio.sleep(0.2)
+        await heard.say(chunked(LOOKING[dialect]) + END)
+
+    async with RawServer(play) as server:
+        assert isinstance((await collect(server.endpoint(dialect), patience=patience))[-1], AnswerEnd)
+
+
+# ---- not this dialect -------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_a_web_page_is_no_answer(dialect: Dialect) -> None:
+    async with RawServer(
+        answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")
+    ) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Rejected)
+    assert error.code == "not_this_dialect"
+    assert "Welcome" not in error.message
+
+
+@both
+@pytest.mark.parametrize("body", [b"", b"\n\n", b": hello\n\n", b"welcome", b"data: {}\n\n", b"id: 1\n\n"])
+@on_a_loop
+async def test_a_stream_of_nothing_is_broken(dialect: Dialect, body: bytes) -> None:
+    async with RawServer(answer(body)) as server:
+        assert isinstance(await failure(server, dialect), Broken)
+
+
+@both
+@on_a_loop
+async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(UNTIL_CLOSED + b"data: ")
+        while not heard.writer.is_closing():
+            await heard.say(b"x" * 100_000)
+
+    async with RawServer(play) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Broken)
+    assert "one of its events is longer" in error.message
+
+
+@pytest.mark.parametrize("address", ["", "h", "ftp://h", "https://user:pw@h", "https://h?x"])
+@on_a_loop
+async def test_an_address_that_is_none_is_bad_input(address: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        await collect(Endpoint("p", "openai", address))
+    assert caught.value.code == "bad_base_url"

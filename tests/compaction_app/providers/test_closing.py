@@ -1,0 +1,143 @@
+"""Whoever stops asking closes the connection at once, wherever it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from compaction_app.providers.client import Patience, ask
+from compaction_app.providers.types import CallBegun, Dialect, Piece, Retrying, Sent
+from tests.providers.raw_server import STREAM, Heard, RawServer, answer, chunked, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, small_request
+
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+async def stalling(heard: Heard) -> None:
+    await heard.wait()
+
+
+def stalling_in_a_call(dialect: Dialect) -> RawServer:
+    async def play(heard: Heard) -> None:
+        await heard.say(STREAM + chunked(LOOKING[dialect].partition(b"\\u00fc")[0]))
+        await heard.wait()
+
+    return RawServer(play)
+
+
+async def heard_by(server: RawServer) -> Heard:
+    while not server.requests:
+        await asyncio.sleep(0.001)
+    return server.requests[0]
+
+
+async def read_all(pieces: AsyncIterator[Piece]) -> None:
+    async for _ in pieces:
+        pass
+
+
+@both
+@on_a_loop
+async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
+    async with stalling_in_a_call(dialect) as server:
+        pieces = ask(server.endpoint(dialect), small_request())
+        async for piece in pieces:
+            if isinstance(piece, CallBegun):
+                break
+        await pieces.aclose()
+        await server.requests[0].closed.wait()
+
+
+@both
+@on_a_loop
+async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -> None:
+    async with stalling_in_a_call(dialect) as server:
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
+        heard = await heard_by(server)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await heard.closed.wait()
+
+
+@both
+@on_a_loop
+async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
+    async with RawServer(stalling) as server:
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
+        heard = await heard_by(server)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await heard.closed.wait()
+        assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_closing_before_anything_was_sent(dialect: Dialect) -> None:
+    async with RawServer(stalling) as server:
+        pieces = ask(server.endpoint(dialect), small_request())
+        assert isinstance(await anext(pieces), Sent)
+        await pieces.aclose()
+        assert not server.requests
+
+
+@both
+@on_a_loop
+async def test_cancelling_a_wait_before_asking_again(dialect: Dialect) -> None:
+    busy = answer(b"{}", "429 No", "application/json", "retry-after: 30")
+    async with RawServer(busy) as server:
+        waiting = asyncio.Event()
+
+        async def read() -> None:
+            async for piece in ask(server.endpoint(dialect), small_request()):
+                if isinstance(piece, Retrying):
+                    assert piece.seconds == 30
+                    waiting.set()
+
+        task = asyncio.create_task(read())
+        await waiting.wait()
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
+    async with RawServer(answer(b"{}", "503 No", "application/json")) as server:
+        pieces = ask(server.endpoint(dialect), small_request(), Patience(longest_wait=30))
+        async for piece in pieces:
+            if isinstance(piece, Retrying):
+                break
+        await pieces.aclose()
+        assert len(server.requests) == 1
+
+
+@on_a_loop
+async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> None:
+    async with RawServer(stalling) as server:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await read_all(ask(server.endpoint("openai"), small_request()))
+        await server.requests[0].closed.wait()
+
+
+@on_a_loop
+async def test_twenty_are_asked_at_once_and_each_has_its_answer() -> None:
+    async with RawServer(answer(LOOKING["openai"])) as server:
+        endpoint = server.endpoint("openai")
+        asked = (_collect(ask(endpoint, small_request(model=f"m-{number}"))) for number in range(20))
+        found = await asyncio.gather(*asked)
+        assert len(found) == 20
+        assert sorted(heard.json["model"] for heard in server.requests) == sorted(f"m-{n}" for n in range(20))
+
+
+async def _collect(pieces: AsyncIterator[Piece]) -> list[Piece]:
+    return [piece async for piece in pieces]

@@ -1,0 +1,151 @@
+"""«Test»: one tiny tool call, and what is wrong in plain words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compaction_app.providers import client
+from compaction_app.providers.client import Patience
+from compaction_app.providers.connection_test import LONGEST, TOOL, Verdict, try_model
+from compaction_app.providers.types import Dialect, Endpoint
+from devtools.scripted.server import ScriptedProvider
+from tests.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
+from tests.providers.streams import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
+
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def calling(dialect: Dialect, name: str, *, counted: bool = True) -> bytes:
+    if dialect == "anthropic":
+        return answer(message(call_block(0, "t", name, '{"ready": true}'), usage=None if counted else {}))
+    chunks: list[Any] = [
+        chunk(fragment(0, '{"ready": true}', call_id="t", name=name)),
+        chunk(finish="tool_calls"),
+    ]
+    return answer(sse(*chunks, *([USED] if counted else []), "[DONE]"))
+
+
+def saying(dialect: Dialect, stop: str) -> bytes:
+    if dialect == "anthropic":
+        return answer(
+            message(text_block(0, "I am ready!"), stop={"stop": "end_turn", "length": "max_tokens"}[stop])
+        )
+    return answer(sse(chunk({"content": "I am ready!"}), chunk(finish=stop), "[DONE]"))
+
+
+async def tried(
+    dialect: Dialect, play: Play | bytes, key: str = "", thinking: str = ""
+) -> tuple[Verdict, RawServer]:
+    async with RawServer(play) as server:
+        return await try_model(
+            server.endpoint(dialect, key), "m-1", 64_000, thinking, "budget", QUICK
+        ), server
+
+
+@both
+@on_a_loop
+async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
+    verdict, server = await tried(dialect, calling(dialect, TOOL.name))
+    assert verdict.ok
+    assert verdict.said.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
+    assert "after 0.0 s" not in verdict.said
+    assert "tokens" not in verdict.said
+    assert 0 < verdict.seconds < 5
+
+
+@both
+@on_a_loop
+async def test_one_that_counts_no_tokens_is_ready_and_that_is_said(dialect: Dialect) -> None:
+    verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
+    assert verdict.ok
+    assert "It reports no tokens, so they will be estimated." in verdict.said
+
+
+@both
+@on_a_loop
+async def test_the_request_is_one_tiny_tool_call(dialect: Dialect) -> None:
+    _, server = await tried(dialect, calling(dialect, TOOL.name), thinking="low")
+    assert len(server.requests) == 1
+    said = server.requests[0].json
+    assert len(server.requests[0].body) < 1_000
+    assert len(said["tools"]) == 1
+    assert said["max_tokens"] == 4_096
+    asked_to_think = {"anthropic": said.get("thinking"), "openai": said.get("reasoning_effort")}[dialect]
+    assert asked_to_think in ({"type": "enabled", "budget_tokens": 2_048}, "low")
+
+
+CASES = [
+    pytest.param(lambda dialect: saying(dialect, "stop"), "calls no tool", id="only talks"),
+    pytest.param(lambda dialect: saying(dialect, "length"), "reached its output limit", id="is cut off"),
+    pytest.param(
+        lambda dialect: calling(dialect, "other"), "a tool that it was not offered", id="makes up a tool"
+    ),
+    pytest.param(lambda _: answer(b"{}", "401 No", "application/json"), "refuses the key", id="wrong key"),
+    pytest.param(
+        lambda _: answer(b'{"error":{"message":"model m-1 not found"}}', "404 No", "application/json"),
+        "has no model m-1",
+        id="unknown model",
+    ),
+    pytest.param(
+        lambda _: answer(b"<html>", "404 No", "text/html"), "answers, but not as", id="no such path"
+    ),
+    pytest.param(lambda _: answer(b"<html>", "200 OK", "text/html"), "it sends a web page", id="a web page"),
+    pytest.param(
+        lambda _: answer(b'{"error":{"code":"insufficient_quota"}}', "429 No", "application/json"),
+        "quota or credit is used up",
+        id="quota",
+    ),
+    pytest.param(
+        lambda _: answer(b'{"error":{"message":"m-1 does not support tools"}}', "400 No", "application/json"),
+        "takes no tools",
+        id="no tools",
+    ),
+]
+
+
+@both
+@pytest.mark.parametrize(("play", "words"), CASES)
+@on_a_loop
+async def test_what_is_wrong_is_said_in_plain_words(dialect: Dialect, play: Any, words: str) -> None:
+    verdict, _ = await tried(dialect, play(dialect), key="sk-0123456789abcdef")
+    assert not verdict.ok
+    assert words in verdict.said
+    assert verdict.said.endswith(".")
+    assert "sk-0123" not in json.dumps(verdict.said)
+
+
+@both
+@on_a_loop
+async def test_nobody_there_is_said_with_the_address(dialect: Dialect) -> None:
+    async with RawServer(b"") as server:
+        endpoint = server.endpoint(dialect)
+    verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
+    assert not verdict.ok
+    assert f"{endpoint.host} cannot be reached" in verdict.said
+
+
+@both
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("long-thinking", "thinks for longer than a minute without"), ("stalls", "a minute")],
+)
+@on_a_loop
+async def test_one_that_never_comes_to_an_end_is_not_waited_for(
+    dialect: Dialect, script: str, words: str
+) -> None:
+    with ScriptedProvider() as provider:
+        endpoint = Endpoint("own", dialect, provider.base_url(dialect))
+        patience = Patience(connect=5, first_byte=60, between=30, attempts=1)
+        verdict = await try_model(endpoint, script, 4_000, "low", "budget", patience, longest=0.5)
+        await client.close()
+    assert not verdict.ok
+    assert words in verdict.said
+    assert verdict.said.startswith(f"{script} at {endpoint.host} ")
+    assert 0.5 <= verdict.seconds < 5
+
+
+def test_a_test_is_waited_for_a_minute_in_all() -> None:
+    assert LONGEST == 60

@@ -1,0 +1,175 @@
+"""A key goes to its own origin in one header, and into nothing else: no error, log, trace, redirect or cookie."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+
+import pytest
+
+from compaction_app.providers.connection_test import try_model
+from compaction_app.providers.errors import ProviderError, Rejected
+from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint
+from tests.providers.raw_server import QUICK, UNTIL_CLOSED, Heard, Play, RawServer, answer, collect, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, chunk, sse, text_block
+
+KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
+PIECES = [KEY[start : start + 6].lower() for start in range(len(KEY) - 5)]
+"""More of the key than may be seen anywhere."""
+
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def shows_key(text: str) -> bool:
+    return any(piece in text.lower() for piece in PIECES)
+
+
+def echo(dialect: Dialect, status: str, kind: str = "application/json") -> bytes:
+    said = {
+        "type": "error",
+        "error": {"type": "odd", "message": f"You sent {KEY}, {KEY[:20]} and {KEY[12:]}"},
+    }
+    return answer(json.dumps(said).encode(), f"{status} {KEY}", kind, f"x-key: {KEY}")
+
+
+@both
+@on_a_loop
+async def test_the_key_goes_into_its_header(dialect: Dialect) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        await collect(server.endpoint(dialect, KEY))
+        await collect(server.endpoint(dialect))
+    first, second = server.requests
+    name = {"anthropic": f"x-api-key: {KEY}\r\n", "openai": f"authorization: Bearer {KEY}\r\n"}[dialect]
+    assert name in first.head.replace("X-Api-Key", "x-api-key").replace("Authorization", "authorization")
+    assert first.head.count(KEY) == 1
+    assert KEY.encode() not in first.body
+    assert "authorization" not in second.head.lower()
+    assert "x-api-key" not in second.head.lower()
+
+
+@both
+@on_a_loop
+async def test_no_error_shows_it_however_it_is_echoed(
+    dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
+    said = {"type": "error", "error": {"message": f"no {KEY}"}}
+    plays = [
+        echo(dialect, status)
+        for status in ("400", "401", "402", "403", "404", "405", "413", "418", "429", "500")
+    ]
+    plays += [
+        echo(dialect, "200"),
+        echo(dialect, "529", "text/event-stream"),
+        answer(KEY.encode(), "500 No", "text/plain"),
+        answer(sse(said)),
+        answer(start + sse(said)),
+        answer(f"event: error\ndata: {KEY}\n\n".encode()),
+        answer(f"data: {KEY}\n\n".encode()),
+        UNTIL_CLOSED.replace(b"200 OK", KEY.encode() + b" OK"),
+        f"{KEY} {KEY}\r\n{KEY}\r\n\r\n".encode(),
+        answer(b"", "302 Found", "text/plain", f"location: https://{KEY}.example.com/{KEY}?k={KEY}"),
+    ]
+    for play in plays:
+        async with RawServer(_said_once(play)) as server:
+            endpoint = server.endpoint(dialect, KEY)
+            with pytest.raises(ProviderError) as caught:
+                await collect(endpoint)
+            error = caught.value
+            told = "".join(traceback.format_exception(error))
+            assert not shows_key(f"{error} {error!r} {error.args} {error.what} {error.advice} {told}"), play
+            assert error.__context__ is None
+            assert error.__cause__ is None
+            verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
+            assert not verdict.ok
+            assert not shows_key(repr(verdict))
+    assert not shows_key(caplog.text)
+
+
+def _said_once(said: bytes) -> Play:
+    async def play(heard: Heard) -> None:
+        await heard.say(said)
+        heard.writer.close()
+
+    return play
+
+
+@both
+@on_a_loop
+async def test_no_redirect_takes_it_along(dialect: Dialect) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as other:
+        for status in (301, 302, 303, 307, 308):
+            location = f"location: http://127.0.0.1:{other.port}/v1/messages"
+            async with RawServer(answer(b"", f"{status} Moved", "text/plain", location)) as server:
+                with pytest.raises(Rejected) as caught:
+                    await collect(server.endpoint(dialect, KEY))
+                assert len(server.requests) == 1
+            assert caught.value.code == "redirected"
+            assert f"127.0.0.1:{other.port}" in caught.value.message
+        assert other.connections == 0
+
+
+@both
+@pytest.mark.parametrize(
+    "key", [f"{KEY}\n", f"{KEY}\r\nx-more: 1", f"ü{KEY}", f"{KEY} {KEY}", f"{KEY}\0", f"{KEY}\u2028"]
+)
+@on_a_loop
+async def test_a_key_that_no_header_takes_is_refused_and_not_quoted(dialect: Dialect, key: str) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        with pytest.raises(Rejected) as caught:
+            await collect(server.endpoint(dialect, key))
+        assert server.connections == 0
+    assert caught.value.code == "bad_key"
+    assert not shows_key("".join(traceback.format_exception(caught.value)))
+
+
+@both
+@pytest.mark.parametrize(
+    "address", ["http://192.0.2.1", "http://localhost.example.com", "http://127.1", "http://0.0.0.0:9"]
+)
+@on_a_loop
+async def test_no_key_goes_over_plain_http_to_another_machine(dialect: Dialect, address: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        await collect(Endpoint("p", dialect, address, KEY))
+    assert caught.value.code == "key_unprotected"
+    assert not shows_key(caught.value.message)
+
+
+@both
+@on_a_loop
+async def test_what_goes_to_this_machine_passes_no_proxy(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as proxy, RawServer(answer(LOOKING[dialect])) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        for host in ("127.0.0.1", "localhost"):
+            assert isinstance((await collect(server.endpoint(dialect, KEY, host)))[-1], AnswerEnd)
+        assert (proxy.connections, len(server.requests)) == (0, 2)
+        # Whatever is asked elsewhere goes through it.
+        await collect(Endpoint("p", dialect, "http://elsewhere.invalid"))
+        assert proxy.requests[0].head.startswith("POST http://elsewhere.invalid/")
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "nonsense://x"])
+@on_a_loop
+async def test_a_proxy_that_cannot_be_used_is_said_so(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(Rejected) as caught:
+        await collect(Endpoint("p", "openai", "http://elsewhere.invalid"))
+    assert caught.value.code == "bad_proxy"
+
+
+@both
+@on_a_loop
+async def test_no_cookie_is_kept(dialect: Dialect) -> None:
+    async with RawServer(
+        answer(LOOKING[dialect], "200 OK", "text/event-stream", "set-cookie: who=you; path=/")
+    ) as server:
+        for _ in range(2):
+            await collect(server.endpoint(dialect))
+        assert not any("cookie" in heard.head.lower() for heard in server.requests)

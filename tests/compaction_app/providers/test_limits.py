@@ -1,0 +1,226 @@
+"""What a provider sends is bounded: compressed data is refused, an answer has a deadline, and a wait has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from compaction_app.providers import sse
+from compaction_app.providers.client import Patience
+from compaction_app.providers.connection_test import try_model
+from compaction_app.providers.errors import Broken, TimedOut
+from compaction_app.providers.types import AnswerEnd, Dialect
+from tests.compaction_app.providers.provider_bombs import bomb
+from tests.providers.raw_server import (
+    QUICK,
+    STREAM,
+    Heard,
+    RawServer,
+    answer,
+    as_json,
+    chunked,
+    collect,
+    failure,
+    on_a_loop,
+)
+from tests.providers.streams import DIALECTS, LOOKING
+
+both = pytest.mark.parametrize("dialect", DIALECTS)
+ENCODINGS = ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own")
+KEY = "sk-0123456789abcdefghij"
+
+
+# ---- compressed data --------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_only_uncompressed_answers_are_asked_for(dialect: Dialect) -> None:
+    async with RawServer(answer(LOOKING[dialect])) as server:
+        await collect(server.endpoint(dialect))
+        (request,) = server.requests
+    accepted = [line for line in request.head.lower().split("\r\n") if line.startswith("accept-encoding:")]
+    assert accepted == ["accept-encoding: identity"]
+
+
+@both
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "text/plain"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@on_a_loop
+async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, encoding: str, kind: str) -> None:
+    async with RawServer(
+        answer(bomb(megabytes=1), "200 OK", kind, f"content-encoding: {encoding}")
+    ) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, Broken)
+    assert error.code == "compressed"
+    assert f"“{encoding}”" in error.message
+    assert "Switch compression off" in error.message
+
+
+@both
+@pytest.mark.parametrize("encoding", ["identity", "IDENTITY", ""])
+@on_a_loop
+async def test_an_answer_that_says_it_is_not_compressed_is_read(dialect: Dialect, encoding: str) -> None:
+    plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
+    async with RawServer(plain) as server:
+        assert isinstance((await collect(server.endpoint(dialect)))[-1], AnswerEnd)
+
+
+@both
+@on_a_loop
+async def test_a_compressed_error_is_known_by_its_status_alone(dialect: Dialect) -> None:
+    body = gzip.compress(json.dumps({"error": {"message": "You exceeded your current quota"}}).encode())
+    refused = answer(body, "401 No", "application/json", "content-encoding: gzip")
+    async with RawServer(refused) as server:
+        error = await failure(server, dialect, key=KEY)
+    assert error.code == "wrong_key"
+    assert "quota" not in error.message
+
+
+@both
+@on_a_loop
+async def test_the_connection_test_says_that_an_answer_is_compressed(dialect: Dialect) -> None:
+    async with RawServer(
+        answer(bomb(megabytes=1), "200 OK", "text/event-stream", "content-encoding: gzip, gzip")
+    ) as server:
+        verdict = await try_model(server.endpoint(dialect), "m-1", 4_000, "", "budget", QUICK)
+    assert not verdict.ok
+    assert "sends a compressed answer: “gzip, gzip”" in verdict.said
+
+
+@on_a_loop
+async def test_an_encoding_that_quotes_the_key_does_not_show_it() -> None:
+    async with RawServer(answer(b"", "200 OK", "text/event-stream", f"content-encoding: {KEY}")) as server:
+        error = await failure(server, "openai", key=KEY)
+    assert KEY not in error.message
+
+
+# ---- the deadline of an answer ----------------------------------------------------------------------------
+
+
+async def dripping(heard: Heard, *, pause: float) -> None:
+    """Comments without an end: each byte shows that the server lives."""
+    await heard.say(STREAM)
+    while not heard.writer.is_closing():
+        await heard.say(chunked(b": still here\n\n"))
+        await asyncio.sleep(pause)
+
+
+@both
+@pytest.mark.parametrize("pause", [0.0, 0.05], ids=["at once", "slowly"])
+@on_a_loop
+async def test_an_answer_without_an_end_has_a_deadline(dialect: Dialect, pause: float) -> None:
+    async def play(heard: Heard) -> None:
+        await dripping(heard, pause=pause)
+
+    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
+    async with RawServer(play) as server:
+        error = await failure(server, dialect, patience)
+    assert isinstance(error, TimedOut)
+    assert error.code == "too_long"
+    assert "was not done with its answer after 0.5 s" in error.message
+    assert "answer_minutes" in error.message
+
+
+@both
+@on_a_loop
+async def test_one_json_value_has_the_same_deadline(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n")
+        while not heard.writer.is_closing():
+            await heard.say(b" ")
+            await asyncio.sleep(0.05)
+
+    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
+    async with RawServer(play) as server:
+        assert (await failure(server, dialect, patience)).code == "too_long"
+
+
+@both
+@on_a_loop
+async def test_a_head_that_never_comes_has_the_same_deadline(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.wait()
+
+    patience = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
+    async with RawServer(play) as server:
+        assert (await failure(server, dialect, patience)).code == "too_long"
+        assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect: Dialect) -> None:
+    """The deadline ends the connection; the answer is whole and is used."""
+
+    async def play(heard: Heard) -> None:
+        end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
+        await heard.say(STREAM + chunked(LOOKING[dialect][:end]))
+        while not heard.writer.is_closing():
+            await heard.say(chunked(b": more\n\n"))
+            await asyncio.sleep(0.02)
+
+    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
+    async with RawServer(play) as server:
+        assert isinstance((await collect(server.endpoint(dialect), patience=patience))[-1], AnswerEnd)
+
+
+# ---- sizes ------------------------------------------------------------------------------------------------
+
+
+@both
+@on_a_loop
+async def test_the_bytes_of_an_answer_are_counted_whatever_they_say(dialect: Dialect) -> None:
+    async def play(heard: Heard) -> None:
+        await heard.say(STREAM)
+        while not heard.writer.is_closing():
+            await heard.say(chunked(b"event: ping\ndata: {}\n\n" * 1_000))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sse, "STREAM_BYTES", 200_000)
+        async with RawServer(play) as server:
+            error = await failure(server, dialect)
+    assert isinstance(error, Broken)
+    assert "it is longer than 200,000 bytes" in error.message
+
+
+# ---- the wait that a provider asks for --------------------------------------------------------------------
+
+FAR = "Fri, 31 Dec 9999 23:59:59 GMT"
+TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {FAR}", "retry-after: 86401"]
+
+
+@pytest.mark.parametrize("header", TOO_LONG, ids=["1e300", "300 digits", "the year 9999", "86401"])
+@on_a_loop
+async def test_a_wait_beyond_all_measure_is_not_begun_and_is_said_briefly(header: str) -> None:
+    async with RawServer(as_json({}, "429 No", header)) as server:
+        error = await failure(server, "openai", Patience())
+        assert len(server.requests) == 1
+    assert "It wants to be asked again in more than a day, and Redline waits 60 s at most." in error.message
+    assert len(error.message) < 400
+
+
+MALFORMED = {
+    "words": "retry-after: in a while",
+    "nothing": "retry-after:",
+    "two values": "retry-after: 3600, 3600",
+    "hexadecimal": "retry-after: 0xffff",
+    "a broken date": "retry-after: Fri, 99 Foo 9999 99:99:99 GMT",
+    "a date without a zone": "retry-after: Fri, 31 Dec 0001 23:59:59 -9999",
+    "5,000 digits": f"retry-after: {'9' * 5_000}",
+}
+
+
+@pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
+@on_a_loop
+async def test_a_wait_that_is_malformed_counts_as_none(header: str) -> None:
+    patience = Patience(attempts=2, longest_wait=0.05)
+    async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
+        pieces: list[Any] = await collect(server.endpoint("openai"), patience=patience)
+    assert isinstance(pieces[-1], AnswerEnd)

@@ -1,0 +1,154 @@
+"""A key that a provider echoes is hidden in the forms that are cheap to find, also across pieces of a stream."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.planning.stream_buffer import SecretRedactor, StreamBuffer
+from compaction_app.providers.error_mapping import without_key
+from compaction_app.providers.redaction import GAP, KeyForms
+from compaction_app.providers.types import ArgumentsPiece, CallBegun, TextPiece, ThoughtPiece
+
+KEY: Final = "sk-ant-api03-Vq7TzLw2NfX/k9Rb+YpHsJd8"
+HINT: Final = "…sJd8"
+
+
+def each(form: str, between: str = "") -> Callable[[str], str]:
+    """Each byte of the key written in one way."""
+    return lambda key: between.join(map(form.format, key.encode()))
+
+
+def inside(before: str, after: str) -> Callable[[str], str]:
+    """Base64 of data in which the key stands."""
+    return lambda key: base64.b64encode(f"{before}{key}{after}".encode()).decode()
+
+
+FORMS: Final[dict[str, Callable[[str], str]]] = {
+    "plain": lambda key: key,
+    "upper": str.upper,
+    "reversed": lambda key: key[::-1],
+    "spaced": " ".join,
+    "dotted": ".".join,
+    "one a line": "\n".join,
+    "one a line in JSON": r"\n".join,
+    "a list in JSON": lambda key: json.dumps(list(key)),
+    "without its own signs": lambda key: key.replace("-", " "),
+    "zero-width": "\u200b".join,
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "base64 for addresses": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
+    "base64 in lines": lambda key: base64.encodebytes(3 * key.encode()).decode(),
+    **{f"base64 at {at}": inside("x" * at, "") for at in range(1, 6)},
+    **{f"base64 before {at}": inside("Bearer ", "x" * at) for at in range(4)},
+    "hex": each("{:02x}"),
+    "HEX": each("{:02X}"),
+    "hex with colons": each("{:02x}", ":"),
+    "hex with 0x": each("0x{:02x}", ", "),
+    "escaped with x": each(r"\x{:02x}"),
+    "escaped with u": each(r"\u{:04x}"),
+    "escaped twice": each(r"\\u{:04X}"),
+    "percent-encoded": lambda key: quote(key, safe=""),
+    "percent-encoded whole": each("%{:02X}"),
+    "entities": each("&#{:d};"),
+    "hexadecimal entities": each("&#x{:x};"),
+    "decimal": each("{:d}", ", "),
+    "JSON": lambda key: json.dumps(key).replace("/", r"\/"),
+}
+by_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def leaks(shown: str, written: str) -> bool:
+    """Whether more than a few characters in a row of what was written are left."""
+    return any(written[at : at + GAP] in shown for at in range(4, len(written) - 2 * GAP))
+
+
+@by_form
+def test_each_form_is_hidden_in_a_text(form: Callable[[str], str]) -> None:
+    written = form(KEY)
+    shown = SecretRedactor(KEY).text(f"It was {written} all the time.")
+    assert HINT in shown
+    assert not leaks(shown, written)
+    assert shown.startswith("It was ")
+    assert shown.endswith(" all the time.")
+
+
+@by_form
+def test_each_form_is_hidden_in_what_an_error_quotes(form: Callable[[str], str]) -> None:
+    written = form(KEY)
+    shown = without_key(f"It was {written} all the time.", KEY)
+    assert HINT in shown
+    assert not leaks(shown, written)
+
+
+@by_form
+@given(data=st.data())
+def test_each_form_is_hidden_however_it_is_cut_into_pieces(
+    form: Callable[[str], str], data: st.DataObject
+) -> None:
+    whole = f"It was {form(KEY)} all the time."
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)) | {0, len(whole)})
+    pieces, rows = StreamBuffer(SecretRedactor(KEY)), []
+    for start, end in pairwise(cuts):
+        pieces.add(ArgumentsPiece(0, whole[start:end]))
+        rows += pieces.take()
+    rows += pieces.take(last=True)
+    assert "".join(str(row[-1]) for row in rows) == SecretRedactor(KEY).text(whole)
+
+
+@given(st.text(alphabet="skantpi03Vq7 -_./+=%\\nux0&#;:,", max_size=80), st.integers(1, 9))
+def test_what_is_no_form_of_the_key_is_shown_word_for_word(text: str, length: int) -> None:
+    pieces = StreamBuffer(SecretRedactor(KEY))
+    rows = []
+    for start in range(0, len(text), length):
+        pieces.add(TextPiece(text[start : start + length]))
+        rows += pieces.take()
+    rows += pieces.take(last=True)
+    assert "".join(str(row[-1]) for row in rows) == text
+
+
+def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
+    pieces = StreamBuffer(SecretRedactor(KEY))
+    pieces.add(TextPiece("He asks"))
+    assert pieces.take() == [["text", "He ask"]]
+    pieces.add(TextPiece(" " * (2 * GAP + 1)))
+    assert pieces.take() == [["text", "s" + " " * (2 * GAP + 1)]]
+
+
+def test_what_is_held_of_words_stays_before_what_follows_them() -> None:
+    pieces = StreamBuffer(SecretRedactor(KEY))
+    for piece in (ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")):
+        pieces.add(piece)
+    assert pieces.take(last=True) == [
+        ["thought", "Yes"],
+        ["text", "It is"],
+        ["call", 0, "look"],
+        ["thought", "s"],
+    ]
+
+
+def test_the_name_of_a_call_is_shown_at_once_and_whole() -> None:
+    pieces = StreamBuffer(SecretRedactor("t" + KEY))
+    pieces.add(CallBegun(0, "context_search_transcript"))
+    assert pieces.take() == [["call", 0, "context_search_transcript"]]
+
+
+@pytest.mark.parametrize("key", ["ollama", "EMPTY", "----------------------", "!" * 40])
+def test_a_key_of_few_letters_hides_no_text_that_is_like_it(key: str) -> None:
+    text = f"{key} o l l a m a 6f6c6c616d61 b2xsYW1h ... --- !!!"
+    assert KeyForms(key).hide(text, "…") == text
+
+
+def test_the_longest_key_is_hidden_in_a_long_text() -> None:
+    key = "".join(base64.b64encode(bytes([number % 251, number % 241])).decode() for number in range(2_048))
+    text = " x" * 50_000 + each("{:02x}")(key) + "y " * 50_000
+    hiding = SecretRedactor(key)
+    assert len(hiding.text(text)) < 200_100
+    assert hiding.split(text + " " * 100)[1] == ""

@@ -1,0 +1,180 @@
+"""What passes is asked for again, as often and as late as the provider wants it; what stays is not."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import time
+from typing import Any
+
+import pytest
+
+from compaction_app.providers.client import Patience
+from compaction_app.providers.errors import Overflow, QuotaUsed, Unavailable
+from compaction_app.providers.types import Dialect, Retrying, Sent
+from tests.providers.raw_server import RawServer, answer, as_json, collect, cutting, failure, on_a_loop
+from tests.providers.streams import DIALECTS, LOOKING, chunk, message, sse, text_block
+
+ERRORS: dict[Dialect, Any] = {
+    "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    "openai": {"error": {"message": "Overloaded", "type": "server_error", "code": None}},
+}
+both = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+@both
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@on_a_loop
+async def test_what_passes_is_asked_again_after_a_status(dialect: Dialect, status: int) -> None:
+    refusal = as_json(ERRORS[dialect], f"{status} No")
+    async with RawServer(refusal, answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert f"({status})" in retrying.why
+    assert "Try again" not in retrying.why
+
+
+@both
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 418, 422])
+@on_a_loop
+async def test_what_stays_is_not_asked_again(dialect: Dialect, status: int) -> None:
+    async with RawServer(as_json({"error": {"message": "no"}}, f"{status} No", "retry-after: 0")) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert not isinstance(error, Unavailable)
+
+
+@both
+@on_a_loop
+async def test_an_error_that_calls_itself_a_stream_is_still_an_error(dialect: Dialect) -> None:
+    """JSON with status 529, whatever its content type says."""
+    body = json.dumps(ERRORS[dialect]).encode()
+    async with RawServer(answer(body, "529 Overloaded", "text/event-stream")) as server:
+        error = await failure(server, dialect)
+    assert isinstance(error, Unavailable)
+    assert "“Overloaded”" in error.message
+
+
+@both
+@on_a_loop
+async def test_an_error_whose_body_never_comes_is_known_by_its_status(dialect: Dialect) -> None:
+    head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
+    async with RawServer(cutting(head)) as server:
+        assert (await failure(server, dialect)).code == "no_key"
+
+
+@both
+@on_a_loop
+async def test_an_overload_inside_an_answer_is_asked_again_before_its_first_piece(dialect: Dialect) -> None:
+    first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
+    async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+
+
+@both
+@on_a_loop
+async def test_an_overload_inside_an_answer_ends_it_after_its_first_piece(dialect: Dialect) -> None:
+    start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
+    async with RawServer(answer(start + sse(ERRORS[dialect]))) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, Unavailable)
+
+
+@both
+@on_a_loop
+async def test_a_quota_is_never_asked_again(dialect: Dialect) -> None:
+    said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    async with RawServer(as_json(said, "429 Too Many Requests", "retry-after: 0.001")) as server:
+        error = await failure(server, dialect)
+        assert len(server.requests) == 1
+    assert isinstance(error, QuotaUsed)
+    async with RawServer(answer(sse(said))) as server:
+        assert isinstance(await failure(server, dialect), QuotaUsed)
+        assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_an_overflow_is_known_by_status_and_inside_an_answer(dialect: Dialect) -> None:
+    said = {"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}
+    for body in (as_json(said, "400 Bad Request"), answer(sse(said)), as_json(said, "200 OK")):
+        async with RawServer(body) as server:
+            assert isinstance(await failure(server, dialect), Overflow)
+            assert len(server.requests) == 1
+
+
+@both
+@on_a_loop
+async def test_a_window_that_is_full_in_the_middle_is_an_overflow(dialect: Dialect) -> None:
+    full = "model_context_window_exceeded"
+    body = (
+        message(text_block(0, "a"), stop=full)
+        if dialect == "anthropic"
+        else sse(chunk({"content": "a"}, full))
+    )
+    async with RawServer(answer(body)) as server:
+        assert isinstance(await failure(server, dialect), Overflow)
+
+
+def in_seconds(seconds: float) -> str:
+    return email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+
+LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("retry-after: 0.05", 0.05, 0.05),
+        ("retry-after-ms: 60", 0.06, 0.06),
+        ("RETRY-AFTER:0.07", 0.07, 0.07),
+        ("retry-after: 0", 0.09, 0.09),
+        ("retry-after: -5", 0.09, 0.09),
+        ("retry-after: soon", 0.09, 0.09),
+        ("retry-after: nan", 0.09, 0.09),
+        ("retry-after: inf", 0.09, 0.09),
+        (f"retry-after: {LONG_PAST}", 0.09, 0.09),
+    ],
+)
+@on_a_loop
+async def test_the_provider_says_how_long_to_wait(header: str, least: float, most: float) -> None:
+    patience = Patience(attempts=2, longest_wait=0.09)
+    async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
+        began = time.monotonic()
+        pieces = await collect(server.endpoint("openai"), patience=patience)
+        assert time.monotonic() - began >= least
+    retrying = pieces[1]
+    assert isinstance(retrying, Retrying)
+    assert least <= retrying.seconds <= most
+
+
+@pytest.mark.parametrize("header", ["retry-after: 3600", "retry-after-ms: 3600000"])
+@on_a_loop
+async def test_a_wait_that_is_too_long_is_not_begun(header: str) -> None:
+    async with RawServer(as_json({}, "429 No", header)) as server:
+        error = await failure(server, "openai", Patience())
+        assert len(server.requests) == 1
+    assert isinstance(error, Unavailable)
+    assert "It wants to be asked again in 3,600 s" in error.message
+
+
+@on_a_loop
+async def test_a_date_to_wait_for_is_understood() -> None:
+    async with RawServer(as_json({}, "503 No", f"retry-after: {in_seconds(7_200)}")) as server:
+        error = await failure(server, "openai", Patience())
+        assert len(server.requests) == 1
+    assert "in 7,1" in error.message or "in 7,200 s" in error.message
+
+
+@on_a_loop
+async def test_waits_grow_and_have_an_end() -> None:
+    patience = Patience(attempts=5, longest_wait=0.02)
+    async with RawServer(as_json({}, "500 No")) as server:
+        error = await failure(server, "openai", patience)
+        assert len(server.requests) == 5
+    assert "It was asked 5 times." in error.message

@@ -1,0 +1,704 @@
+"""Promises of the review page: each decision works without script, is kept, and can be undone."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from playwright.sync_api import expect, sync_playwright
+
+from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.states import RunState
+from compaction_app.core.targets import Target
+from compaction_app.display.tool_call_text import call_words
+from compaction_app.models import Decision, Proposal, Run, Snapshot
+from compaction_app.review import outline
+from compaction_app.review import presenter as review_pages
+from compaction_app.review.review_text import fold_words
+from compaction_app.review.target_ref import key, target_of
+from compaction_app.runs.commands import plan_again, start_run
+from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, reviewed, undo
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from tests.browser.chromium import MISSING, find_chromium
+from tests.factories import (
+    assistant,
+    call,
+    chain,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+    working_session,
+)
+from tests.files import backdate, place
+from tests.installation import refusal
+from tests.server import start_server
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+HTMX = {"hx-request": "true"}
+
+
+def planned(root: Path, recorded: list[Any], **asked: object) -> Run:
+    path = root / "work.jsonl"
+    path.write_bytes(session_bytes(recorded))
+    return planned_again(index_file(backdate(path)), **asked)
+
+
+def planned_again(session: Session, **asked: object) -> Run:
+    run = start_run(session, planner="embedded", asked=asked)
+    work(run.pk, "worker")
+    run.refresh_from_db()
+    assert run.state in (RunState.TARGET_MET, RunState.BELOW_TARGET), run.failure
+    return run
+
+
+def many_turns() -> list[Any]:
+    """Eight turns of three calls each."""
+    turns: list[Any] = []
+    for turn in range(8):
+        turns += [user(f"turn {turn}")]
+        for step in range(3):
+            turns += [
+                assistant(call(f"c{turn}{step}", path=f"{turn}/{step}")),
+                result(f"c{turn}{step}", f"line {turn} {step} " * 60),
+            ]
+    return chain(*turns, assistant(text("end")))
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    return planned(known_root, working_session())
+
+
+def leads(run: Run) -> list[Target]:
+    return [item.target for item in review_of(run).leads()]
+
+
+def post(browser: Client, run: Run, in_place: bool = False, **values: object) -> Any:
+    """Press a button of the review, on a page that shows its latest version, or another one that is `seen`."""
+    pressed = {"seen": version(run), **values}
+    return browser.post(f"/runs/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
+
+
+def version(run: Run) -> int:
+    return reviewed(run).version
+
+
+def hidden(shown: str) -> dict[str, list[str]]:
+    """What the fields of a page say that it shows."""
+    return {name: re.findall(rf'name="{name}" value="([^"]+)"', shown) for name in ("shown", "rail")}
+
+
+def folded(shown: str) -> tuple[int, int]:
+    """Entries and tokens that the folds of a page say to stay."""
+    words = re.findall(r"([\d,]+) entr(?:y|ies) stays?\b.*?([\d,]+) tokens?<", shown)
+    counts = [[int(number.replace(",", "")) for number in fold] for fold in words]
+    return sum(entries for entries, _ in counts), sum(tokens for _, tokens in counts)
+
+
+def page(browser: Client, run: Run, asked: str = "") -> str:
+    answer = browser.get(f"/runs/{run.pk}/review{asked}")
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("read again later", "Read again later."),
+        ("Read again later.", "Read again later."),
+        ("It says “done.”\n", "It says “done.”"),
+        ("Is it used?", "Is it used?"),
+        ("", ""),
+    ],
+)
+def test_a_reason_ends_in_one_stop(browser: Client, run: Run, reason: str, said: str) -> None:
+    Proposal.objects.filter(run=run).update(reason=reason)
+    reasons = set(re.findall(r"<q>(.*?)</q>", page(browser, run), re.DOTALL))
+    assert reasons == ({said} if said else set())
+
+
+def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
+    browser: Client, run: Run, known_root: Path
+) -> None:
+    post(browser, run, approve=key(leads(run)[0]))
+    lines = (known_root / "work.jsonl").read_bytes()
+    (known_root / "work.jsonl").write_bytes(lines.replace(b"parser", b"lexer!"))
+    for base_url, said in (("https://gateway.example:8443/api", True), ("", False)):
+        Run.objects.filter(pk=run.pk).update(base_url=base_url)
+        for address in ("review", "commit"):
+            shown = browser.get(f"/runs/{run.pk}/{address}").content.decode()
+            assert "Plan again from here" in shown
+            assert ("sends to gateway.example:8443 again" in shown) is said
+
+
+# ---- without script --------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser: Client, run: Run) -> None:
+    first = leads(run)[0]
+    answer = post(browser, run, approve=key(first))
+    assert answer.status_code == 303
+    address, _, anchor = answer["Location"].partition("#")
+    assert f'id="{anchor}"' in page(browser, run, address.partition("review")[2])
+    assert [(row.kind, row.targets) for row in run.decisions.all()] == [("approve", [first.to_json()])]
+    assert review_of(run).items[first].standing is ReviewStatus.APPROVED
+
+
+@pytest.mark.parametrize("kind", ["approve", "reject"])
+def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, run: Run, kind: str) -> None:
+    before = review_of(run)
+    post(browser, run, **{f"{kind}_all": "1"})
+    assert Decision.objects.count() == 1
+    assert review_of(run).undecided == 0
+    post(browser, run, undo="1")
+    assert review_of(run) == before
+    post(browser, run, undo="1")
+    assert [row.kind for row in run.decisions.order_by("seq")] == [kind, Decision.UNDO]
+
+
+def test_a_turn_is_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
+    kept = leads(run)[1]
+    post(browser, run, reject=key(kept))
+    post(browser, run, approve_turn="1")
+    review = review_of(run)
+    assert review.undecided == 0
+    assert review.items[kept].standing is ReviewStatus.REJECTED
+    assert kept not in review.goes
+
+
+def test_an_entry_is_narrowed_by_its_checkboxes(browser: Client, known_root: Path) -> None:
+    run = planned(known_root, working_session())
+    decide(run, Kind.ADD, [Target("e2")], NOW)
+    shown = page(browser, run)
+    assert 'name="block" value="e2:0"' in shown
+    post(browser, run, narrow="e2", block=["e2:0", "e4:0"])
+    review = review_of(run)
+    assert Target("e2", 0) in review.goes
+    assert Target("e2", 1) in review.pins
+    assert Target("e4", 0) not in review.goes
+
+
+def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_root: Path) -> None:
+    run = planned(known_root, working_session())
+    stays = re.findall(r'hx-get="(stays[^"]+)"', page(browser, run))
+    rows = "".join(
+        browser.get(f"/runs/{run.pk}/{address.replace('&amp;', '&')}", headers=HTMX).content.decode()
+        for address in stays
+    )
+    assert "Mend the parser." in rows
+    assert "user message" in rows
+    assert 'name="add" value="e1"' not in rows
+    offered = re.findall(r'name="add" value="([^"]+)"', rows)
+    assert offered
+    whole = browser.get(f"/runs/{run.pk}/stays?from=0&to=999")
+    assert whole.status_code == 200
+    assert b"<html" in whole.content
+    assert whole.content.count(b"<h1") == rows.count("<h1") + 1 == 1
+    post(browser, run, add=offered[0])
+    added = target_of(offered[0])
+    assert added is not None
+    assert review_of(run).items[added].added
+    assert "added by you" in page(browser, run)
+    post(browser, run, withdraw=offered[0])
+    assert added not in review_of(run).items
+
+
+@pytest.mark.parametrize("side", ["call", "result"])
+def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_root: Path, side: str) -> None:
+    run = planned(known_root, working_session(), compression_ratio=0.9)
+    proposed = {target.entry_id for target in review_of(run).items}
+    step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
+    shown = page(browser, run)
+    entries, tokens = folded(shown)
+    added, pair = Target(f"e{step}", 1), Target(f"e{step + 1}")
+    if side == "result":
+        added, pair = pair, added
+    told = post(browser, run, in_place=True, add=key(added), **hidden(shown)).content.decode()
+    assert "goes with it, −" in told
+    after = review_of(run)
+    assert pair in after.goes
+    assert pair not in after.items
+    shown = page(browser, run)
+    # The result goes whole; of the call's entry its text stays.
+    caller, answer = review_pages.ReviewDesk(run).transcript.entries[step - 1 : step + 1]
+    assert folded(shown) == (entries - 1, tokens - answer.tokens - caller.tokens + caller.blocks[0].tokens)
+    assert folded(told) == folded(shown)
+    rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99").content.decode()
+    assert f'name="add" value="e{step}:0"' in rows
+    assert f'name="add" value="{key(pair)}"' not in rows
+    assert ("goes with its pair" in rows) is (side == "result")
+
+
+def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client, run: Run) -> None:
+    first = leads(run)[0]
+    post(browser, run, reject=key(first))
+    call_of = review_of(run).followers[first][0]
+    post(browser, run, approve=key(call_of))
+    shown = page(browser, run)
+    assert "protected_pair" not in shown  # it is told on the article of the result that it belongs to
+    post(browser, run, add="e1")
+    shown = page(browser, run)
+    assert "Refused" in shown
+    assert ">protected<" in shown
+    assert "it holds what the user said" in shown
+
+
+def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Client, known_root: Path) -> None:
+    twice = assistant(text("I look"), call("c1", path="a"), call("c1", path="b"))
+    made = planned(
+        known_root,
+        chain(
+            user("mend it"), twice, result("c1", "aaa " * 50), assistant(text("so")), assistant(text("end"))
+        ),
+    )
+    note = "carries the same call id and would stay without an answer"
+    assert note not in page(browser, made), "the embedded planner takes both calls"
+    Proposal.objects.filter(run=made, entry_id="e2", block_index=2).delete()
+    Snapshot.objects.filter(run=made).update(mark="another")
+    shown = page(browser, made)
+    assert shown.count(note) == 1
+    assert re.search(rf'<p class="pairs" role="note">.*?>e2\[2\]</a> *{note}', shown)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"approve": ""},
+        {"approve": "e2:x"},
+        {"approve": "e2:99999999999"},
+        {"approve_turn": "77"},
+        {"reject_turn": "-1"},
+        {"narrow": ":"},
+        {"explode": "1"},
+    ],
+)
+def test_a_form_that_names_nothing_decides_nothing(browser: Client, run: Run, values: dict[str, str]) -> None:
+    assert post(browser, run, **values).status_code == 409
+    assert "Nothing was decided" in post(browser, run, in_place=True, **values).content.decode()
+    assert not Decision.objects.exists()
+
+
+def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: Run) -> None:
+    for number in range(2):
+        assert post(browser, run, add=f"no<b>where:{number}").status_code == 303
+    shown = page(browser, run)
+    assert "unknown_entry" in shown
+    assert "<b>where" not in shown
+    assert review_of(run).refused == 2
+
+
+# ---- in place --------------------------------------------------------------------------------------------
+
+
+def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> None:
+    first, second = leads(run)[:2]
+    answer = post(browser, run, in_place=True, approve=key(first), **hidden(page(browser, run)))
+    told = answer.content.decode()
+    assert answer.status_code == 200
+    assert re.findall(r'data-id="([^"]+)"', told) == [first.entry_id]
+    assert second.entry_id not in re.findall(r'data-id="([^"]+)"', told)
+    for part in ('id="bar"', 'id="h-1"', 'id="r-1"', 'id="said"'):
+        assert part in told
+    assert f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in told
+    assert answer["HX-Trigger-After-Settle"] == "decided"
+
+
+def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None:
+    shown = hidden(page(browser, run))
+    free = next(
+        entry_id
+        for entry_id in (f"e{number}" for number in range(2, 26))
+        if not any(target.entry_id == entry_id for target in review_of(run).items)
+    )
+    told = post(browser, run, in_place=True, add=free, **shown).content.decode()
+    assert 'id="turn-1"' in told
+    assert f'data-id="{free}"' in told
+
+
+def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
+    told = post(browser, run, in_place=True, approve=key(leads(run)[0]), shown="5-6").content.decode()
+    assert "<article" not in told
+    assert 'id="h-1"' not in told
+    assert 'id="r-1"' not in told
+    assert 'id="bar"' in told
+
+
+def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outline, "WINDOW", 4)
+    monkeypatch.setattr(review_pages, "RAIL", 3)
+    run = planned(known_root, many_turns(), compression_ratio=0.05)
+    shown = page(browser, run)
+    told = post(browser, run, in_place=True, approve_all="1", **hidden(shown)).content.decode()
+    swapped = re.findall(r'<[^>]* id="([^"]+)"[^>]* hx-swap-oob', told)
+    assert {"bar", "h-1", "r-1", "r-2", "turns-done", "said"} <= set(swapped)
+    assert [one for one in swapped if f'id="{one}"' not in shown] == []
+    assert len(review_pages.ReviewDesk(run).outline.turns) > 3
+
+
+# ---- the page --------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_one_title_that_says_of_what(browser: Client, run: Run) -> None:
+    titles = re.findall(r"<h1[^>]*>(.*?)</h1>", page(browser, run))
+    assert titles == [f"Review of run {run.pk}"]
+
+
+def test_the_page_says_by_whom_why_and_with_what(browser: Client, run: Run) -> None:
+    shown = page(browser, run)
+    review = review_of(run)
+    origin = next(iter(review.leads())).origin
+    assert origin is not None
+    assert f"../{run.pk}#ev-{origin.call}" in shown
+    assert "embedded planner" in shown
+    assert "its call" in shown
+    assert "goes with it, −" in shown
+    assert f"{review.planned_stats.percent_reduction}%" in shown
+    assert "Nothing is approved yet" in shown
+
+
+def test_below_the_target_a_commit_is_possible_and_says_so(browser: Client, run: Run) -> None:
+    post(browser, run, approve=key(leads(run)[0]))
+    shown = page(browser, run)
+    assert f'href="/runs/{run.pk}/commit"' in shown
+    words = " ".join(re.sub(r"<[^>]+>", "", shown).split())
+    assert f"{review_of(run).tokens_to_go:,} tokens short of the target" in words
+    assert "it can be committed all the same" in words
+    post(browser, run, approve_all="1")
+    assert "The target is met" in page(browser, run)
+
+
+def test_windows_hold_whole_turns_and_lead_on(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outline, "WINDOW", 4)
+    run = planned(known_root, many_turns(), compression_ratio=0.05)
+    expected = [target.entry_id for target in leads(run)]
+    found: list[str] = []
+    asked = ""
+    for _ in range(20):
+        shown = page(browser, run, asked)
+        found += re.findall(r'data-id="([^"]+)"', shown)
+        later = re.search(r'<a href="(\?at=[^"]+)" hx-get', shown)
+        if later is None:
+            break
+        part = browser.get(f"/runs/{run.pk}/review{later[1]}&part=window", headers=HTMX).content.decode()
+        assert "<html" not in part
+        asked = later[1]
+    assert found == sorted(expected, key=lambda entry_id: int(entry_id[1:]))
+    assert len(found) > 8
+    assert "Earlier proposals" in page(browser, run, asked)
+    number = re.findall(r'href="\?turn=(\d+)#turn-\1"', page(browser, run))[-1]
+    assert f'id="turn-{number}"' in page(browser, run, f"?turn={number}")
+
+
+def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
+    post(browser, run, approve=key(leads(run)[0]))
+    page(browser, run)
+    with CaptureQueriesContext(connection) as queries:
+        page(browser, run)
+    assert len(queries) <= 7
+
+
+def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> None:
+    evil = "<script>alert(1)</script>\"'{{ 7|add:7 }}\u202e\x1b[31m"
+    worked = [
+        one
+        for step in range(6)
+        for one in (
+            assistant(thinking(evil), call(f"c{step}", evil, **{evil: evil})),
+            result(f"c{step}", f"{evil} {step} " * 40, name=evil),
+        )
+    ]
+    run = planned(known_root, chain(user(evil), *worked, user("x"), assistant(text("y"))))
+    post(browser, run, approve=key(leads(run)[0]))
+    for shown in (page(browser, run), browser.get(f"/runs/{run.pk}/stays?from=0&to=99").content.decode()):
+        assert "<script>alert" not in shown
+        assert "\u202e" not in shown
+        assert "\x1b" not in shown
+        assert "14" not in re.findall(r"{{ 7\|add:7 }}|>14<", shown)
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\sstyle=|\son[a-z]+=\"", shown.replace("&quot;", ""))
+
+
+# ---- states ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (RunState.QUEUED, "still at work"),
+        (RunState.RUNNING, "still at work"),
+        (RunState.COMMITTED, "is committed"),
+        (RunState.SUPERSEDED, "A later run continues this one"),
+    ],
+)
+def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
+    browser: Client, run: Run, state: RunState, words: str
+) -> None:
+    first = key(leads(run)[0])
+    Run.objects.filter(pk=run.pk).update(state=state)
+    shown = page(browser, run)
+    assert words in shown
+    assert re.findall(r"<h1[^>]*>", shown) == ['<h1 class="title title--s">']
+    assert post(browser, run, approve=first).status_code == 409
+    assert post(browser, run, undo="1").status_code == 409
+    assert not Decision.objects.exists()
+
+
+def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Client, run: Run) -> None:
+    first = key(leads(run)[0])
+    Run.objects.filter(pk=run.pk).update(state=RunState.FAILED, failure="The model was overloaded.")
+    assert post(browser, run, approve=first).status_code == 303
+    assert Decision.objects.get().kind == Decision.APPROVE
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (RunState.FAILED, "This run failed"),
+        (RunState.CANCELLED, "This run was stopped"),
+        (RunState.INTERRUPTED, "This run was interrupted"),
+    ],
+)
+def test_a_run_that_ended_without_a_proposal_offers_no_review(
+    browser: Client, run: Run, state: RunState, words: str
+) -> None:
+    run.proposals.all().delete()
+    Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
+    shown = page(browser, run)
+    assert words in shown
+    assert "proposed nothing" in shown
+    assert "<form" not in shown
+    review = f'href="/runs/{run.pk}/review"'
+    for address in ("/runs/", f"/runs/{run.pk}"):
+        told = browser.get(address).content.decode()
+        assert review not in told, address
+        assert "can be reviewed" not in told
+    assert browser.get(f"/api/runs/{run.pk}").json()["reviewUrl"] is None
+    Run.objects.filter(pk=run.pk).update(stats=run.stats)
+    assert review in browser.get("/runs/").content.decode()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_session_that_is_another_one_now_keeps_the_decisions(
+    browser: Client, run: Run, known_root: Path, gone: bool
+) -> None:
+    post(browser, run, approve=key(leads(run)[0]))
+    path = known_root / "work.jsonl"
+    if gone:
+        path.unlink()
+    else:
+        path.write_bytes(session_bytes(working_session(steps=3)))
+    answer = browser.get(f"/runs/{run.pk}/review")
+    assert answer.status_code == 409
+    assert "decisions are kept" in answer.content.decode()
+    # Planned again without its file, the run would end with nothing to show.
+    assert (f'action="/runs/{run.pk}/again"' in answer.content.decode()) is not gone
+    assert Decision.objects.count() == 1
+
+
+def test_where_nothing_is_proposed_one_can_delete_by_hand(browser: Client, run: Run) -> None:
+    run.proposals.all().delete()
+    Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1, state=RunState.BELOW_TARGET)
+    shown = page(browser, run)
+    assert "Nothing is proposed" in shown
+    assert "stays?from=0" in shown
+
+
+def test_a_run_of_another_root_is_not_found(browser: Client, run: Run) -> None:
+    run.session.root.configured = False
+    run.session.root.save()
+    for address in ("review", "stays?from=0&to=2"):
+        assert browser.get(f"/runs/{run.pk}/{address}").status_code == 404
+    assert post(browser, run, undo="1").status_code == 404
+
+
+# ---- what others build on --------------------------------------------------------------------------------
+
+
+def test_what_is_approved_is_what_a_commit_gets(run: Run) -> None:
+    assert approved_of(run) == (None, (), {})
+    first, second, third = leads(run)[:3]
+    decide(run, Kind.APPROVE, [first, second], NOW)
+    decide(run, Kind.REJECT, [third], NOW)
+    validated, pins, origins = approved_of(run)
+    assert validated is not None
+    assert {first, second} < set(validated.targets)
+    assert third not in validated.targets
+    assert pins == (third,)
+    assert set(origins) == set(validated.targets)
+    assert origins[first].tool == "context_delete"
+    # The text beside the call that stays: beside one that goes, the whole entry would go.
+    added = Target(f"e{int(third.entry_id[1:]) - 1}", 0)
+    decide(run, Kind.ADD, [added], NOW)
+    _, _, origins = approved_of(run)
+    assert (origins[added].tool, origins[added].call, origins[added].reason) == ("human", 0, "added by hand")
+
+
+def test_a_run_that_goes_on_carries_what_was_decided(run: Run) -> None:
+    first, second = leads(run)[:2]
+    decide(run, Kind.APPROVE, [first], NOW)
+    decide(run, Kind.REJECT, [second], NOW)
+    carried = carried_from(run)
+    assert next(target for target, _ in carried.targets) == first
+    assert carried.pins == [second]
+    later = plan_again(run)
+    work(later.pk, "worker")
+    later.refresh_from_db()
+    review = review_of(later)
+    assert review.items[first].standing is ReviewStatus.APPROVED
+    assert review.items[second].standing is ReviewStatus.REJECTED
+
+
+def test_a_decision_after_the_run_is_over_is_a_conflict(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(state=RunState.COMMITTED)
+    assert refusal(lambda: decide(run, Kind.APPROVE, [Target("e2")], NOW)) == "4 wrong_state"
+    assert refusal(lambda: undo(run, NOW)) == "4 wrong_state"
+
+
+def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
+    first, second = leads(run)[:2]
+    states = []
+    for step in (first, second):
+        decide(run, Kind.APPROVE, [step], NOW)
+        states.append(review_of(run))
+    undo(run, NOW)
+    assert review_of(run) == states[0]
+    decide(run, Kind.REJECT, [second], NOW)
+    assert review_of(run).items[second].standing is ReviewStatus.REJECTED
+    assert review_of(run) is review_of(run)
+
+
+# ---- words -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "target", [Target("1a2b3c4d"), Target("1a2b3c4d", 2), Target("a:b/ü%", 0), Target("a b?#&")]
+)
+def test_a_key_names_one_target(target: Target) -> None:
+    assert target_of(key(target)) == target
+
+
+def test_what_stays_is_counted_in_words() -> None:
+    transcript = transcript_of(
+        user("x"),
+        assistant(call("c1", "write"), call("c2", "write"), call("c3", "bash"), call("c4", "my_tool")),
+        result("c1", name="write"),
+        result("c2", name="write"),
+        result("c3", name="bash"),
+        result("c4", name="my_tool"),
+    )
+    assert fold_words(transcript.entries) == "6 entries stay (2 writes, 1 bash, 1 my_tool)"
+    assert fold_words(transcript.entries[:1]) == "1 entry stays"
+
+
+@pytest.mark.parametrize(
+    ("text_", "words"),
+    [
+        ('toolCall c1 read {"path":"a/b.ts","offset":10,"limit":5}', ("read", "a/b.ts :10–15")),
+        ('toolCall c1 bash {"command":"make all"}', ("bash", "make all")),
+        ("toolCall c1 odd not json", ("odd", "not json")),
+        ("toolCall c1 odd [1]", ("odd", "[1]")),
+        ('toolCall c1 odd {"a":1,"b":{"c":2}}', ("odd", '1 b: {"c": 2}')),
+    ],
+)
+def test_a_call_is_told_as_one_writes_it(text_: str, words: tuple[str, str]) -> None:
+    assert call_words(text_, "c1") == words
+
+
+# ---- the keys --------------------------------------------------------------------------------------------
+
+
+def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Path) -> None:
+    executable = find_chromium()
+    assert executable is not None, MISSING
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
+    with start_server(tmp_path) as server, sync_playwright() as playwright:
+        session_of = server.session("Mend the parser.")
+        run_of = server.post(f"{session_of}/compact", f"{session_of}/compact", planner="embedded")
+        server.wait_for(lambda: "Review what it proposes" in server.get(run_of))
+        chromium = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page_of = chromium.new_page(viewport={"width": 1280, "height": 800})
+        faults: list[str] = []
+        page_of.on("pageerror", lambda fault: faults.append(str(fault)))
+        page_of.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page_of.context.add_cookies(
+            [{"name": one.name, "value": one.value or "", "url": server.base} for one in server.cookies]
+        )
+        page_of.goto(f"{server.base}{run_of}/review")
+        current = page_of.locator(".prop.is-cur")
+
+        page_of.keyboard.press("j")
+        first = current.get_attribute("id")
+        expect(current).to_be_focused()
+        page_of.keyboard.press("a")
+        expect(page_of.locator(f"#{first}.is-yes")).to_be_visible()
+        expect(page_of.locator("#said")).to_contain_text("% approved.")
+        assert current.get_attribute("id") != first
+        second = current.get_attribute("id")
+        page_of.keyboard.press("Control+x")
+        page_of.keyboard.press("x")
+        expect(page_of.locator(f"#{second}.is-kept")).to_be_visible()
+        page_of.keyboard.press("u")
+        expect(page_of.locator(f"#{second}.is-open")).to_be_visible()
+        expect(page_of.locator(f"#{first}.is-yes")).to_be_visible()
+        page_of.keyboard.press("A")
+        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        page_of.keyboard.press("?")
+        expect(page_of.locator("#help")).to_be_visible()
+        page_of.keyboard.press("u")
+        page_of.keyboard.press("Escape")
+        expect(page_of.locator("#help")).to_be_hidden()
+        page_of.keyboard.press("k")
+        page_of.locator(".fold a").first.click()
+        expect(page_of.locator(".staying .stays").first).to_be_visible()
+        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        # Decisions that are made faster than they are answered all arrive, each with its own object.
+        page_of.locator("button[name=undo]").click()
+        expect(page_of.locator(".prop[data-open]").first).to_be_visible()
+        opened = page_of.locator(".prop[data-open]").count()
+        page_of.keyboard.press("n")
+        for _ in range(opened):
+            page_of.keyboard.press("a")
+        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        assert not faults
+        chromium.close()
+
+
+def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, run: Run) -> None:
+    found = re.search(r'name="mark" value="(\w+)"', page(browser, run))
+    assert found is not None
+    mark = found[1]
+    Snapshot.objects.filter(run=run).update(mark="another")
+    answer = post(browser, run, approve_all="1", mark=mark)
+    assert answer.status_code == 409
+    assert "planned anew" in answer.content.decode()
+    assert not run.decisions.exists()
+    assert post(browser, run, approve_all="1", mark="another").status_code == 303
+
+
+def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, known_root: Path) -> None:
+    blocks = [text(f"part {number} of a long answer that nobody needs any more") for number in range(3_000)]
+    run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
+    shown = page(browser, run)
+    assert len(shown) < 1_000_000
+    assert "more blocks are not shown here" in shown or "more are not shown here" in shown
+    assert post(browser, run, approve_all="1").status_code == 303
+    stays = browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content.decode()
+    assert len(stays) < 1_000_000

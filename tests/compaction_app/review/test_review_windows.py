@@ -1,0 +1,174 @@
+"""Promises of a review that is open in two windows: nobody decides on what was decided otherwise meanwhile."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.targets import Target
+from compaction_app.models import Decision, Run
+from compaction_app.review.target_ref import key
+from compaction_app.runs.reviews import review_of
+from tests.browser.staging import decide, planned, put_titled, title, undecided
+from tests.compaction_app.review.test_review_page import HTMX, hidden, leads, page, post, run, version
+from tests.server import start_server
+
+__all__ = ["run"]
+SEEN = re.compile(r'name="seen" value="(\d+)"')
+
+
+@pytest.fixture
+def stale(browser: Client, run: Run) -> dict[str, Any]:
+    """What the form of a page carries that was loaded before anything was decided."""
+    shown = page(browser, run)
+    found = SEEN.search(shown)
+    assert found is not None
+    return {"seen": found[1], **hidden(shown)}
+
+
+@pytest.fixture
+def first(run: Run) -> Target:
+    return leads(run)[0]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("button", ["approve", "add"])
+def test_what_another_window_pinned_is_not_approved(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target, button: str, in_place: bool
+) -> None:
+    post(browser, run, reject=key(first))
+    answer = post(browser, run, in_place, **stale, **{button: key(first)})
+    assert answer.status_code == 409
+    told = answer.content.decode()
+    assert f"in another window: {first} was rejected and pinned. Nothing was decided." in told
+    assert review_of(run).items[first].standing is ReviewStatus.REJECTED
+    assert Decision.objects.count() == 1
+
+
+def test_a_refused_decision_brings_how_it_stands_and_can_then_be_made(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target
+) -> None:
+    post(browser, run, reject=key(first))
+    told = post(browser, run, True, **stale, approve=key(first)).content.decode()
+    assert re.findall(r'data-id="([^"]+)"', told) == [first.entry_id]
+    assert "rejected, pinned" in told
+    found = SEEN.search(told)
+    assert found is not None
+    answer = post(browser, run, True, **{**stale, "seen": found[1]}, approve=key(first))
+    assert answer.status_code == 200
+    assert review_of(run).items[first].standing is ReviewStatus.APPROVED
+
+
+def test_a_pin_on_the_other_side_of_a_pair_is_noticed(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target
+) -> None:
+    call = review_of(run).followers[first][0]
+    post(browser, run, reject=key(call))
+    answer = post(browser, run, **stale, approve=key(first))
+    assert answer.status_code == 409
+    assert f"{first} stays with its pair, which was pinned" in answer.content.decode()
+
+
+def test_what_was_decided_alike_is_not_decided_twice(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target
+) -> None:
+    post(browser, run, approve=key(first))
+    assert post(browser, run, **stale, approve=key(first)).status_code == 303
+    assert Decision.objects.count() == 1
+
+
+def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_did(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target
+) -> None:
+    other = leads(run)[1]
+    post(browser, run, reject=key(other))
+    told = post(browser, run, True, **stale, approve=key(first)).content.decode()
+    assert set(re.findall(r'data-id="([^"]+)"', told)) == {first.entry_id, other.entry_id}
+    assert f'name="seen" value="{version(run)}"' in told
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("button", ["approve_all", "reject_all", "approve_turn", "reject_turn"])
+@pytest.mark.parametrize("meanwhile", ["approve", "reject"])
+def test_a_bulk_decision_is_refused_where_another_window_decided_otherwise(
+    browser: Client,
+    run: Run,
+    stale: dict[str, Any],
+    first: Target,
+    meanwhile: str,
+    button: str,
+    in_place: bool,
+) -> None:
+    post(browser, run, **{meanwhile: key(first)})
+    answer = post(browser, run, in_place, **stale, **{button: "1"})
+    alike = button.startswith(meanwhile)
+    assert (answer.status_code == 409) is not alike
+    assert Decision.objects.count() == (2 if alike else 1)
+
+
+@pytest.mark.parametrize("meanwhile", [{"approve": 0}, {"undo": "1"}])
+def test_undo_is_refused_where_the_last_step_is_another_one(
+    browser: Client, run: Run, first: Target, meanwhile: dict[str, Any]
+) -> None:
+    post(browser, run, reject=key(leads(run)[1]))
+    seen = version(run)
+    post(browser, run, **{name: value or key(first) for name, value in meanwhile.items()})
+    rows = Decision.objects.count()
+    answer = post(browser, run, seen=seen, undo="1")
+    assert answer.status_code == 409
+    assert "Nothing was undone" in answer.content.decode()
+    assert Decision.objects.count() == rows
+    assert post(browser, run, undo="1").status_code == 303
+
+
+def test_an_undo_elsewhere_is_told(browser: Client, run: Run, first: Target) -> None:
+    post(browser, run, approve=key(first))
+    seen = version(run)
+    post(browser, run, undo="1")
+    answer = post(browser, run, seen=seen, reopen=key(first))
+    assert answer.status_code == 409
+    assert f"{first} is undecided again" in answer.content.decode()
+
+
+@pytest.mark.parametrize("seen", ["", "x", "-1", "1.5", "99999999999"])
+def test_a_decision_without_the_version_it_was_made_on_is_refused(
+    browser: Client, run: Run, first: Target, seen: str
+) -> None:
+    answer = post(browser, run, seen=seen, approve=key(first))
+    assert answer.status_code == 409
+    assert "Nothing was decided" in answer.content.decode()
+    assert not Decision.objects.exists()
+
+
+def test_every_form_of_the_review_names_its_version(browser: Client, run: Run, first: Target) -> None:
+    post(browser, run, approve=key(first))
+    for address in ("review", "stays?from=0&to=99"):
+        shown = browser.get(f"/runs/{run.pk}/{address}").content.decode()
+        assert SEEN.findall(shown) == [str(version(run))], address
+    assert not SEEN.findall(browser.get(f"/runs/{run.pk}/stays?from=0&to=99", headers=HTMX).content.decode())
+
+
+def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> None:
+    put_titled(tmp_path / "sessions", "raced")
+    with start_server(tmp_path) as server, ThreadPoolExecutor(2) as pool:
+        address = planned(server, server.session(title("raced")))
+
+        def press(button: str, name: str, seen: str) -> int:
+            try:
+                decide(server, address, **{button: name, "seen": seen})
+            except urllib.error.HTTPError as refused:
+                return refused.code
+            return 200
+
+        for name in undecided(server, address):
+            found = SEEN.search(server.get(f"{address}/review"))
+            assert found is not None
+            answers = pool.map(press, ("approve", "reject"), (name, name), (found[1], found[1]))
+            assert sorted(answers) == [200, 409]

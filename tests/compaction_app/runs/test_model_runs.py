@@ -1,0 +1,496 @@
+"""Runs of models: the same scripts through both dialects, over a real socket, and what is kept of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from compaction_app.core.states import RunState
+from compaction_app.core.tools import ToolCall, ToolResult, Workbench
+from compaction_app.models import PlannerModel, Proposal, Provider, Run
+from compaction_app.planning import llm_planner
+from compaction_app.providers.client import Patience
+from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.worker import work
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+
+DIALECTS = ("anthropic", "openai")
+WINDOW = 100_000
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=20)))
+    return index_file(backdate(path))
+
+
+@pytest.fixture(autouse=True)
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Waits are shorter than for a real provider; how often it is asked can be set."""
+
+    def set_to(number: int) -> None:
+        short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
+        monkeypatch.setattr(llm_planner, "patience_for", lambda _: short)
+
+    set_to(3)
+    return set_to
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def provider(dialect: str) -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(session: Session, provider: ScriptedProvider, dialect: str) -> Start:
+    """Starts a run whose planner is a script."""
+
+    def started(script: str, **more: Any) -> Run:
+        url = provider.base_url(dialect)  # type: ignore[arg-type]
+        Provider.objects.get_or_create(name="scripted", defaults={"dialect": dialect, "base_url": url})
+        limits = {"window": more.pop("window", WINDOW), "output_limit": 8_000}
+        prices = {"price_in": 3.0, "price_out": 15.0}
+        levels = {"thinking_levels": ["low", "high"]}
+        PlannerModel.objects.get_or_create(
+            provider="scripted", name=script, defaults={**limits, **prices, **levels}
+        )
+        return start_run(session, planner=f"scripted/{script}", asked=more.pop("asked", {}), **more)
+
+    return started
+
+
+@pytest.fixture
+def plan(start: Start) -> Start:
+    """Plans with a script to the end."""
+
+    def planned(script: str, **more: Any) -> Run:
+        return worked_on(start(script, **more))
+
+    return planned
+
+
+def worked_on(run: Run) -> Run:
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    return run
+
+
+def data_of(run: Run, kind: str) -> list[dict[str, Any]]:
+    return list(run.events.filter(kind=kind).order_by("seq").values_list("data", flat=True))
+
+
+def kinds_of(run: Run) -> list[str]:
+    return list(run.events.order_by("seq").values_list("kind", flat=True))
+
+
+# ---- whole plans -------------------------------------------------------------------------------------------
+
+WHOLE = (
+    "good-plan", "parallel-calls", "split-bytes", "pings", "whole-calls", "no-usage", "no-done", "not-streamed",
+    "fifty-searches", "thinking-signed", "thinking-plain", "hostile", "stops-early", "nonsense-arguments",
+    "unknown-tool", "missing-argument", "cut-by-limit", "overloaded-twice", "rate-limited", "error-inside-once",
+    "cut-before", "calls-5",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("script", WHOLE)
+def test_a_script_that_plans_reaches_the_target(
+    plan: Start, provider: ScriptedProvider, dialect: str, script: str
+) -> None:
+    run = plan(script, thinking="high" if script.startswith("thinking") else "")
+    assert run.state == RunState.TARGET_MET, run.failure
+    assert run.stats is not None
+    assert run.stats["percentReduction"] >= 50
+    assert provider.faults == []
+    events = list(run.events.order_by("seq"))
+    assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
+    assert [one["call"] for one in data_of(run, "called")] == list(range(1, run.calls + 1))
+    assert run.usage is not None
+    assert run.usage["requests"] == len(data_of(run, "asked"))
+    assert run.usage["requests"] == len(data_of(run, "answered")) + len(data_of(run, "retried"))
+    assert run.usage["estimated"] == (script == "no-usage")
+    assert run.usage["cost"] > 0
+
+
+def test_what_streams_is_kept_word_for_word(plan: Start) -> None:
+    run = plan("split-bytes")
+    pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 1 for piece in one["pieces"]]
+    assert "".join(text for kind, *_, text in pieces if kind == "text") == "Größe, 大きさ, 🔎."
+    arguments = "".join(text for kind, *index, text in pieces if kind == "arguments" and index == [0])
+    assert "größer als 大きさ 🔎" in arguments
+    names = [(index[0], text) for kind, *index, text in pieces if kind == "call"]
+    assert names == [(0, "context_search_transcript"), (1, "context_compaction_budget")]
+
+
+def test_each_call_is_kept_with_the_turn_and_place_it_was_made_in(plan: Start) -> None:
+    run = plan("fifty-searches")
+    called = [(one["turn"], one["index"]) for one in data_of(run, "called")]
+    assert called[:50] == [(1, index) for index in range(50)]
+    kinds = kinds_of(run)
+    assert kinds[:2] == ["prepared", "asked"]
+    assert kinds.index("answered") < kinds.index("called")
+
+
+def test_every_wrong_call_gets_a_correction_and_none_ends_the_run(plan: Start) -> None:
+    run = plan("nonsense-arguments")
+    assert [one.get("code") for one in data_of(run, "called")][:5] == [
+        "invalid_arguments", "invalid_arguments", "request_shape", "invalid_arguments", "invalid_arguments",
+    ]  # fmt: skip
+    assert data_of(plan_of(run), "called")[0]["arguments"] == '{"deletions": [{"kind": "entry", '
+
+
+def plan_of(run: Run) -> Run:
+    return Run.objects.get(pk=run.pk)
+
+
+def test_an_unknown_tool_is_named_and_the_known_ones_are_told(
+    plan: Start, provider: ScriptedProvider
+) -> None:
+    run = plan("unknown-tool")
+    first = data_of(run, "called")[0]
+    assert (first["tool"], first["code"]) == ("context_summarize", "unknown_tool")
+    assert b"context_grep_delete" in provider.requests[1].raw.split(b"There is no tool")[1]
+
+
+def test_a_refused_call_comes_back_as_an_error_where_the_dialect_has_a_word_for_it(
+    plan: Start, provider: ScriptedProvider, dialect: str
+) -> None:
+    plan("unknown-tool")
+    told = provider.requests[1].body["messages"][-1]["content"]
+    if dialect == "anthropic":
+        assert [one.get("is_error", False) for one in told] == [True, False]
+
+
+def test_an_answer_that_the_output_limit_cut_is_told_so(plan: Start, provider: ScriptedProvider) -> None:
+    plan("cut-by-limit")
+    assert b"reached the output limit" in provider.requests[1].raw
+
+
+def test_a_failed_run_is_not_tried_again_beside_another(plan: Start, session: Session) -> None:
+    run = plan("cut-inside")
+    start_run(session, planner="embedded", asked={})
+    with pytest.raises(Conflict, match="already planning"):
+        resume_run(run)
+
+
+def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> None:
+    run = plan("good-plan")
+    said = {
+        "".join(text for kind, *_, text in one["pieces"] if kind == "text")
+        for one in data_of(run, "streamed")
+    } - {""}
+    reasons = set(Proposal.objects.filter(run=run, source=Proposal.PLANNER).values_list("reason", flat=True))
+    assert reasons <= {*said, ""}
+
+
+def test_the_thinking_level_is_asked_for(plan: Start, provider: ScriptedProvider, dialect: str) -> None:
+    plan("thinking-signed", thinking="high")
+    asked = provider.requests[0].body
+    assert asked.get("thinking" if dialect == "anthropic" else "reasoning_effort")
+    assert "high" in str(asked.get("reasoning_effort", "high"))
+
+
+def test_a_level_that_the_model_does_not_take_is_refused(start: Start) -> None:
+    with pytest.raises(BadInput, match="takes low, high"):
+        start("good-plan", thinking="xhigh")
+
+
+def test_nothing_but_the_manifest_is_sent_before_a_tool_asks(plan: Start, provider: ScriptedProvider) -> None:
+    plan("good-plan")
+    first = provider.requests[0].body
+    assert len(first["messages"]) == (1 if "system" in first else 2)
+    assert len(provider.requests[0].raw) < 100_000
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["error-midway", "cut-inside", "cut-after", "stalls"],
+)
+def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(
+    plan: Start, provider: ScriptedProvider, script: str
+) -> None:
+    run = plan(script)
+    assert run.state == RunState.FAILED
+    kept = Proposal.objects.filter(run=run).count()
+    assert kept > 0
+    assert "What had been validated is kept." in run.failure
+    # The calls of the answer that broke off were not run.
+    assert data_of(run, "called")[-1]["turn"] < data_of(run, "asked")[-1]["turn"]
+    resume_run(run)
+    PlannerModel.objects.create(provider="scripted", name="good-plan", window=WINDOW, output_limit=8_000)
+    Run.objects.filter(pk=run.pk).update(planner="scripted/good-plan")
+    again = worked_on(run)
+    assert again.state == RunState.TARGET_MET
+    assert data_of(again, "carried")[0]["kept"] == kept
+    assert again.usage is not None
+    assert again.usage["requests"] == len(data_of(again, "asked"))
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("overloaded", "verload"),
+        ("server-error", ""),
+        ("quota-used", ""),
+        ("wrong-key", "key"),
+        ("unknown-model", "unknown-model"),
+        ("rate-limited-long", ""),
+        ("cut-always", ""),
+        ("error-inside", "verload"),
+    ],
+)
+def test_a_provider_that_does_not_answer_fails_the_run_in_words(
+    plan: Start, attempts: Callable[[int], None], script: str, words: str
+) -> None:
+    attempts(2)
+    run = plan(script)
+    assert run.state == RunState.FAILED
+    assert words in run.failure
+    assert "127.0.0.1" in run.failure or "scripted" in run.failure
+    assert data_of(run, "ended")[0]["state"] == "failed"
+    assert not Proposal.objects.filter(run=run).exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)]
+)
+def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: str, times: int) -> None:
+    run = plan(script)
+    retried = data_of(run, "retried")
+    assert [one["attempt"] for one in retried] == list(range(1, times + 1))
+    assert all(one["why"] for one in retried)
+    if script == "rate-limited":
+        assert retried[0]["seconds"] >= 1
+        assert provider.requests[1].at - provider.requests[0].at >= 1
+
+
+@pytest.mark.parametrize("script", ["quota-used", "rate-limited-long", "wrong-key", "unknown-model"])
+def test_what_asking_again_cannot_change_is_not_asked_again(
+    plan: Start, provider: ScriptedProvider, script: str
+) -> None:
+    run = plan(script)
+    assert len(provider.requests) == 1
+    assert data_of(run, "retried") == []
+
+
+def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan: Start) -> None:
+    run = plan("overflow-later")
+    assert run.state == RunState.BELOW_TARGET
+    assert Proposal.objects.filter(run=run).exists()
+    assert run.failure
+
+
+@pytest.mark.parametrize("script", ["overflow", "too-large"])
+def test_an_overflow_before_anything_was_validated_fails_the_run(plan: Start, script: str) -> None:
+    run = plan(script)
+    assert run.state == RunState.FAILED
+    assert "longer than" in run.failure
+    assert run.failure.endswith("Nothing was planned.")
+
+
+def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(plan: Start) -> None:
+    run = plan("never-reaches")
+    assert run.state == RunState.BELOW_TARGET
+    assert kinds_of(run).count("nudged") == 1
+
+
+def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm_planner, "TURNS", 7)
+    run = plan("calls-50")
+    assert run.state == RunState.FAILED
+    assert len(data_of(run, "asked")) == 7
+    assert "asked" in run.failure
+
+
+def test_a_model_whose_calls_are_all_refused_is_asked_no_more(
+    plan: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
+    run = plan("nonsense-arguments")
+    assert run.state == RunState.FAILED
+    assert "refused" in run.failure
+    assert len(data_of(run, "asked")) == 2
+
+
+def test_one_call_that_is_taken_ends_the_count_of_refused_answers(
+    plan: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Workbench.call
+
+    def refuse_every_other(bench: Workbench, asked: ToolCall) -> ToolResult:
+        is_refused = bench.call_count in (0, 2)
+        return call(bench, ToolCall("no_such_tool", {}) if is_refused else asked)
+
+    monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
+    monkeypatch.setattr(Workbench, "call", refuse_every_other)
+    run = plan("calls-5")
+    assert [one.get("code") for one in data_of(run, "called")][:3] == ["unknown_tool", None, "unknown_tool"]
+    assert run.state == RunState.TARGET_MET, run.failure
+
+
+# ---- its own window ----------------------------------------------------------------------------------------
+
+
+def test_old_results_are_dropped_before_the_window_is_full(plan: Start, provider: ScriptedProvider) -> None:
+    run = plan("fifty-searches", window=12_000)
+    assert run.state == RunState.TARGET_MET, run.failure
+    trimmed = data_of(run, "trimmed")
+    assert trimmed
+    assert trimmed[0]["results"] > 0
+    sizes = [one["characters"] for one in data_of(run, "asked")]
+    assert max(sizes) / 3 < 12_000
+
+
+def test_a_small_window_gets_a_shorter_manifest(plan: Start, provider: ScriptedProvider) -> None:
+    plan("good-plan")
+    whole = len(provider.requests[0].raw)
+    PlannerModel.objects.all().delete()
+    run = plan("good-plan", window=8_000)
+    shorter = next(one for one in data_of(run, "asked"))["characters"]
+    assert shorter < whole
+
+
+# ---- what is sent, and where --------------------------------------------------------------------------------
+
+
+def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan: Start) -> None:
+    run = plan("cut-inside")
+    assert run.usage is not None
+    whole = data_of(run, "answered")
+    assert run.usage["estimated"] is True
+    assert run.usage["counted"] == len(whole) + 1
+    assert run.usage["output"] > sum(one["output"] for one in whole)
+    assert run.usage["received"] > sum(one["characters"] for one in whole)
+    pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 3 for piece in one["pieces"]]
+    assert ["text", "I go on."] in pieces
+
+
+def test_a_request_that_was_refused_counts_no_tokens(plan: Start) -> None:
+    run = plan("quota-used")
+    assert run.usage is not None
+    assert (run.usage["requests"], run.usage["input"], run.usage["cost"]) == (1, 0, None)
+    assert run.usage["sent"] > 0
+    assert run.failure.endswith("Nothing was planned.")
+
+
+@pytest.mark.parametrize("act", [resume_run, plan_again])
+def test_a_run_goes_on_only_where_it_was_said_to_go(
+    plan: Start, provider: ScriptedProvider, act: Callable[[Run], object]
+) -> None:
+    run = plan("cut-inside")
+    asked = len(provider.requests)
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(BadInput, match="Nothing was sent"):
+        act(run)
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert len(provider.requests) == asked
+
+
+def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: ScriptedProvider) -> None:
+    run = start("good-plan")
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    assert worked_on(run).state == RunState.FAILED
+    assert "Nothing was sent" in run.failure
+    assert provider.requests == []
+
+
+def test_a_run_by_itself_ends_where_nobody_agrees_any_more(start: Start, provider: ScriptedProvider) -> None:
+    run = start("good-plan", by_itself=True)
+    assert worked_on(run).state == RunState.FAILED
+    assert "Nobody agrees" in run.failure
+    assert provider.requests == []
+
+
+def test_the_first_call_after_a_resume_has_no_gain_and_goes_on_counting(plan: Start) -> None:
+    run = plan("cut-inside")
+    last = run.calls
+    resume_run(run)
+    PlannerModel.objects.create(provider="scripted", name="good-plan", window=WINDOW, output_limit=8_000)
+    Run.objects.filter(pk=run.pk).update(planner="scripted/good-plan")
+    again = worked_on(run)
+    first = next(one for one in data_of(again, "called") if one["call"] == last + 1)
+    assert first["tool"] == "context_compaction_budget"
+    assert first["gain"] == 0
+    assert [one["call"] for one in data_of(again, "called")] == list(range(1, again.calls + 1))
+
+
+# ---- stopping ----------------------------------------------------------------------------------------------
+
+
+def test_a_stop_closes_the_connection_and_keeps_what_was_validated(
+    start: Start, provider: ScriptedProvider, redline_thread: Callable[[Run], threading.Thread]
+) -> None:
+    run = start("stalls")
+    thread = redline_thread(run)
+    provider.wait_for(
+        lambda: Proposal.objects.filter(run=run).exists() and not provider.requests[-1].answered_at
+    )
+    stop_run(run)
+    provider.wait_until_closed()
+    thread.join()
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED
+    assert Proposal.objects.filter(run=run).exists()
+
+
+@pytest.fixture
+def redline_thread() -> Callable[[Run], threading.Thread]:
+    """Works on a run in a thread."""
+
+    def begun(run: Run) -> threading.Thread:
+        def body() -> None:
+            work(run.pk, worker_name())
+            connection.close()
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        return thread
+
+    return begun
+
+
+def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, call = start("fifty-searches"), Workbench.call
+
+    def stop_at_the_third(bench: Workbench, asked: ToolCall) -> ToolResult:
+        result = call(bench, asked)
+        if bench.call_count == 3:
+            stop_run(run)
+        return result
+
+    monkeypatch.setattr(Workbench, "call", stop_at_the_third)
+    stopped = worked_on(run)
+    assert (stopped.state, stopped.calls) == (RunState.CANCELLED, 3)
+
+
+def test_a_run_is_planned_again_with_its_model_and_level(plan: Start) -> None:
+    run = plan("good-plan", thinking="low")
+    again = plan_again(run)
+    assert (again.planner, again.thinking) == (run.planner, "low")

@@ -1,0 +1,415 @@
+"""Promises of the page of a model's run: what streams is told in its place, and loading it anew changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app.models import Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.presenter import PAGE_ROWS, follow_run
+from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN, dollars
+from sessions_app.index.indexer import index_file
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.run_factories import (
+    HOST,
+    MODEL,
+    PREPARED,
+    RunFactory,
+    add_plan,
+    add_turn,
+    answered_event,
+    asked_event,
+    pieces_of,
+    streamed_event,
+)
+
+HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
+    return start_run(session, planner="embedded", asked={})
+
+
+@pytest.fixture
+def factory(run: Run, redline: Installation) -> RunFactory:
+    return RunFactory(redline.data / "redline.sqlite3", run.pk)
+
+
+Look = Callable[[], str]
+
+
+@pytest.fixture
+def look(browser: Client, run: Run) -> Look:
+    """The page of the run, as it is now."""
+
+    def page(address: str = "") -> str:
+        answer = browser.get(f"/runs/{run.pk}{address}")
+        assert answer.status_code == 200
+        return answer.content.decode()
+
+    return page
+
+
+def words(page: str) -> str:
+    """What the log says, without its markup."""
+    log = page[page.index('id="log"') : page.index('id="seen"')]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", log.partition(">")[2])).split())
+
+
+def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
+    factory: RunFactory, look: Look
+) -> None:
+    add_plan(factory, turns=2)
+    shown = words(look())
+    for said in (
+        f"Request 1 · 38,567 characters to {HOST}",
+        "The largest entries are listings of the same directory",
+        "I search for what replaced them first.",
+        "context_search_transcript pattern tui-renderer.ts",
+        "9 entries deleted, 9 calls went with them.",
+        "412 tokens out, 12,040 in, $0.012",
+        f"Retry 1, after 2 s: {HOST} is overloaded (529).",
+        "412 tokens out, 20,040 in (8,000 from the provider’s cache), $0.012",
+        "12 old results of 80,000 characters dropped from the conversation with the model",
+        "The target is not reached",
+    ):
+        assert said in shown
+    assert shown.index("38,567 characters") < shown.index("The largest entries") < shown.index("I search for")
+    assert "The answer is still coming." not in shown
+    assert "pending" not in shown
+
+
+def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(
+    factory: RunFactory, look: Look
+) -> None:
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
+    assert "context_delete pending The answer is still coming." in words(look())
+    factory.add_all(
+        [streamed_event(1, ["arguments", 0, '{"dele']), streamed_event(1, ["arguments", 0, 'tions": []'])]
+    )
+    assert 'context_delete {"deletions": [] pending' in words(look())
+    factory.add_all([answered_event(1)])
+    factory.add_call(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
+    shown = words(look())
+    assert "1 context_delete deletions 0: Nothing was deleted." in shown
+    assert "pending" not in shown
+
+
+def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, look: Look) -> None:
+    factory.add_all(
+        [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
+    )
+    factory.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
+    shown = words(look())
+    assert 'context_delete {"de not run The answer broke off.' in shown
+    assert f"The run ended: failed. {HOST} closed the connection." in shown
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([], "No answer came."),
+        ([["text", ""]], "No answer came."),
+        ([["thought", "I"]], "The answer broke off."),
+        ([["call", 0, "context_delete"]], "The answer broke off."),
+    ],
+)
+def test_an_answer_of_which_nothing_came_did_not_break_off(
+    factory: RunFactory, look: Look, pieces: list[list[Any]], said: str
+) -> None:
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, *pieces)])
+    factory.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
+    shown = words(look())
+    assert said in shown
+    assert ("The answer broke off." in shown) is (said == "The answer broke off.")
+
+
+def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED])
+    factory.add("nudged", text="The target is not reached. Delete more.")
+    assert "Redline told the model: The target is not reached. Delete more." in words(look())
+    Run.objects.filter(pk=factory.run).update(planner="embedded")
+    assert "Redline told the planner: The target is not reached. Delete more." in words(look())
+
+
+def test_the_calls_behind_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
+    calls = [["call", index, f"context_read_{index}"] for index in range(3)]
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, *calls), answered_event(1, calls=3)])
+    factory.add_call(1, 0, "context_read_0", {})
+    factory.end("target_met")
+    shown = words(look())
+    assert "context_read_1 not run context_read_2 not run" in shown
+    assert "412 tokens out" in shown
+
+
+def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory: RunFactory, look: Look) -> None:
+    factory.add_all(
+        [PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])]
+    )
+    factory.set_state("interrupted", "Its worker is gone.")
+    assert "I look. context_delete not run The answer broke off." in words(look())
+
+
+def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory, look: Look) -> None:
+    for _ in range(2):
+        factory.calls = 0
+        factory.add_all(
+            [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)]
+        )
+        factory.add_call(1, 0, "context_delete", {"deletions": []})
+    anchors = re.findall(r' id="([^"]+)"', look())
+    assert len(set(anchors)) == len(anchors)
+    assert anchors.count("ev-1") == 1
+
+
+def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    factory.add("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
+    factory.add_all(
+        [
+            streamed_event(
+                1, ["thought", HOSTILE], ["text", HOSTILE], ["call", 0, HOSTILE], ["arguments", 0, HOSTILE]
+            )
+        ]
+    )
+    escaped = "&lt;img src=x onerror=alert(1)&gt; {{ run }} \\u202e&quot;\\x1b[2J"
+    for page, times in ((look(), 5), (look("/requests/2"), 4)):
+        assert "<img" not in page
+        assert page.count(escaped) == times
+
+
+# ---- long ones ---------------------------------------------------------------------------------------------
+
+
+def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
+    factory: RunFactory, look: Look
+) -> None:
+    thought, said = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
+    factory.add_all([PREPARED, asked_event(1)])
+    began = factory.seq
+    for kind, all_of_it in (("thought", thought), ("text", said)):
+        factory.add_all(streamed_event(1, piece) for piece in pieces_of([kind], all_of_it, 4_000))
+    open_page = look()
+    assert thought in open_page
+    assert said in open_page
+    factory.add_all([answered_event(1)])
+    page = look()
+    assert "T" * THOUGHT_SHOWN + "… <a" in page
+    assert "S" * TEXT_SHOWN + "… <a" in page
+    assert f"All {TEXT_SHOWN + 9:,} characters" in page
+    assert f'href="/runs/{factory.run}/requests/{began}"' in page
+    assert thought in look(f"/requests/{began}")
+    assert said in look(f"/requests/{began}")
+
+
+def test_a_request_that_is_none_of_this_run_is_not_there(factory: RunFactory, browser: Client) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
+    assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
+
+
+def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
+    factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
+    assert "A" * 5_000 in look()
+    factory.end("cancelled")
+    assert max(map(len, re.findall("A+", look()))) == ARGUMENTS_SHOWN
+
+
+def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED])
+    turns = PAGE_ROWS // 3 + 10
+    for turn in range(1, turns + 1):
+        factory.add_all(
+            [
+                asked_event(turn),
+                streamed_event(turn, ["text", f"I look at part {turn}."]),
+                answered_event(turn),
+            ]
+        )
+        factory.add_call(turn, 0, "context_read_entry", {})
+    page = look()
+    numbers = list(map(int, re.findall(r"<b>Request (\d+)</b>", page)))
+    assert numbers == list(range(numbers[0], turns + 1))
+    assert PAGE_ROWS <= 3 * len(numbers) <= PAGE_ROWS + 3
+    assert words(page).startswith(f"Request {numbers[0]} ")
+    assert f"{3 * (numbers[0] - 1) + 1} earlier events" in page
+    assert len(re.findall(r"<b>Request (\d+)</b>", look("?all=1"))) == turns
+
+
+def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> None:
+    """A hundred kilobytes in three hundred rows: each look sends what is new, and reads two tables once."""
+    factory.add_all([PREPARED, asked_event(1)])
+    found = follow_run(factory.run, 0, None, 200)
+    assert found is not None
+    sent, queries = 0, []
+    for piece in pieces_of(["text"], "x" * 100_000, 333):
+        factory.add_all([streamed_event(1, piece)])
+        with CaptureQueriesContext(connection) as captured:
+            found = follow_run(factory.run, found.shown.seq, found.shown, 200)
+        assert found is not None
+        assert [change.place for change in found.changes] == ["turn-2-text"]
+        assert found.standing is None
+        sent += sum(len(change.text) for change in found.changes)
+        queries.append(len(captured))
+    assert sent == 100_000
+    assert max(queries) == 2
+
+
+def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: RunFactory, look: Look) -> None:
+    told: list[Any] = [PREPARED]
+    for turn in range(1, 51):
+        told += [
+            asked_event(turn),
+            *[streamed_event(turn, ["thought", "and so on, "]) for _ in range(110)],
+            answered_event(turn),
+        ]
+    factory.insert_all(told)
+    with CaptureQueriesContext(connection) as captured:
+        page = look()
+    assert page.count("<b>Request") == 50
+    assert len(captured) < 15
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (0, "$0.00"),
+        (0.00001, "less than $0.0001"),
+        (0.0004, "$0.0004"),
+        (0.0123, "$0.012"),
+        (0.5, "$0.5"),
+        (1.236, "$1.24"),
+        (1234.5, "$1,234.50"),
+    ],
+)
+def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, said: str) -> None:
+    assert dollars(cost) == said
+
+
+# ---- beside the log ----------------------------------------------------------------------------------------
+
+
+def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look) -> None:
+    assert "Nothing has left this machine yet." in look()
+    factory.add_all([PREPARED, asked_event(1, 30_000), answered_event(1), asked_event(2, 40_000)])
+    factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
+    page = look()
+    for said in (
+        f"<dd>{HOST}</dd>",
+        "70,000 characters",
+        "about 33,080 tokens, 9,000 of them from its cache",
+        "3,280 characters",
+        "about 824 tokens",
+        "about $0.024",
+    ):
+        assert said in page
+    assert f"planned by {MODEL} (high)" in page
+
+
+def beside(page: str) -> str:
+    """What is said of the traffic, without its markup."""
+    found = page[page.index('id="traffic"') :].partition("</div>")[0].partition(">")[2]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+
+def test_what_was_not_reported_is_no_sum(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1, 30_000)])
+    said = beside(look())
+    assert said.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
+    assert "$" not in words_of_bar(look())
+    factory.end("failed", "It is gone.")
+    assert beside(look()).endswith("Received nothing Tokens, cost not reported")
+
+
+def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory, look: Look) -> None:
+    factory.add_all([PREPARED, asked_event(1, 30_000)])
+    assert factory.usage is not None
+    factory.usage |= {"received": 90, "cost": None}
+    factory.add_all([streamed_event(1, ["text", "x" * 90])])
+    assert beside(look()).endswith("Received 90 characters Tokens, cost not reported yet")
+    factory.usage |= {"input": 7_500, "output": 23, "estimated": True}
+    factory.end("cancelled")
+    said = beside(look())
+    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost not known: no price" in said
+
+
+def words_of_bar(page: str) -> str:
+    """What stands beside Stop on a narrow screen."""
+    found = page[page.index('id="brief"') :].partition("</p>")[0].partition(">")[2]
+    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+
+def test_beside_stop_stands_how_far_it_is_and_what_it_cost(factory: RunFactory, look: Look) -> None:
+    add_plan(factory, turns=2)
+    assert words_of_bar(look()) == "21.6% struck $0.024"
+    factory.end("target_met")
+    assert words_of_bar(look()) == ""
+
+
+def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser: Client) -> None:
+    def row() -> str:
+        page = browser.get("/runs/").content.decode()
+        found = page[page.index("<tbody>") :].partition("</tbody>")[0]
+        return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+
+    factory.add_all([PREPARED, asked_event(1)])
+    assert MODEL in row()
+    assert "not reported yet" in row()
+    factory.add_all([answered_event(1)])
+    assert "$0.012" in row()
+    assert "about" not in row()
+    factory.add_all([asked_event(2), answered_event(2, estimated=True)])
+    factory.end("target_met")
+    assert "about $0.024" in row()
+    Run.objects.update(planner="embedded", usage=None)
+    assert "embedded" in row()
+    assert "$" not in row()
+
+
+def test_where_a_run_goes_on_it_says_to_which_host_it_sends_again(
+    factory: RunFactory, look: Look, browser: Client
+) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    assert "again" not in look()
+    add_turn(factory, 2)
+    factory.end("failed", "The credit is used up.")
+    assert f"sends to {HOST} again" in look()
+    Run.objects.update(base_url="https://gateway.example:8443/api")
+    assert "sends to gateway.example:8443 again" in look()
+    Run.objects.update(planner="embedded", base_url="", usage=None, state="interrupted")
+    page = look()
+    assert "Resume" in page
+    assert "sends to" not in page
+
+
+def test_the_embedded_planner_sends_nothing(look: Look) -> None:
+    assert "Nothing left this machine: the embedded planner works offline." in look()
+
+
+def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_validated(
+    factory: RunFactory, look: Look
+) -> None:
+    factory.add_all([PREPARED, asked_event(1)])
+    factory.end("failed", f"{HOST}: the credit is used up.")
+    page = look()
+    assert "Try again" in page
+    assert "Review what it proposes" not in page
+    factory.set_state("running")
+    add_turn(factory, 2)
+    factory.end("failed", f"{HOST}: the credit is used up.")
+    assert "Review what it proposes" in look()
+    assert f"{HOST}: the credit is used up. Nothing was written." in look()

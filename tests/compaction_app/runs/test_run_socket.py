@@ -1,0 +1,364 @@
+"""Promises of a run's socket, on a real server: each row arrives once, in order, from where the page stands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.routing import URLRouter
+from django.db import OperationalError
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+
+import compaction_app.runs.consumers
+import sessions_app.list.consumers
+from compaction_app.routing import websocket_urlpatterns as of_runs
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file
+from sessions_app.routing import websocket_urlpatterns as of_sessions
+from tests.browser.staging import worker_of
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
+from tests.run_factories import asked_event as was_asked
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
+
+SEQ = re.compile(r'data-seq="(\d+)"')
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("run-socket")
+    root = base / "sessions"
+    root.mkdir()
+    for name, steps in (("small", 12), ("long", 1_500)):
+        path = root / f"{name}.jsonl"
+        recorded = working_session(steps=steps, words=40)
+        recorded[1]["message"]["content"] = f"Mend the {name} parser."
+        path.write_bytes(session_bytes(recorded))
+        os.utime(path, (time.time() - 3_600,) * 2)
+    with start_server(base) as running:
+        yield running
+
+
+def start(server: Server, name: str) -> str:
+    """Start a run; gives the path of its page."""
+    address = server.session(f"Mend the {name} parser.")
+    return server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+
+
+def socket_of(server: Server, page: str) -> ClientConnection:
+    return server.socket(f"/ws{page}")
+
+
+def arrived(socket: ClientConnection) -> list[int]:
+    """The rows that arrive until the server says that nothing more can come."""
+    seen: list[int] = []
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            seen += map(int, SEQ.findall(str(socket.recv(timeout=WAIT_SECONDS))))
+    assert socket.close_code == 1000
+    return seen
+
+
+def test_a_run_is_watched_to_its_end(server: Server) -> None:
+    page = start(server, "long")
+    with socket_of(server, page) as socket:
+        socket.send('{"after": 0}')
+        seen = arrived(socket)
+    assert len(seen) > 5
+    assert seen == list(range(1, len(seen) + 1))
+    assert list(map(int, SEQ.findall(server.get(page)))) == seen
+
+
+def test_a_lost_connection_goes_on_from_where_the_page_stands(server: Server) -> None:
+    page = start(server, "small")
+    with socket_of(server, page) as socket:
+        socket.send('{"after": 0}')
+        whole = arrived(socket)
+    with socket_of(server, page) as socket:
+        socket.send('{"after": 3}')
+        assert arrived(socket) == whole[3:]
+
+
+@pytest.mark.parametrize(
+    "said", ["", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 5_000]
+)
+def test_nonsense_on_the_socket_is_ignored(server: Server, said: str) -> None:
+    page = start(server, "small")
+    with socket_of(server, page) as socket:
+        socket.send(said)
+        socket.send('{"after": 0}')
+        assert arrived(socket)[0] == 1
+
+
+def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
+    with server.socket("/ws/runs/999999") as socket:
+        socket.send('{"after": 0}')
+        assert arrived(socket) == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://{host}"},
+        {"Origin": "http://{host}/"},
+        {"Cookie": ""},
+        {"Cookie": "{name}=forged"},
+    ],
+    ids=str,
+)
+def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, headers: dict[str, str]) -> None:
+    (known,) = [cookie.name for cookie in server.cookies if cookie.name.startswith("redline_launch")]
+    host = server.base.removeprefix("http://")
+    headers = {name: value.format(name=known, host=host) for name, value in headers.items()}
+    with pytest.raises(InvalidStatus):
+        server.socket("/ws/runs/1", **headers)
+
+
+def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
+    page = start(server, "long")
+    server.post(page, f"{page}/stop")
+    server.wait_for(lambda: "Stop the run" not in server.get(page))
+    assert re.search("stopped|the target is met", server.get(page))
+
+
+def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
+    page = start(server, "long")
+    worker = server.wait_for(lambda: worker_of(server, page))
+    os.kill(worker, signal.SIGKILL)
+    # The lease ends by itself; no page has to be looked at for that.
+    server.wait_for(lambda: "interrupted" in server.get(page) or "the target is met" in server.get(page))
+    if "interrupted" in server.get(page):
+        server.post(page, f"{page}/resume")
+        server.wait_for(lambda: "the target is met" in server.get(page))
+
+
+def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "long.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with start_server(tmp_path) as first:
+        address = first.session("Mend the parser.")
+        page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
+        first.wait_for(lambda: SEQ.search(first.get(page)))
+        first.child.send_signal(signal.SIGINT)
+        assert first.child.wait(timeout=WAIT_SECONDS) == 0
+    with start_server(tmp_path) as second:
+        shown = second.get(page)
+        if "interrupted" in shown:
+            second.post(page, f"{page}/resume")
+        second.wait_for(lambda: "the target is met" in second.get(page))
+        seen = list(map(int, SEQ.findall(second.get(page))))
+        assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "long.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with start_server(tmp_path) as first:
+        address = first.session("Mend the parser.")
+        page = first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded")
+        worker = first.wait_for(lambda: SEQ.search(first.get(page)) and worker_of(first, page))
+        os.kill(worker, signal.SIGSTOP)
+        had = list(map(int, SEQ.findall(first.get(page))))
+        assert "Stop the run" in first.get(page), "it was over before the kill came"
+        first.child.kill()
+        first.child.wait()
+        os.kill(worker, signal.SIGCONT)
+    with start_server(tmp_path) as second:
+        second.wait_for(lambda: "the target is met" in second.get(page))
+        seen = list(map(int, SEQ.findall(second.get(page))))
+    assert len(seen) > len(had)
+    assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    root.mkdir()
+    path = root / "small.jsonl"
+    path.write_bytes(session_bytes(working_session()))
+    os.utime(path, (time.time() - 3_600,) * 2)
+    with start_server(tmp_path, REDLINE_WORK_IN="worker") as server:
+        address = server.session("Mend the parser.")
+        page = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+        assert "waiting for a worker" in server.get(page)
+        with socket_of(server, page) as socket:
+            socket.send('{"after": 0}')
+            command = [sys.executable, "-m", "redline", "worker"]
+            with subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE) as worker:
+                # Nothing is announced between the two: the socket finds the rows by looking.
+                seen = arrived(socket)
+                worker.terminate()
+                assert worker.wait(timeout=WAIT_SECONDS) == 0
+        assert seen == list(range(1, len(seen) + 1))
+        assert "the target is met" in server.get(page)
+
+
+# ---- when it cannot be looked ------------------------------------------------------------------------------
+
+Talk = Callable[[ApplicationCommunicator], Awaitable[None]]
+
+
+def talk(path: str, talked: Talk) -> None:
+    """Open a socket of this process, and talk over it."""
+
+    async def whole() -> None:
+        scope = {"type": "websocket", "path": path, "headers": [], "query_string": b"", "subprotocols": []}
+        socket = ApplicationCommunicator(URLRouter([*of_sessions, *of_runs]), scope)
+        await socket.send_input({"type": "websocket.connect"})
+        assert (await socket.receive_output(10))["type"] == "websocket.accept"
+        await talked(socket)
+        await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await socket.wait(10)
+
+    asyncio.run(whole())
+
+
+def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Callable[..., Any]:
+    """The look, that fails at one of its times."""
+    looks = iter(range(1, 1_000))
+
+    def once(*given: Any) -> Any:
+        if next(looks) == number:
+            raise fault
+        return look(*given)
+
+    return once
+
+
+@pytest.fixture
+def run(known_root: Path) -> int:
+    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
+    return start_run(session, planner="embedded", asked={}).pk
+
+
+BUSY = OperationalError("database is locked")
+
+
+def test_a_socket_outlives_a_busy_database_and_misses_no_row(
+    run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = compaction_app.runs.consumers
+    monkeypatch.setattr(consumers, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 2, BUSY))
+    monkeypatch.setattr(consumers, "_draw", failing_at(consumers._draw, 2, BUSY))
+    seen: list[int] = []
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        assert "waiting for a worker" in (await socket.receive_output(10))["text"]
+        await asyncio.to_thread(work, run, "one")
+        while (told := await socket.receive_output(10))["type"] == "websocket.send":
+            seen.extend(map(int, SEQ.findall(told["text"])))
+        assert told["code"] == consumers.OVER
+
+    talk(f"/ws/runs/{run}", watch)
+    assert seen
+    assert seen == list(range(1, len(seen) + 1))
+
+
+def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
+    run: int, redline: Installation
+) -> None:
+    factory = RunFactory(redline.data / "redline.sqlite3", run)
+    factory.add_all(
+        [PREPARED, was_asked(1), streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])]
+    )
+    told: list[str] = []
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {factory.seq}}}'})
+        told.append((await socket.receive_output(10))["text"])
+        factory.add_all(
+            [
+                streamed_event(1, ["text", "this <b> "]),
+                streamed_event(1, ["text", "too."], ["arguments", 0, "{"]),
+            ]
+        )
+        told.append((await socket.receive_output(10))["text"])
+        factory.add_all([answered_event(1)])
+        factory.add_call(1, 0, "context_delete", {})
+        factory.end("target_met")
+        while (said := await socket.receive_output(10))["type"] == "websocket.send":
+            told.append(said["text"])
+        assert said["code"] == compaction_app.runs.consumers.OVER
+
+    talk(f"/ws/runs/{run}", watch)
+    first, second, *rest = told
+    assert "turn-2" not in first
+    appended = re.findall(r'<div hx-swap-oob="beforeend:#([^"]+)">([^<]*)</div>', second)
+    assert appended == [("turn-2-text", "this &lt;b&gt; too."), ("turn-2-call-0-arguments", "{")]
+    assert SEQ.findall(second) == []
+    assert f'data-upto="{factory.seq - 3}"' in second
+    after = "".join(rest)
+    assert re.search(
+        r'<li class="ev" id="ev-1" data-seq="\d+" hx-swap-oob="outerHTML:#turn-2-call-0">', after
+    )
+    assert 'hx-swap-oob="innerHTML:#turn-2-end"' in after
+    assert "It had" not in second + after
+
+
+def test_a_defect_closes_the_socket_of_a_run_so_that_its_page_connects_again(
+    run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumers = compaction_app.runs.consumers
+    monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 1, ZeroDivisionError()))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
+
+    talk(f"/ws/runs/{run}", watch)
+
+
+@pytest.mark.usefixtures("known_root")
+def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumers = sessions_app.list.consumers
+    monkeypatch.setattr(consumers, "DRAW_SECONDS", 0.02)
+    monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 2, BUSY))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        for asked in (1, 2):
+            hello = json.dumps({"query": "", "asked": asked})
+            await socket.send_input({"type": "websocket.receive", "text": hello})
+            assert f'data-asked="{asked}"' in (await socket.receive_output(10))["text"]
+
+    talk("/ws/sessions", watch)
+
+
+@pytest.mark.usefixtures("known_root")
+def test_a_defect_closes_the_socket_of_the_list_so_that_its_page_connects_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumers = sessions_app.list.consumers
+    monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 1, ZeroDivisionError()))
+
+    async def watch(socket: ApplicationCommunicator) -> None:
+        await socket.send_input({"type": "websocket.receive", "text": '{"query": ""}'})
+        assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
+
+    talk("/ws/sessions", watch)

@@ -1,0 +1,806 @@
+"""Promises of runs: every step is a row, one worker has the lease, and nothing is lost when it dies."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from compaction_app.core.loop import PlannerTurn, Report
+from compaction_app.core.states import REVIEWABLE, RunState, may_become
+from compaction_app.core.transcript import Transcript
+from compaction_app.models import Decision, Proposal, Run, RunEvent
+from compaction_app.planning import plan
+from compaction_app.planning.snapshots import read_snapshot_texts, session_path, snapshot_of
+from compaction_app.runs import commands, lease, recorder, worker
+from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.lease import (
+    BEAT_SECONDS,
+    LEASE_SECONDS,
+    LeaseWatch,
+    change_state,
+    claim,
+    fail_unstarted,
+    queued_runs,
+    renew_lease,
+    worker_name,
+)
+from compaction_app.runs.recorder import Terminated
+from compaction_app.runs.worker import STOPPED, work
+from redline.serving import SWEEP_SECONDS
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError, SystemFailure
+from sessions_app.web import broadcast
+from sessions_app.web.server_log import kept_log
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.installation import Installation, refusal
+from tests.wait import WAIT_SECONDS, wait_until
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session()))
+    return index_file(backdate(path))
+
+
+def started(session: Session, **more: Any) -> Run:
+    return start_run(session, planner=more.pop("planner", "embedded"), asked=more.pop("asked", {}), **more)
+
+
+def planned(session: Session, **more: Any) -> Run:
+    run = started(session, **more)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    return run
+
+
+class Clock:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def watch(self, watch: LeaseWatch, seconds: float) -> list[int]:
+        """Look once a second for so long; gives the runs that were given up."""
+        given_up = []
+        for _ in range(int(seconds)):
+            self.now += 1
+            given_up += watch.give_up_dead_runs()
+        return given_up
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(lease, "time", clock)
+    return clock
+
+
+def swept() -> list[int]:
+    """The runs that are given up when nobody beats for the length of a lease."""
+    with pytest.MonkeyPatch.context() as patched:
+        clock = Clock()
+        patched.setattr(lease, "time", clock)
+        watch = LeaseWatch()
+        assert watch.give_up_dead_runs() == []
+        return clock.watch(watch, LEASE_SECONDS)
+
+
+class Stubborn:
+    """A planner that acts before each of its turns, and never deletes anything."""
+
+    name = "stubborn"
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def next_turn(self, report: Report) -> PlannerTurn:
+        del report
+        self._act()
+        return PlannerTurn()
+
+
+@pytest.fixture
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    def put(act: Callable[[], object]) -> None:
+        def make(transcript: Transcript) -> Stubborn:
+            return Stubborn(act)
+
+        monkeypatch.setitem(plan.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
+
+    return put
+
+
+# ---- states ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "other"), list(itertools.product(RunState, RunState)))
+def test_a_row_changes_its_state_only_by_the_table(
+    session: Session, state: RunState, other: RunState
+) -> None:
+    run = started(session)
+    Run.objects.filter(pk=run.pk).update(state=state)
+    assert change_state(run.pk, other) == may_become(state, other)
+    run.refresh_from_db()
+    assert run.state == (other if may_become(state, other) else state)
+
+
+# ---- a run -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_every_step_as_a_row(session: Session) -> None:
+    run = planned(session)
+    assert run.state == RunState.TARGET_MET
+    events = list(run.events.order_by("seq"))
+    assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
+    assert events[0].kind == "prepared"
+    assert events[-1].kind == "ended"
+    assert [event.data["call"] for event in events if event.kind == "called"] == list(range(1, run.calls + 1))
+    assert run.stats is not None
+    assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
+
+
+def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: Session) -> None:
+    run = planned(session)
+    proposals = list(run.proposals.order_by("order"))
+    added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
+    assert [
+        {"kind": "entry", "entryId": row.entry_id}
+        if row.block_index is None
+        else {"kind": "content_block", "entryId": row.entry_id, "blockIndex": row.block_index}
+        for row in proposals
+    ] == added
+    assert {row.source for row in proposals} == {Proposal.PLANNER, Proposal.REPAIR}
+    assert all(row.reason for row in proposals if row.source == Proposal.PLANNER)
+    assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
+
+
+def test_what_was_asked_for_is_kept_with_its_sources(session: Session) -> None:
+    run = planned(session, asked={"compression_ratio": 0.7, "preserve_recent": None, "query": "the parser"})
+    assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
+    assert run.sources == {
+        "compression_ratio": "this run",
+        "preserve_recent": "default",
+        "query": "this run",
+    }
+
+
+def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Session) -> None:
+    run = planned(session)
+    kept = snapshot_of(run)
+    texts = read_snapshot_texts(session_path(session), kept.prepared)
+    assert len(texts) == len(kept.transcript) == session.entry_count
+    entry = kept.transcript.entry("e3")
+    assert entry is not None
+    assert texts["e3"].joined(entry.blocks).startswith("line_1_0 line_1_1")
+
+
+def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session) -> None:
+    run = planned(session)
+    path = session_path(session)
+    path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
+    prepared = snapshot_of(run).prepared
+    assert refusal(lambda: read_snapshot_texts(path, prepared)) == "4 session_rewritten"
+
+
+def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
+    path = known_root / "short.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=0)[:2]))
+    run = planned(index_file(backdate(path)))
+    assert run.state == RunState.FAILED
+    assert "fewer than two entries" in run.failure
+
+
+def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    stubborn(fail)
+    run = started(session, planner="stubborn")
+    with pytest.raises(ZeroDivisionError):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+    assert "ZeroDivisionError" in run.failure
+
+
+def test_a_planner_that_deletes_nothing_fails_its_run(session: Session, stubborn: Any) -> None:
+    stubborn(lambda: None)
+    run = planned(session, planner="stubborn")
+    assert run.state == RunState.FAILED
+    assert [event.kind for event in run.events.order_by("seq")] == ["prepared", "nudged", "ended"]
+
+
+def test_one_session_is_planned_once_at_a_time(session: Session) -> None:
+    started(session)
+    assert refusal(lambda: started(session)) == "4 run_in_flight"
+    assert Run.objects.count() == 1
+
+
+def test_an_unknown_planner_starts_nothing(session: Session) -> None:
+    assert refusal(lambda: started(session, planner="nobody")) == "2 unknown_planner"
+    assert not Run.objects.exists()
+
+
+# ---- workers ---------------------------------------------------------------------------------------------
+
+
+def test_only_one_worker_can_claim_a_run(session: Session) -> None:
+    run = started(session)
+    assert claim(run.pk, "one", timezone.now()) is not None
+    assert claim(run.pk, "two", timezone.now()) is None
+    assert queued_runs() == []
+
+
+def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
+    run = planned(session)
+    events = run.events.count()
+    work(run.pk, worker_name())
+    assert run.events.count() == events
+
+
+def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, stubborn: Any) -> None:
+    def fall_silent() -> None:
+        assert swept() == [run.pk]
+
+    stubborn(fall_silent)
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+    assert [event.kind for event in run.events.all()] == ["prepared"]
+
+
+def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Session, stubborn: Any) -> None:
+    def terminate() -> None:
+        raise Terminated
+
+    stubborn(terminate)
+    run = started(session, planner="stubborn")
+    with pytest.raises(Terminated):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert (run.state, run.failure) == (RunState.INTERRUPTED, STOPPED)
+
+
+def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    assert renew_lease(run.pk, "one", timezone.now()) is False
+    assert renew_lease(run.pk, "two", timezone.now()) is None
+    run.refresh_from_db()
+    assert run.beats == 1
+
+
+def test_a_run_that_waits_is_cancelled_at_once(session: Session) -> None:
+    run = started(session)
+    stop_run(run)
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED
+    assert refusal(lambda: stop_run(run)) == "4 wrong_state"
+
+
+def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(
+    session: Session, stubborn: Any
+) -> None:
+    stubborn(lambda: stop_run(run))
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.CANCELLED
+    assert run.state in REVIEWABLE
+
+
+def killed(session: Session, redline: Installation) -> Run:
+    """A run whose worker, a process of its own, was killed after its first deletions."""
+    run = started(session)
+    connection.close()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "redline", "worker", "--run", str(run.pk)],
+        env=redline.environment(),
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
+    )
+    wait_until(Proposal.objects.filter(run=run).exists)
+    assert child.poll() is None, "it ended before it could be killed"
+    child.kill()
+    child.wait()
+    return run
+
+
+@pytest.fixture
+def long_session(known_root: Path) -> Session:
+    path = known_root / "long.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=2_500, words=60)))
+    return index_file(backdate(path))
+
+
+def test_a_killed_worker_loses_nothing_and_its_run_resumes(
+    long_session: Session, redline: Installation
+) -> None:
+    run = killed(long_session, redline)
+    run.refresh_from_db()
+    if run.state != RunState.RUNNING:
+        pytest.fail(f"it was {run.state} before the kill came")
+    events = list(run.events.order_by("seq").values_list("seq", "kind"))
+    kept = list(run.proposals.order_by("order").values_list("entry_id", "block_index"))
+    assert kept
+    assert swept() == [run.pk]
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+    resume_run(run)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.TARGET_MET
+    after = list(run.events.order_by("seq").values_list("seq", "kind"))
+    assert after[: len(events)] == events
+    assert [seq for seq, _ in after] == list(range(1, run.last_seq + 1))
+    carried = run.events.get(kind="carried").data
+    assert (carried["kept"], carried["dropped"]) == (len(kept), [])
+    assert list(run.proposals.order_by("order").values_list("entry_id", "block_index"))[: len(kept)] == kept
+
+
+def test_only_an_interrupted_run_can_be_resumed(session: Session) -> None:
+    run = planned(session)
+    assert refusal(lambda: resume_run(run)) == "4 wrong_state"
+
+
+def test_what_no_longer_holds_is_dropped_and_listed(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
+    Proposal.objects.create(
+        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+    )
+    resume_run(run)
+    work(run.pk, worker_name())
+    carried = RunEvent.objects.get(run=run, kind="carried").data
+    assert [(drop["entryId"], drop["code"]) for drop in carried["dropped"]] == [("gone", "unknown_entry")]
+    assert not run.proposals.filter(entry_id="gone").exists()
+
+
+# ---- planned again ---------------------------------------------------------------------------------------
+
+
+def decide(run: Run, kind: str, *targets: str) -> None:
+    seq = run.decisions.count() + 1
+    said = [{"kind": "entry", "entryId": entry_id} for entry_id in targets]
+    Decision.objects.create(run=run, seq=seq, kind=kind, targets=said, at=timezone.now())
+
+
+def test_planning_again_keeps_what_was_decided(session: Session) -> None:
+    run = planned(session)
+    wanted, unwanted = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:2]
+    decide(run, Decision.APPROVE, wanted.entry_id)
+    decide(run, Decision.REJECT, unwanted.entry_id)
+    later = plan_again(run)
+    work(later.pk, worker_name())
+    run.refresh_from_db()
+    later.refresh_from_db()
+    assert (run.state, later.state) == (RunState.SUPERSEDED, RunState.TARGET_MET)
+    assert later.replaces == run
+    kept = later.proposals.get(entry_id=wanted.entry_id)
+    assert (kept.reason, kept.source) == (wanted.reason, wanted.source)
+    assert not later.proposals.filter(entry_id=unwanted.entry_id).exists()
+    assert {row.kind for row in later.decisions.all()} == {Decision.APPROVE, Decision.REJECT}
+
+
+def test_a_run_that_cannot_be_replaced_stays_as_it_is(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=RunState.SUPERSEDED)
+    run.refresh_from_db()
+    assert refusal(lambda: plan_again(run)) == "4 wrong_state"
+
+
+def test_planning_again_beside_another_run_leaves_the_first_reviewable(session: Session) -> None:
+    run = planned(session)
+    started(session)
+    with pytest.raises(RedlineError, match="already planning"):
+        plan_again(run)
+    run.refresh_from_db()
+    assert run.state == RunState.TARGET_MET
+
+
+def test_two_events_never_have_one_number(session: Session) -> None:
+    run = planned(session)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        RunEvent.objects.create(run=run, seq=1, kind="called", at=timezone.now(), data={})
+
+
+# ---- pages -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def address(session: Session) -> str:
+    return f"/sessions/{session.root_id}/{session.relative_path}"
+
+
+def test_the_form_shows_each_value_with_its_source(browser: Client, address: str) -> None:
+    page = browser.get(f"{address}/compact").content.decode()
+    assert 'value="50"' in page
+    assert page.count("Source: default") == 3
+
+
+def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
+    answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
+    run = Run.objects.get()
+    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}")
+    assert run.asked == {"compression_ratio": 0.6}
+
+
+@pytest.mark.parametrize("keep", ["0", "100", "nan", "all", "-1", "1e999"])
+def test_a_ratio_out_of_range_is_said_and_nothing_starts(browser: Client, address: str, keep: str) -> None:
+    answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
+    assert answer.status_code == 409
+    assert "between 0 and 100" in answer.content.decode()
+    assert not Run.objects.exists()
+
+
+def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None:
+    run = planned(session)
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    for event in run.events.all():
+        assert f'data-seq="{event.seq}"' in page
+    assert "ws-connect" not in page
+    assert f"/runs/{run.pk}/review" in page
+
+
+def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(
+    browser: Client, session: Session
+) -> None:
+    run = started(session)
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    assert f'ws-connect="/ws/runs/{run.pk}"' in page
+    assert '<noscript><meta http-equiv="refresh"' in page
+
+
+def test_the_transcript_of_a_run_can_be_downloaded(browser: Client, session: Session) -> None:
+    run = planned(session)
+    answer = browser.get(f"/runs/{run.pk}/transcript.jsonl")
+    assert "attachment" in answer["Content-Disposition"]
+
+
+def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client, session: Session) -> None:
+    run = planned(session)
+    evil = "<script>alert(1)</script>\x1b[31m\u202e"
+    RunEvent.objects.create(
+        run=run,
+        seq=run.last_seq + 1,
+        kind="called",
+        at=timezone.now(),
+        data={
+            "call": 99,
+            "tool": evil,
+            "arguments": {evil: evil, "deletions": [evil, {"entryId": evil}]},
+            "sentence": evil,
+            "code": "unknown_tool",
+            "message": evil,
+            "target": {"kind": "entry", "entryId": evil},
+            "details": {"matches": [{"entryId": evil, "snippet": evil}], "text": evil},
+        },
+    )
+    page = browser.get(f"/runs/{run.pk}").content.decode()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+def test_the_list_of_runs_takes_a_handful_of_queries(browser: Client, session: Session) -> None:
+    for _ in range(30):
+        run = planned(session)
+        Run.objects.filter(pk=run.pk).update(state=RunState.SUPERSEDED)
+    browser.get("/runs/")
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get("/runs/").content.decode()
+    assert page.count("replaced by a later run") == 30
+    assert len(queries) <= 4
+
+
+# ---- when something else goes wrong ----------------------------------------------------------------------
+
+
+class Gone(io.StringIO):
+    """The pipe to a server that was killed."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_run_goes_on_where_nobody_hears_of_it_any_more(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "_parent", Gone())
+    assert planned(session).state == RunState.TARGET_MET
+
+
+def test_an_interrupt_from_the_terminal_ends_a_worker_like_a_signal(session: Session, stubborn: Any) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    stubborn(interrupt)
+    run = started(session, planner="stubborn")
+    with pytest.raises(KeyboardInterrupt):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert (run.state, run.failure) == (RunState.INTERRUPTED, STOPPED)
+
+
+def test_a_run_whose_database_failed_is_resumed_to_its_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = recorder.Recorder.step
+
+    def fail(self: Any, *arguments: Any, **named: Any) -> None:
+        if self.run.proposals.exists():
+            raise OperationalError("database is locked")
+        step(self, *arguments, **named)
+
+    run = started(session, asked={"compression_ratio": 0.1})
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder.Recorder, "step", fail)
+        with pytest.raises(SystemFailure, match="database is locked"):
+            work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+    assert "Redline's own database" in run.failure
+    assert run.failure.endswith("What had been validated is kept.")
+    kept = run.proposals.count()
+    assert kept
+    resume_run(run)
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state in REVIEWABLE - {RunState.INTERRUPTED}
+    assert run.events.get(kind="carried").data["kept"] == kept
+
+
+def test_a_run_that_was_not_even_prepared_fails(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(worker, "prepare_snapshot", fail)
+    run = started(session)
+    with pytest.raises(ZeroDivisionError):
+        work(run.pk, worker_name())
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert "Nothing was planned" in run.failure
+
+
+@pytest.fixture
+def as_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that calls `worker` in this process leaves no trace of it."""
+    monkeypatch.setattr(broadcast, "_parent", None)
+    usual = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, usual)
+
+
+@pytest.mark.usefixtures("as_command")
+def test_the_log_tells_where_a_worker_failed_and_nothing_of_what_it_read(
+    session: Session, redline: Installation, stubborn: Any
+) -> None:
+    def fail() -> None:
+        raise ValueError("a secret of the session")
+
+    stubborn(fail)
+    run = started(session, planner="stubborn")
+    with kept_log(redline.data) as path:
+        ended = redline.call("worker", "--run", run.pk)
+    told = path.read_text(encoding="utf-8")
+    assert ended.code == 1
+    assert f"run {run.pk} failed" in told
+    assert "test_runs.py" in told
+    assert "  ValueError\n" in told
+    assert "secret" not in told + ended.err + ended.out
+
+
+@contextmanager
+def held_database(seconds: float) -> Iterator[None]:
+    """Another writer holds the database for a while, from now on."""
+    name, begun = str(connection.settings_dict["NAME"]), threading.Event()
+
+    def hold() -> None:
+        with closing(sqlite3.connect(name, timeout=WAIT_SECONDS, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun.set()
+            time.sleep(seconds)
+            other.execute("COMMIT")
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        holder.join()
+
+
+@pytest.fixture
+def impatient(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements wait for the database for a moment only."""
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
+    run = started(session)
+    claimed = claim(run.pk, "one", timezone.now())
+    assert claimed is not None
+    with held_database(0.4):
+        recorder.Recorder(claimed, "one").end(RunState.INTERRUPTED, STOPPED)
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_heart_beats_on_after_a_busy_database(
+    session: Session, stubborn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def think() -> None:
+        with held_database(0.8):
+            pass
+        known = Run.objects.get().beats
+        wait_until(lambda: Run.objects.get().beats != known, "no beat came")
+
+    monkeypatch.setattr(recorder, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "BEAT_AGAIN_SECONDS", 0.05)
+    stubborn(think)
+    run = started(session, planner="stubborn")
+    work(run.pk, worker_name())
+    assert run.events.filter(kind="ended").exists()
+
+
+def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_watcher(
+    session: Session, clock: Clock
+) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = LeaseWatch()
+    assert watch.give_up_dead_runs() == []
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+    assert clock.watch(watch, 1) == [run.pk]
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
+def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, jump: timedelta
+) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = LeaseWatch()
+    jumped = timezone.now() + jump
+    monkeypatch.setattr(timezone, "now", lambda: jumped)
+    for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
+        assert clock.watch(watch, BEAT_SECONDS) == []
+        # The time of day stands still: the counter alone shows that the worker lives.
+        renew_lease(run.pk, "one", jumped)
+    assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
+
+
+def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
+    session: Session, clock: Clock
+) -> None:
+    """As when all processes of a machine are frozen, and its monotonic clock is not."""
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = LeaseWatch()
+    assert watch.give_up_dead_runs() == []
+    for _ in range(3):
+        clock.now += 3_600
+        assert watch.give_up_dead_runs() == []
+        renew_lease(run.pk, "one", timezone.now())
+    assert clock.watch(watch, 2) == []
+
+
+def test_a_watcher_that_begins_anew_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now() - timedelta(days=1))
+    watch = LeaseWatch()
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    assert clock.watch(watch, 1) == [run.pk]
+
+
+def test_another_worker_of_the_same_run_begins_another_lease(session: Session, clock: Clock) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = LeaseWatch()
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+    change_state(run.pk, RunState.INTERRUPTED)
+    resume_run(run)
+    claim(run.pk, "two", timezone.now())
+    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+
+
+def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time() -> None:
+    assert lease.LEASE_SECONDS >= 5 * lease.BEAT_SECONDS
+    # A server needs some seconds to start, and the run is given up at the look after the end of its lease.
+    assert lease.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
+    assert SWEEP_SECONDS <= lease.LOOK_SECONDS
+
+
+def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waited, no worker could beat."""
+
+    @contextmanager
+    def after_a_while(usual: Callable[[], Any] = transaction.atomic) -> Iterator[None]:
+        clock.now += lease.AT_ONCE_SECONDS + 1
+        with usual():
+            yield
+
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    watch = LeaseWatch()
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "atomic", after_a_while)
+        assert clock.watch(watch, 1) == []
+    assert clock.watch(watch, LEASE_SECONDS) == []
+    assert clock.watch(watch, 1) == [run.pk]
+
+
+def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> None:
+    run = started(session)
+    assert fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert run.failure == (
+        "Its worker could not be started (exit code 2); the log tells why. Nothing was planned."
+    )
+
+
+def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session: Session) -> None:
+    run = planned(session)
+    Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
+    resume_run(run)
+    assert fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == RunState.INTERRUPTED
+    assert "exit code 2" in run.failure
+
+
+def test_a_run_that_somebody_works_on_is_none_that_did_not_start(session: Session) -> None:
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    assert not fail_unstarted(run.pk, "exit code 2")
+    run.refresh_from_db()
+    assert run.state == RunState.RUNNING
+
+
+def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def hear(group: str, **fact: object) -> None:
+        told.append(connection.in_atomic_block)
+
+    monkeypatch.setattr(commands, "announce", hear)
+    run = started(session)
+    claim(run.pk, "one", timezone.now())
+    stop_run(run)
+    assert told == [False]

@@ -1,0 +1,650 @@
+"""Promises of what happens by itself: a session that is due is planned, once, and never committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from websockets.sync.client import ClientConnection
+
+from compaction_app.core.states import RunState
+from compaction_app.hooks import Cancel, session_before_compact
+from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
+from compaction_app.providers.addresses import origin_of
+from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, left_because, plan_due, planner_by_itself
+from compaction_app.runs.badge import told_anew
+from compaction_app.runs.commands import start_run, stop_run
+from compaction_app.runs.lease import change_state, worker_name
+from compaction_app.runs.unseen_proposals import mark_seen, unseen_proposals
+from compaction_app.runs.worker import work
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.index_store import remember_own_write
+from sessions_app.index.indexer import index_file
+from sessions_app.list.listing import list_sessions
+from sessions_app.list.service import ListFilters, browse
+from sessions_app.models import Session
+from tests.factories import assistant, session_bytes, text, user, working_session
+from tests.files import backdate
+from tests.installation import Installation, override_configuration
+from tests.processes import become_nobody, in_child
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
+
+MODEL = {"provider": "p", "model": "small-model"}
+WINDOW = 50_000
+FULL = {"input": 48_000, "output": 10, "totalTokens": 48_010}
+TOO_LONG = {"stopReason": "error", "errorMessage": "prompt is too long: 51000 tokens > 50000 maximum"}
+HOSTILE = "Mend \u202e<b>the</b>\x1b[2J parser."
+
+
+@pytest.fixture(autouse=True)
+def small_window(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "known_root" in request.fixturenames:
+        # It configures the root: what is configured here comes on top.
+        request.getfixturevalue("known_root")
+    with override_configuration(windows={"small-model": WINDOW}, plan_by_itself=True):
+        yield
+
+
+def recorded(*said: dict[str, Any], title: str = "Mend the parser.", cwd: str = "/nowhere") -> list[Any]:
+    """A session worth compacting, and what an agent wrote after it."""
+    found = working_session()
+    found[0] = {**found[0], "cwd": cwd}
+    found[1]["message"]["content"] = title
+    for number, message in enumerate(said, 1):
+        found.append(
+            {
+                "type": "message",
+                "id": f"said{number}",
+                "parentId": found[-1]["id"],
+                "timestamp": "t",
+                "message": message,
+            }
+        )
+    return found
+
+
+def full(**more: Any) -> dict[str, Any]:
+    return assistant(text("Done."), **MODEL, usage=FULL, **more)
+
+
+def put(root: Path, *said: dict[str, Any], name: str = "work", hours: float = 1, **more: Any) -> Session:
+    path = root / f"{name}.jsonl"
+    path.write_bytes(session_bytes(recorded(*said, **more)))
+    return index_file(backdate(path, hours=hours))
+
+
+def write_on(session: Session, number: int, message: dict[str, Any]) -> Session:
+    """An agent goes on with the session, some time ago."""
+    path = Path(session.root.path) / session.relative_path
+    entry = {
+        "type": "message",
+        "id": f"later{number}",
+        "parentId": session.leaf_id,
+        "timestamp": "t",
+        "message": message,
+    }
+    with path.open("ab") as file:
+        file.write(session_bytes([entry]))
+    return index_file(backdate(path, hours=0.5))
+
+
+def look(after: timedelta = timedelta()) -> list[int]:
+    return plan_due(timezone.now() + after, Path.home()).started
+
+
+def planned() -> Run:
+    """The one run that a look starts, worked on to its end."""
+    [number] = look()
+    work(number, worker_name())
+    return Run.objects.get(pk=number)
+
+
+# ---- when a session is due ---------------------------------------------------------------------------------
+
+
+def test_a_session_past_its_threshold_is_due(known_root: Path) -> None:
+    assert put(known_root, full()).due == "threshold"
+    assert put(known_root, assistant(text("x"), **MODEL, usage={"totalTokens": 30_000})).due == ""
+
+
+def test_a_session_whose_last_answer_was_an_overflow_is_due_whatever_its_window(known_root: Path) -> None:
+    unknown = {"provider": "p", "model": "nobody-knows-it"}
+    session = put(known_root, assistant(**unknown, **TOO_LONG))
+    assert (session.due, session.window) == ("overflow", None)
+    assert put(known_root, assistant(**unknown, **TOO_LONG), assistant(text("x"), **unknown)).due == ""
+
+
+def test_an_overflow_is_kept_while_a_file_grows(known_root: Path) -> None:
+    session = put(known_root, full())
+    session = write_on(session, 1, assistant(**MODEL, **TOO_LONG))
+    assert session.due == "overflow"
+    session = write_on(session, 2, user("Go on."))
+    assert session.due == "overflow"
+    session = write_on(session, 3, assistant(text("x"), **MODEL, usage={"totalTokens": 9_000}))
+    assert session.due == ""
+
+
+def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -> None:
+    put(known_root, full(), name="full", title="the full one")
+    put(known_root, assistant(**MODEL, **TOO_LONG), name="over", title="the overflown one")
+    put(known_root, name="fine", title="the fine one")
+    listing = browse(ListFilters(show="due"), timezone.now())
+    assert {row.title: row.due for row in listing.rows} == {
+        "the full one": "threshold",
+        "the overflown one": "overflow",
+    }
+    assert {one.title: one.to_json()["dueReason"] for one in list_sessions()}[
+        "the overflown one"
+    ] == "overflow"
+    row = next(row for row in browser.get("/").content.decode().split("<tr") if "the overflown one" in row)
+    assert re.search(r'mark--due"[^>]*>overflow<', row)
+
+
+def test_without_a_window_an_overflow_is_seen_in_the_list(known_root: Path, browser: Client) -> None:
+    put(known_root, assistant(provider="p", model="nobody-knows-it", **TOO_LONG))
+    page = browser.get("/?show=due").content.decode()
+    assert "window unknown" in page
+    assert re.search(r'mark--due"[^>]*>overflow<', page)
+
+
+# ---- what is planned ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")]
+)
+def test_a_session_that_is_due_is_planned_and_nothing_is_written(
+    known_root: Path, said: dict[str, Any], reason: str
+) -> None:
+    session = put(known_root, said)
+    before = (known_root / "work.jsonl").read_bytes()
+    run = planned()
+    assert (run.session_id, run.reason, run.by_itself, run.planner) == (session.pk, reason, True, "embedded")
+    assert run.state == RunState.TARGET_MET
+    assert (known_root / "work.jsonl").read_bytes() == before
+    assert [path.name for path in known_root.iterdir()] == ["work.jsonl"]
+    assert list(unseen_proposals()) == [run]
+
+
+def test_a_run_that_somebody_asks_for_is_manual(known_root: Path) -> None:
+    run = start_run(put(known_root, full()), planner="embedded", asked={})
+    assert (run.reason, run.by_itself) == ("manual", False)
+
+
+def test_a_session_that_is_not_due_is_left(known_root: Path) -> None:
+    put(known_root)
+    assert look() == []
+
+
+@pytest.mark.parametrize("place", [".atomic/settings.json", ".pi/settings.json"])
+def test_what_the_project_switched_off_is_left_but_not_for_a_human(
+    known_root: Path, tmp_path: Path, place: str
+) -> None:
+    path = tmp_path / "project" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"compaction": {"enabled": False}}))
+    session = put(known_root, full(), cwd=str(tmp_path / "project"))
+    assert look() == []
+    assert str(path) in left_because(session, timezone.now(), Path.home())
+    start_run(session, planner="embedded", asked={})
+
+
+def test_what_the_user_switched_off_a_project_can_switch_on(
+    known_root: Path, redline: Installation, tmp_path: Path
+) -> None:
+    for directory, enabled in (
+        (redline.home / ".atomic" / "agent", False),
+        (tmp_path / "p" / ".atomic", True),
+    ):
+        directory.mkdir(parents=True)
+        (directory / "settings.json").write_text(json.dumps({"compaction": {"enabled": enabled}}))
+    off = put(known_root, full(), name="off")
+    put(known_root, full(), name="on", cwd=str(tmp_path / "p"))
+    assert [Run.objects.get(pk=one).session.relative_path for one in look()] == ["on.jsonl"]
+    assert "enabled: false" in left_because(off, timezone.now(), Path.home())
+
+
+def test_what_could_not_be_written_or_would_not_be_honoured_is_left(known_root: Path) -> None:
+    now = timezone.now()
+    put(known_root, full(), name="old")
+    old = (known_root / "old.jsonl").read_bytes().replace(b'"version": 3', b'"version": 2', 1)
+    (known_root / "old.jsonl").write_bytes(old)
+    session = index_file(backdate(known_root / "old.jsonl"))
+    assert "version 2" in left_because(session, now, Path.home())
+    other = put(known_root, full(), name="other")
+    Session.objects.filter(pk=other.pk).update(reader="pi")
+    session = index_file(known_root / "other.jsonl")
+    assert "ignores what Redline writes" in left_because(session, now, Path.home())
+    assert look() == []
+
+
+def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
+    session = put(known_root, full())
+    (known_root / "work.jsonl").chmod(0o444)
+    for directory in (known_root, *known_root.parents[:-2]):
+        directory.chmod(directory.stat().st_mode | 0o055)
+    told = in_child(
+        lambda: "left" if not os.access(known_root / "work.jsonl", os.W_OK) else "may be written to",
+        become_nobody,
+    )
+    assert told == "left"
+    if os.geteuid():
+        assert "may not be written to" in left_because(session, timezone.now(), Path.home())
+
+
+@pytest.mark.parametrize("change_of", [{"missing": True}, {"fault": "it cannot be read"}])
+def test_what_is_not_there_or_unreadable_is_left(known_root: Path, change_of: dict[str, Any]) -> None:
+    session = put(known_root, full())
+    Session.objects.filter(pk=session.pk).update(**change_of)
+    assert look() == []
+
+
+def test_a_session_that_nobody_works_on_any_more_is_left(known_root: Path) -> None:
+    put(known_root, full(), hours=1 + FRESH.total_seconds() / 3600)
+    assert look() == []
+
+
+def test_what_redline_itself_wrote_is_left_until_an_agent_goes_on(known_root: Path) -> None:
+    session = put(known_root, full())
+    remember_own_write(known_root / "work.jsonl", session.size)
+    assert look() == []
+    write_on(session, 1, full())
+    assert len(look()) == 1
+
+
+# ---- once --------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Path) -> None:
+    session = put(known_root, full())
+    [number] = look()
+    assert look() == [], "its run is under way"
+    work(number, worker_name())
+    session = write_on(session, 1, full())
+    assert look(after=2 * REST) == [], "its proposal waits"
+    mark_seen(Run.objects.get(pk=number))
+    assert look() == [], "somebody is looking at it"
+    assert len(look(after=2 * REST)) == 1
+
+
+def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> None:
+    put(known_root, full())
+    run = planned()
+    mark_seen(run)
+    assert look(after=2 * REST) == []
+
+
+def test_what_a_human_plans_is_not_planned_beside_it(known_root: Path) -> None:
+    session = put(known_root, full())
+    run = start_run(session, planner="embedded", asked={})
+    assert look() == []
+    work(run.pk, worker_name())
+    assert look() == [], "it was planned as it is"
+
+
+def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
+    session = put(known_root, full())
+    [number] = look()
+    assert change_state(number, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
+    assert look(after=2 * REST) == [], "the session is as it was then"
+    assert not unseen_proposals().exists()
+    session = write_on(session, 1, full())
+    path = known_root / session.relative_path
+    os.utime(path)
+    index_file(path)
+    assert look() == [], "it failed just now"
+    assert len(look(after=2 * REST)) == 1
+
+
+def go_on(session: Session, number: int) -> Session:
+    """An agent goes on with the session, after everything that was done to it so far."""
+    path = Path(session.root.path) / session.relative_path
+    write_on(session, number, full())
+    # The clock of the file system lags a little behind ours.
+    then = time.time() + 1
+    os.utime(path, (then, then))
+    return index_file(path)
+
+
+def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
+    session = put(known_root, full())
+    now, rests = timezone.now(), [1, 2, 4, 8, 16, 32, 64, 128, 144, 144]
+    far = now + timedelta(days=9)
+    for number, tens in enumerate(rests, 1):
+        session = go_on(session, number)
+        Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
+        [run] = plan_due(now, Path.home()).started
+        assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=now)
+        session = go_on(session, 100 + number)
+        Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
+        rest = timedelta(minutes=10 * tens)
+        assert plan_due(now + rest - timedelta(seconds=1), Path.home()).started == [], number
+        now += rest
+    last = Session.objects.get()
+    why = left_because(last, now - timedelta(hours=3), Path.home())
+    assert why == "planning it failed 10 times in a row; that is tried again in 3 hours, where it goes on"
+
+
+def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -> None:
+    session = put(known_root, full())
+    for number in range(3):
+        [run] = look(after=number * 10 * REST)
+        assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
+        session = go_on(session, number)
+    assert look(after=2 * REST) == []
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 9)
+    assert len(look()) == 1
+
+
+def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
+    session = put(known_root, full())
+    [number] = look()
+    stop_run(Run.objects.get(pk=number))
+    session = go_on(session, 1)
+    assert look() == []
+    assert look(after=100 * REST) == []
+    assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
+    assert not unseen_proposals().exists()
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 2)
+    assert len(look()) == 1
+
+
+def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) -> None:
+    session = put(known_root, full())
+    [number] = look()
+    stop_run(Run.objects.get(pk=number))
+    session = go_on(session, 1)
+    assert look(after=2 * REST) == []
+    backup = Backup.objects.create(
+        session=session, path="b", sha256="0", size=1, taken_at=timezone.now(), reason=Backup.COMPACT
+    )
+    Compaction.objects.create(
+        session=session, backup=backup, entry_id="e", leaf_id="e", planner="embedded",
+        written_at=timezone.now(), parameters={}, stats={}, origins={},
+    )  # fmt: skip
+    assert len(look()) == 1
+
+
+def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
+    def no(**sent: Any) -> Cancel:
+        return Cancel("not on a Friday")
+
+    session = put(known_root, full())
+    session_before_compact.connect(no)
+    try:
+        run = planned()
+    finally:
+        session_before_compact.disconnect(no)
+    assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
+    session = go_on(session, 1)
+    assert look(after=100 * REST) == []
+    assert "a hook cancelled planning it" in left_because(session, timezone.now(), Path.home())
+    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    go_on(session, 2)
+    assert len(look()) == 1
+
+
+def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client) -> None:
+    session = put(known_root, full())
+    planned()
+    assert "older proposal waits" not in browser.get("/").content.decode()
+    assert "it has gone on since" not in browser.get("/runs/").content.decode()
+    go_on(session, 1)
+    assert "older proposal waits" in browser.get("/").content.decode()
+    assert "it has gone on since its proposal was planned" in browser.get("/runs/").content.decode()
+
+
+def test_at_most_two_run_at_once(known_root: Path) -> None:
+    for number in range(AT_ONCE + 2):
+        put(known_root, full(), name=f"work{number}", hours=1 + number)
+    looked = plan_due(timezone.now(), Path.home())
+    assert len(looked.started) == AT_ONCE
+    assert looked.postponed
+    names = [Run.objects.get(pk=number).session.relative_path for number in looked.started]
+    assert names == ["work0.jsonl", "work1.jsonl"], "those last written to first"
+    assert look() == []
+    work(looked.started[0], worker_name())
+    assert len(look()) == 1
+
+
+# ---- with which planner ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(known_root: Path) -> PlannerModel:
+    Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
+    return PlannerModel.objects.create(
+        provider="here",
+        name="small-model",
+        window=32_000,
+        output_limit=4_000,
+        thinking_levels=["low", "high"],
+    )
+
+
+def agree() -> None:
+    Agreement.objects.create(provider="here", origin="http://127.0.0.1:9", agreed_at=timezone.now())
+
+
+@pytest.mark.parametrize("asked", ["here/small-model", "session"])
+def test_a_model_plans_by_itself_only_where_the_user_agreed(
+    known_root: Path, model: PlannerModel, asked: str
+) -> None:
+    session = put(known_root, full())
+    with override_configuration(plan_by_itself_with=asked):
+        chosen = planner_by_itself(session)
+        assert (chosen.planner, chosen.thinking) == ("embedded", "")
+        assert "You have not agreed that here/small-model plans" in chosen.note
+        agree()
+        assert planner_by_itself(session).planner == "here/small-model"
+
+
+def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) -> None:
+    own = {"provider": "scripted", "model": "good-plan"}
+    recorded_at_high = {
+        "type": "thinking_level_change",
+        "id": "level",
+        "parentId": "e27",
+        "timestamp": "t",
+        "thinkingLevel": "high",
+    }
+    last = {"type": "message", "id": "last", "parentId": "level", "timestamp": "t"}
+    last["message"] = assistant(text("Done."), **own, usage=FULL)
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes([*recorded(), recorded_at_high, last]))
+    with (
+        ScriptedProvider() as provider,
+        override_configuration(plan_by_itself_with="session", windows={"good-plan": WINDOW}),
+    ):
+        url = provider.base_url("openai")
+        Provider.objects.create(name="scripted", dialect="openai", base_url=url)
+        PlannerModel.objects.create(
+            provider="scripted",
+            name="good-plan",
+            window=100_000,
+            output_limit=8_000,
+            thinking_levels=["low", "medium"],
+        )
+        session = index_file(backdate(path))
+        run = planned()
+        assert (run.planner, run.state, provider.requests) == ("embedded", RunState.TARGET_MET, [])
+        assert "You have not agreed" in run.note
+        mark_seen(run)
+        Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
+        write_on(session, 1, assistant(text("More."), **own, usage=FULL))
+        [number] = look(after=2 * REST)
+        work(number, worker_name())
+        run = Run.objects.get(pk=number)
+        assert (run.planner, run.thinking, run.note) == ("scripted/good-plan", "medium", "")
+        assert (run.state, run.by_itself) == (RunState.TARGET_MET, True)
+        assert provider.requests
+    assert list(unseen_proposals()) == [run]
+
+
+def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:
+    agree()
+    Agreement.objects.update(origin="http://127.0.0.1:10")
+    with override_configuration(plan_by_itself_with="here/small-model"):
+        assert planner_by_itself(put(known_root, full())).planner == "embedded"
+
+
+def test_an_agreement_is_not_for_a_model_at_another_address(known_root: Path, model: PlannerModel) -> None:
+    agree()
+    PlannerModel.objects.update(base_url="http://127.0.0.1:10/v1")
+    with override_configuration(plan_by_itself_with="here/small-model"):
+        assert planner_by_itself(put(known_root, full())).planner == "embedded"
+
+
+def test_the_page_of_runs_names_the_planner_in_force_first(
+    known_root: Path, model: PlannerModel, browser: Client
+) -> None:
+    with override_configuration(plan_by_itself_with="here/small-model"):
+        page = browser.get("/runs/").content.decode()
+        assert "is planned with the embedded planner, and the proposal waits" in page
+        assert "planned with here/small-model" not in page
+        told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
+        assert "You have not agreed" in told
+        assert 'The <a href="/models">Models page</a> asks you.' in told, told[:400]
+        agree()
+        page = browser.get("/runs/").content.decode()
+        assert "is planned with here/small-model, and the proposal waits" in page
+        assert "does not plan yet" not in page
+
+
+def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Client) -> None:
+    put(known_root, full())
+    with override_configuration(plan_by_itself_with="nobody/nothing"):
+        [number] = look()
+        run = Run.objects.get(pk=number)
+        assert run.planner == "embedded"
+        assert "There is no planner nobody/nothing" in run.note
+        assert "There is no planner nobody/nothing" in browser.get(f"/runs/{number}").content.decode()
+        assert "There is no planner nobody/nothing" in browser.get("/runs/").content.decode()
+
+
+# ---- what is said of it ------------------------------------------------------------------------------------
+
+
+def badge(browser: Client, address: str = "/settings") -> int:
+    page = browser.get(address).content.decode()
+    found = re.search(r'id="waiting"( hidden)?><span>(\d+)</span>', page)
+    assert found is not None
+    return 0 if found[1] else int(found[2])
+
+
+def test_the_badge_counts_what_nobody_has_looked_at(known_root: Path, browser: Client) -> None:
+    put(known_root, full())
+    assert badge(browser) == 0
+    run = planned()
+    for address in ("/", "/runs/", f"/runs/{run.pk}", "/settings", "/nowhere"):
+        assert badge(browser, address) == 1, address
+    assert browser.get(reverse("compaction:review", args=(run.pk,))).status_code == 200
+    assert badge(browser) == 0
+
+
+def test_the_list_leads_to_the_review_of_what_waits(known_root: Path, browser: Client) -> None:
+    put(known_root, full())
+    put(known_root, name="other")
+    run = planned()
+    page = browser.get("/").content.decode()
+    assert page.count("proposal waits") == 1
+    address = re.search(r'href="([^"]+)">proposal waits<', page)
+    assert address is not None
+    assert browser.get(address[1]).status_code == 200
+    assert "proposal waits" not in browser.get("/").content.decode()
+    assert f"/runs/{run.pk}/review" == address[1]
+
+
+def test_a_manual_run_is_no_proposal_that_waits(known_root: Path, browser: Client) -> None:
+    run = start_run(put(known_root, full()), planner="embedded", asked={})
+    work(run.pk, worker_name())
+    assert badge(browser) == 0
+
+
+def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path, browser: Client) -> None:
+    put(known_root, full(), title=HOSTILE)
+    Session.objects.update(read_as="pi", reader="pi")
+    page = browser.get("/runs/").content.decode()
+    assert "On: a session that is due is planned with the embedded planner" in page
+    assert "that agent ignores what Redline writes" in page
+    assert "\u202e" not in page
+    assert "<b>the</b>" not in page
+    with override_configuration(plan_by_itself=False):
+        page = browser.get("/runs/").content.decode()
+    assert "plan_by_itself = true" in page
+    assert "ignores what Redline writes" not in page
+
+
+def test_a_proposal_is_told_of_once_and_not_those_from_before(known_root: Path) -> None:
+    put(known_root, full(), title=HOSTILE)
+    known, facts = told_anew(set())
+    assert (known, facts) == (set(), [])
+    run = planned()
+    assert told_anew(None) == ({run.pk}, [])
+    known, [fact] = told_anew(known)
+    tell = fact["page"]["tell"]
+    assert (fact["page"]["waiting"], tell["address"]) == (1, f"/runs/{run.pk}/review")
+    assert tell["words"].isprintable()
+    assert "<b>the</b>" in tell["words"], "a system shows it as text"
+    assert told_anew(known) == ({run.pk}, [])
+
+
+# ---- on a real server --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "work.jsonl").write_bytes(session_bytes(recorded()))
+    with start_server(tmp_path, **around) as running:
+        running.session("Mend the parser.")
+        yield running
+
+
+def heard(socket: ClientConnection) -> dict[str, Any]:
+    """The first thing that the socket tells as JSON."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        told = str(socket.recv(timeout=WAIT_SECONDS))
+        if told.startswith("{"):
+            found: dict[str, Any] = json.loads(told)
+            return found
+    raise AssertionError("nothing was told")
+
+
+def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server) -> None:
+    path = server.root / "work.jsonl"
+    assert 'id="waiting" hidden' in server.get("/")
+    with server.socket("/ws/sessions") as quiet_page, server.socket("/ws/sessions") as page:
+        page.send(json.dumps({"query": "", "asked": 1}))
+        with path.open("ab") as file:
+            file.write(session_bytes([recorded(full())[-1]]))
+        before = path.read_bytes()
+        for socket in (page, quiet_page):
+            told = heard(socket)
+            assert told["waiting"] == 1
+            assert "Mend the parser." in told["tell"]["words"]
+    page_of_list = server.get("/")
+    assert re.search(r'id="waiting"><span>1</span>', page_of_list)
+    assert f'href="{told["tell"]["address"]}">proposal waits<' in page_of_list
+    assert "planned by itself" in server.get("/runs/")
+    with server.socket("/ws/sessions") as socket:
+        review = server.get(told["tell"]["address"])
+        assert "Mend the parser." in review
+        assert heard(socket) == {"waiting": 0}
+    assert path.read_bytes() == before
+    assert [one.name for one in server.root.iterdir()] == ["work.jsonl"]

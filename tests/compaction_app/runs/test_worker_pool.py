@@ -1,0 +1,130 @@
+"""Many runs in one process: within its limits, through a busy database, and no longer than its server wants it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import OperationalError
+
+from compaction_app.core.states import RunState
+from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.runs import worker_pool
+from compaction_app.runs.commands import start_run, stop_run
+from compaction_app.runs.worker_pool import RunPool
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.indexer import index_file
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.installation import Installation
+from tests.wait import WAIT_SECONDS, wait_until
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
+    """A run of a session of its own, which waits for a worker; its script deletes something and falls silent."""
+    url = provider.base_url("openai")
+    Provider.objects.create(name="scripted", dialect="openai", base_url=url)
+    PlannerModel.objects.create(provider="scripted", name="stalls", window=100_000, output_limit=8_000)
+
+    def begin(name: str) -> Run:
+        path = known_root / name
+        path.write_bytes(session_bytes(working_session(steps=8)))
+        return start_run(index_file(backdate(path)), planner="scripted/stalls", asked={})
+
+    return begin
+
+
+def thread_count(child: subprocess.Popen[bytes]) -> int:
+    return len(list(Path(f"/proc/{child.pid}/task").iterdir()))
+
+
+def state(run: Run) -> str:
+    return str(Run.objects.values_list("state", flat=True).get(pk=run.pk))
+
+
+def has_planned(run: Run) -> bool:
+    return bool(run.proposals.exists())
+
+
+def test_runs_begin_as_far_as_there_is_room(
+    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = begun("a.jsonl"), begun("b.jsonl")
+    monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", first.session.size)
+    crew = RunPool()
+    try:
+        crew.look()
+        wait_until(lambda: has_planned(first))
+        crew.look()
+        assert state(second) == RunState.QUEUED
+        monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", 3 * first.session.size)
+        crew.look()
+        wait_until(lambda: has_planned(second))
+        assert state(first) == RunState.RUNNING
+    finally:
+        crew.end()
+
+
+def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
+    begun: Callable[[str], Run],
+) -> None:
+    runs = [begun(f"{name}.jsonl") for name in "abc"]
+    crew = RunPool()
+    crew.look()
+    wait_until(lambda: all(map(has_planned, runs)))
+    crew.end()
+    assert [state(run) for run in runs] == [RunState.INTERRUPTED] * 3
+    assert all(map(has_planned, runs))
+
+
+def test_a_look_at_a_busy_database_ends_no_run(
+    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, looks = begun("a.jsonl"), []
+    waiting = worker_pool.queued_llm_runs
+
+    def busy() -> list[int]:
+        looks.append(1)
+        if len(looks) == 2:
+            raise OperationalError("database is locked")
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+        found = waiting()
+        if len(looks) == 3:
+            wait_until(lambda: has_planned(run))
+            assert state(run) == RunState.RUNNING
+        return found
+
+    monkeypatch.setattr(worker_pool, "queued_llm_runs", busy)
+    monkeypatch.setattr(worker_pool, "end_with_parent", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        worker_pool.work_until_idle()
+    assert len(looks) == 4
+
+
+def test_a_process_whose_server_is_gone_begins_nothing_more(
+    begun: Callable[[str], Run], redline: Installation, provider: ScriptedProvider
+) -> None:
+    first = begun("a.jsonl")
+    child = redline.start("worker", "--models", stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    wait_until(lambda: has_planned(first))
+    threads = thread_count(child)
+    child.stdin.close()
+    wait_until(lambda: thread_count(child) < threads, "the child did not notice that its server is gone")
+    second = begun("b.jsonl")
+    assert state(first) == RunState.RUNNING
+    asked = len(provider.requests)
+    stop_run(first)
+    assert child.wait(WAIT_SECONDS) == 0
+    assert (state(first), state(second)) == (RunState.CANCELLED, RunState.QUEUED)
+    assert len(provider.requests) == asked

@@ -1,0 +1,124 @@
+"""Promises of the start: a command loads what it needs and nothing else, and an interrupt ends it quietly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core import checks
+
+from redline.main import WITH_PAGES, WITHOUT_MODELS, commands
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.paths import PROJECT
+
+PAGES = (
+    "redline.urls",
+    "sessions_app.views",
+    "sessions_app.urls",
+    "compaction_app.views",
+    "compaction_app.urls",
+)
+SERVER = (
+    "channels",
+    "uvicorn",
+    "django_htmx",
+    "django.contrib.admin",
+    "csp",
+    "whitenoise",
+    "template_partials",
+)
+PROVIDERS = ("httpx", "stamina", "compaction_app.providers.client")
+MODELS = ("django.db.models", "django.urls", "django.http", "django.template", "sessions_app.models")
+LISTING = """
+import sys
+from redline.main import main
+sys.argv[0] = "redline"
+try:
+    main()
+finally:
+    sys.stderr.write("\\n".join(["loaded:", *sys.modules]))
+"""
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+
+def loaded_by(installation: Installation, *arguments: object) -> set[str]:
+    """The modules that a command has loaded when it ends."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LISTING, *map(str, arguments)],
+        cwd=PROJECT,
+        env=installation.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in ended.stderr
+    return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
+
+
+@pytest.mark.parametrize("command", ["tree", "context", "address", "token"])
+def test_a_command_without_tables_loads_no_model_and_no_page(
+    redline: Installation, path: Path, command: str
+) -> None:
+    arguments = [path] if command in ("tree", "context") else []
+    loaded = loaded_by(redline, command, *arguments)
+    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
+
+
+@pytest.mark.parametrize("command", ["index", "sessions", "compact", "backups"])
+def test_a_command_without_pages_loads_no_page_and_no_provider(
+    redline: Installation, path: Path, command: str
+) -> None:
+    arguments = {"compact": [path, "--dry-run"], "sessions": []}.get(command, [path])
+    loaded = loaded_by(redline, command, *arguments)
+    assert "sessions_app.models" in loaded
+    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
+
+
+def test_the_lists_of_what_commands_need_name_commands() -> None:
+    assert set(commands()) > WITH_PAGES | WITHOUT_MODELS
+
+
+def test_every_check_of_django_passes() -> None:
+    # A command makes only those of the configuration.
+    assert [found for found in checks.run_checks() if not found.is_silenced()] == []
+
+
+def test_an_interrupt_at_any_time_ends_it_quietly(redline: Installation, path: Path) -> None:
+    """An interrupt is sent when a certain number of modules has been loaded, from the first to the last."""
+    program = (
+        "import sys, os, signal, builtins\n"
+        "limit, seen, plain = int(sys.argv.pop(1)), 0, builtins.__import__\n"
+        "def counting(*arguments, **named):\n"
+        "    global seen\n"
+        "    seen += 1\n"
+        "    if seen == limit:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return plain(*arguments, **named)\n"
+        "from redline.main import main\n"
+        "builtins.__import__ = counting\n"
+        "sys.argv[0] = 'redline'\n"
+        "main()\n"
+    )
+    codes = []
+    for limit in (3, 10, 50, 200, 500, 1000, 2000, 10**9):
+        ended = subprocess.run(
+            [sys.executable, "-c", program, str(limit), "context", str(path)],
+            cwd=PROJECT,
+            env=redline.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        assert "Traceback" not in ended.stderr, limit
+        assert ended.stderr in ("", "redline: interrupted\n"), limit
+        codes.append(ended.returncode)
+    assert codes[:5] == [130] * 5
+    assert codes[-1] == 0

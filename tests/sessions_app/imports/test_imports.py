@@ -1,0 +1,286 @@
+"""Promises of the import: every byte is kept, what is no session is not, and only what was imported is removed."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.models import Backup, Run
+from sessions_app.imports.service import safe_name
+from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import managed_root
+from sessions_app.models import Entry, Session
+from sessions_app.storage.files import BACKUP_SUFFIX
+from sessions_app.storage.locks import session_lock
+from sessions_app.web import uploads
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.files import snapshot
+from tests.installation import Installation
+
+SESSION = session_bytes(chain(user("Mend the parser."), assistant(text("It is mended."))))
+OTHER = session_bytes(chain(user("Another task."), assistant(text("Done."))))
+
+
+def bring(browser: Client, *files: tuple[str, bytes]) -> Any:
+    return browser.post("/import", {"sessions": [SimpleUploadedFile(name, data) for name, data in files]})
+
+
+def managed() -> dict[str, bytes | str]:
+    return snapshot(managed_root())
+
+
+# ---- what is kept ------------------------------------------------------------------------------------------
+
+
+def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser: Client, known_root: Path) -> None:
+    damaged = SESSION + b'{"torn": \n' + b"\0\0\0\n" + b'{"type":"message"'
+    answer = bring(browser, ("run.jsonl", damaged))
+    assert answer.status_code == 303
+    assert managed() == {"run.jsonl": damaged}
+    page = browser.get(answer["Location"])
+    assert page.status_code == 200
+    assert "Mend the parser." in page.content.decode()
+    assert "Mend the parser." in browser.get("/").content.decode()
+
+
+def test_what_is_imported_is_private_and_nothing_of_the_upload_stays(
+    browser: Client, known_root: Path, redline: Installation
+) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    kept = managed_root() / "run.jsonl"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert kept.stat().st_nlink == 1
+    assert list((redline.data / "uploads").iterdir()) == []
+    for directory in (managed_root(), redline.data / "uploads"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_an_upload_never_lies_in_memory(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[str] = []
+    usual = tempfile.NamedTemporaryFile
+
+    def seen(*arguments: Any, **named: Any) -> Any:
+        stored.append(str(named["dir"]))
+        return usual(*arguments, **named)
+
+    monkeypatch.setattr(uploads.tempfile, "NamedTemporaryFile", seen)
+    bring(browser, ("small.jsonl", SESSION))
+    assert stored == [str(uploads.upload_directory())]
+
+
+def test_an_import_was_not_just_written_to_by_an_agent(browser: Client, known_root: Path) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    assert "just written to" not in browser.get("/").content.decode()
+    assert Session.objects.get(relative_path="run.jsonl").imported_at is not None
+
+
+def test_the_same_bytes_lead_to_the_session_that_is_there(browser: Client, known_root: Path) -> None:
+    first = bring(browser, ("run.jsonl", SESSION))["Location"]
+    answer = bring(browser, ("again.jsonl", SESSION))
+    assert answer.status_code == 303
+    page = browser.get(answer["Location"]).content.decode()
+    assert "here already" in page
+    assert f'href="{first}"' in page
+    assert managed() == {"run.jsonl": SESSION}
+
+
+def test_another_session_of_the_same_name_gets_a_name_of_its_own(browser: Client, known_root: Path) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    bring(browser, ("run.jsonl", OTHER))
+    assert managed() == {"run.jsonl": SESSION, "run-2.jsonl": OTHER}
+
+
+def test_several_files_at_once_are_each_told_of(browser: Client, known_root: Path) -> None:
+    bring(browser, ("old.jsonl", OTHER))
+    third = session_bytes(chain(user("A third.")))
+    answer = bring(browser, ("a.jsonl", SESSION), ("b.jsonl", OTHER), ("c.jsonl", third))
+    assert answer.status_code == 303
+    page = browser.get(answer["Location"]).content.decode()
+    assert page.count("Imported: <a") == 2
+    assert "here already" in page
+    assert set(managed()) == {"old.jsonl", "a.jsonl", "c.jsonl"}
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"hello\n", b"[1, 2]\n", b'{"some": "object"}\n', b"\0" * 5_000])
+def test_what_is_no_session_is_refused_in_words_and_nothing_is_kept(
+    browser: Client, known_root: Path, redline: Installation, data: bytes
+) -> None:
+    answer = bring(browser, ("letter.jsonl", data))
+    assert answer.status_code == 422
+    assert "letter.jsonl" in answer.content.decode()
+    assert "is no session" in answer.content.decode()
+    assert managed() == {}
+    assert list((redline.data / "uploads").iterdir()) == []
+
+
+def test_a_refused_file_does_not_hold_up_the_others(browser: Client, known_root: Path) -> None:
+    answer = bring(browser, ("letter.jsonl", b"hello\n"), ("run.jsonl", SESSION))
+    assert answer.status_code == 422
+    assert "Imported: <a" in answer.content.decode()
+    assert managed() == {"run.jsonl": SESSION}
+
+
+def test_a_form_without_a_file_is_told(browser: Client, known_root: Path) -> None:
+    answer = browser.post("/import", {})
+    assert answer.status_code == 422
+    assert "No file was chosen" in answer.content.decode()
+
+
+def test_a_disk_without_room_is_told_before_anything_is_stored(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: _FullDisk)
+    answer = bring(browser, ("run.jsonl", SESSION))
+    assert answer.status_code == 422
+    assert "Free some space" in answer.content.decode()
+    assert managed() == {}
+
+
+class _FullDisk:
+    free = uploads.SPARE
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told_and_nothing_is_kept(
+    browser: Client, known_root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(uploads.StoredUpload, "write", full, raising=False)
+    answer = bring(browser, ("run.jsonl", SESSION))
+    assert answer.status_code == 422
+    assert "does not fit on the disk" in answer.content.decode()
+    assert managed() == {}
+    assert list((redline.data / "uploads").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("brought", "kept"),
+    [
+        ("run.jsonl", "run.jsonl"),
+        ("../../etc/passwd", "passwd.jsonl"),
+        ("C:\\sessions\\run.jsonl", "run.jsonl"),
+        (".hidden.jsonl", "hidden.jsonl"),
+        ("..", "session.jsonl"),
+        ("", "session.jsonl"),
+        ("a b\x1b[31m\u202e.jsonl", "a-b-31m.jsonl"),
+        ("x" * 300, "x" * 114 + ".jsonl"),
+        (
+            "run.jsonl.2026-01-05T10-00-00-123Z.compact.bak",
+            "run.jsonl.2026-01-05T10-00-00-123Z.compact.bak.jsonl",
+        ),
+    ],
+)
+def test_a_name_is_made_safe(brought: str, kept: str) -> None:
+    assert safe_name(brought) == kept
+
+
+def test_a_name_that_leads_elsewhere_stays_in_the_managed_root(
+    browser: Client, known_root: Path, redline: Installation
+) -> None:
+    before = set(snapshot(redline.data.parent))
+    bring(browser, ("..%2f..%2fout.jsonl", SESSION))
+    new = {name for name in set(snapshot(redline.data.parent)) - before if name.endswith(".jsonl")}
+    assert len(new) == 1
+    assert new.pop().startswith("data/sessions/")
+
+
+# ---- removing ----------------------------------------------------------------------------------------------
+
+
+def test_removing_asks_first_and_takes_the_session_away(browser: Client, known_root: Path) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    page = browser.get("/import/run.jsonl/remove")
+    assert page.status_code == 200
+    assert set(managed()) == {"run.jsonl"}
+    answer = browser.post("/import/run.jsonl/remove", {"backups": "0"})
+    assert (answer.status_code, answer["Location"]) == (303, "/import")
+    assert managed() == {}
+    assert not Session.objects.exists()
+    assert not Entry.objects.exists()
+
+
+def test_removing_touches_nothing_but_what_was_imported(browser: Client, known_root: Path) -> None:
+    (known_root / "own.jsonl").write_bytes(SESSION)
+    index_roots()
+    outside = managed_root().parent / "outside.jsonl"
+    outside.write_bytes(SESSION)
+    deeper = managed_root() / "deeper"
+    deeper.mkdir()
+    (deeper / "in.jsonl").write_bytes(SESSION)
+    (managed_root() / "link.jsonl").symlink_to(outside)
+    for name in (
+        "own.jsonl",
+        "..%2Foutside.jsonl",
+        "%2e%2e",
+        "deeper%2Fin.jsonl",
+        "link.jsonl",
+        "secret_key",
+    ):
+        for answer in (browser.get(f"/import/{name}/remove"), browser.post(f"/import/{name}/remove")):
+            assert answer.status_code == 404, name
+    assert (known_root / "own.jsonl").read_bytes() == SESSION
+    assert outside.exists()
+    assert (deeper / "in.jsonl").exists()
+    assert (managed_root() / "link.jsonl").is_symlink()
+
+
+def test_what_was_done_with_a_session_is_told_before_and_kept_after(
+    browser: Client, known_root: Path
+) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    session = Session.objects.get(relative_path="run.jsonl")
+    Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
+    page = browser.get("/import/run.jsonl/remove").content.decode()
+    assert "1 run" in page
+    assert "The record of that stays" in page
+    browser.post("/import/run.jsonl/remove", {"backups": "0"})
+    session.refresh_from_db()
+    assert session.missing
+    assert session.runs.count() == 1
+    assert managed() == {}
+
+
+def test_backups_go_with_a_session_only_when_they_were_told_of(browser: Client, known_root: Path) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    backup = managed_root() / f"run.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}"
+    backup.write_bytes(SESSION)
+    refused = browser.post("/import/run.jsonl/remove", {"backups": "0"})
+    assert refused.status_code == 409
+    assert "1 backup beside it" in refused.content.decode()
+    assert set(managed()) == {"run.jsonl", backup.name}
+    assert browser.post("/import/run.jsonl/remove", {"backups": "1"}).status_code == 303
+    assert managed() == {}
+
+
+def test_a_session_that_is_being_written_to_is_not_removed(
+    browser: Client, known_root: Path, settings: Any
+) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
+    with session_lock(settings.REDLINE_DATA_DIR, managed_root() / "run.jsonl", 0):
+        answer = browser.post("/import/run.jsonl/remove", {"backups": "0"})
+    assert answer.status_code == 409
+    assert "is locked" in answer.content.decode()
+    assert set(managed()) == {"run.jsonl"}
+
+
+def test_a_backup_of_another_session_is_not_counted(browser: Client, known_root: Path) -> None:
+    bring(browser, ("run.jsonl", SESSION))
+    bring(browser, ("run2.jsonl", OTHER))
+    (managed_root() / f"run2.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}").write_bytes(OTHER)
+    assert Backup.objects.count() == 0
+    browser.post("/import/run.jsonl/remove", {"backups": "0"})
+    assert set(managed()) == {"run2.jsonl", f"run2.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}"}

@@ -1,0 +1,429 @@
+"""Promises of the follower: the index follows the files, whatever happens to them, and survives being killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import watchfiles
+
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index import follower as index_follower
+from sessions_app.index import indexer
+from sessions_app.index.demo import FILE_NAME, MARKER, demo_session, offer_demo
+from sessions_app.index.follower import Follower
+from sessions_app.index.indexer import index_file
+from sessions_app.index.roots import managed_root
+from sessions_app.models import Entry, Session
+from sessions_app.storage.watcher import Watcher
+from sessions_app.web import broadcast
+from tests.factories import assistant, chain, session_bytes, text, user, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.paths import PROJECT
+from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.wait import WAIT_SECONDS, wait_until
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+    """A configured root, empty; a second one is not there yet. The demo has been made and is gone."""
+    directory = tmp_path / "first"
+    directory.mkdir()
+    (redline.data / MARKER).touch()
+    choose_roots(settings, directory, tmp_path / "second")
+    return directory
+
+
+@pytest.fixture
+def told(redline: Installation) -> Iterator[io.StringIO]:
+    """What the follower announces, line by line."""
+    lines = io.StringIO()
+    broadcast.relay_through(lines)
+    yield lines
+    broadcast.relay_through(None)
+
+
+@pytest.fixture
+def follower(root: Path, told: io.StringIO) -> Iterator[Follower]:
+    found = Follower()
+    yield found
+    found.stop()
+
+
+def choose_roots(settings: Any, *paths: Path, **other: Any) -> None:
+    roots = [RootSetting(path=path, agent="atomic") for path in paths]
+    settings.REDLINE = Configuration().model_copy(update={"roots": roots, **other})
+
+
+def facts(told: io.StringIO, name: str) -> list[Any]:
+    """The facts of one name that were told so far."""
+    lines = map(json.loads, told.getvalue().splitlines())
+    return [line[name] for line in lines if name in line]
+
+
+def until(follower: Follower, happened: Callable[[], object]) -> None:
+    """Let the follower work until something is so."""
+
+    def look() -> object:
+        follower.step()
+        return happened()
+
+    if not happened():
+        wait_until(look)
+
+
+def titles(**wanted: Any) -> set[str]:
+    return {session.title for session in Session.objects.filter(**wanted)}
+
+
+def settled(told: io.StringIO) -> bool:
+    return None in facts(told, "indexing")
+
+
+# ---- what is there, and what changes -----------------------------------------------------------------------
+
+
+def test_what_lies_in_the_roots_is_indexed_the_latest_first(
+    follower: Follower, root: Path, told: io.StringIO
+) -> None:
+    for hours, name in enumerate(("new", "old", "older")):
+        path = place(root / f"{name}.jsonl", session_bytes(chain(user(name))))
+        then = time.time() - 3_600 * (hours + 1)
+        os.utime(path, (then, then))
+    until(follower, lambda: settled(told))
+    ready = [key for keys in facts(told, "sessions") for key in keys]
+    assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
+
+
+def test_a_session_that_is_written_to_is_read_on_and_told_of(
+    follower: Follower, root: Path, told: io.StringIO
+) -> None:
+    recorded = chain(user("one"), user("two"))
+    path = place(root / "s.jsonl", session_bytes(recorded[:2]))
+    until(follower, lambda: settled(told))
+    key = Session.objects.get().pk
+    with path.open("ab") as file:
+        file.write(session_bytes(recorded[2:]))
+    until(follower, lambda: Session.objects.get().entry_count == 2)
+    assert facts(told, "sessions")[-1] == [key]
+
+
+def test_a_file_in_a_directory_that_is_new_as_well_is_found(
+    follower: Follower, root: Path, told: io.StringIO
+) -> None:
+    until(follower, lambda: settled(told))
+    place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
+    until(follower, lambda: "the first of a project" in titles())
+
+
+def test_a_directory_that_is_moved_in_or_away_takes_its_sessions_along(
+    follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
+) -> None:
+    place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
+    until(follower, lambda: settled(told))
+    (tmp_path / "elsewhere").rename(root / "here")
+    until(follower, lambda: titles(missing=False) == {"moved"})
+    (root / "here").rename(tmp_path / "away")
+    until(follower, lambda: titles(missing=True) == {"moved"})
+
+
+def test_a_vanished_file_is_missing_and_a_renamed_one_is_new(
+    follower: Follower, root: Path, told: io.StringIO
+) -> None:
+    place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
+    path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
+    until(follower, lambda: settled(told))
+    (root / "a.jsonl").unlink()
+    path.rename(root / "c.jsonl")
+    until(follower, lambda: Session.objects.filter(missing=True).count() == 2)
+    until(follower, lambda: Session.objects.filter(relative_path="c.jsonl", missing=False).exists())
+
+
+def test_a_root_that_comes_later_is_noticed(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
+    until(follower, lambda: settled(told))
+    place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
+    until(follower, lambda: "late" in titles())
+    place(root.with_name("second") / "t.jsonl", session_bytes(chain(user("followed as well"))))
+    until(follower, lambda: "followed as well" in titles())
+
+
+def test_a_root_that_cannot_be_looked_at_stops_no_other_and_is_told_of(
+    follower: Follower, root: Path, told: io.StringIO, settings: Any, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file", encoding="utf-8")
+    choose_roots(settings, blocked, root)
+    place(root / "s.jsonl", session_bytes(chain(user("readable"))))
+    until(follower, lambda: settled(told))
+    assert "readable" in titles()
+    assert facts(told, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
+
+
+def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_missing(
+    public: Installation, settings: Any
+) -> None:
+    root = public.home / "sessions"
+    place(root / "s.jsonl", session_bytes(chain(user("behind a closed door"))))
+    choose_roots(settings, root)
+    index_file(root / "s.jsonl")
+    root.chmod(0)
+    give_to_nobody(*public.data.rglob("*"))
+
+    def look() -> str:
+        lines = io.StringIO()
+        broadcast.relay_through(lines)
+        follower = Follower()
+        follower.step()
+        follower.stop()
+        return f"{Session.objects.get().missing} {facts(lines, 'roots')}"
+
+    assert in_child(look, become_nobody) == (
+        f"False [{{'{root}': 'The root {root} cannot be looked at: Permission denied.'}}]"
+    )
+
+
+def test_what_a_link_leads_to_outside_is_not_read(
+    follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
+) -> None:
+    outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
+    (root / "link").symlink_to(outside.parent)
+    until(follower, lambda: settled(told))
+    with outside.open("ab") as file:
+        file.write(session_bytes(chain(user("another secret"))[1:]))
+    place(root / "s.jsonl", session_bytes(chain(user("inside"))))
+    until(follower, lambda: "inside" in titles())
+    assert titles() == {"inside"}
+
+
+def test_a_second_look_opens_nothing_that_is_as_it_was(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(root / "s.jsonl", session_bytes(chain(user("one"))))
+    place(root / "no-session.jsonl", b"no session\n")
+    until(follower, lambda: settled(told))
+    assert Session.objects.exclude(fault="").count() == 1
+    opened: list[Path] = []
+    monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
+    follower._look()
+    assert list(follower._waiting) == []
+    place(root / "s.jsonl", session_bytes(chain(user("one"), user("two"))))
+    follower._look()
+    assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
+    assert opened == []
+
+
+def test_what_nobody_told_of_is_found_by_looking(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_follower, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
+    monkeypatch.setattr(Watcher, "watch", lambda *_: None)
+    until(follower, lambda: settled(told))
+    place(root / "s.jsonl", session_bytes(chain(user("unheard of"))))
+    until(follower, lambda: "unheard of" in titles())
+
+
+def test_what_changes_goes_before_what_waits(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
+    for number in range(50):
+        place(root / f"{number}.jsonl", session_bytes(chain(user(f"session {number}"))))
+    follower.step()
+    place(root / "live.jsonl", session_bytes(chain(user("just written"))))
+    until(follower, lambda: "just written" in titles())
+    assert len(titles()) < 51
+
+
+def test_where_the_system_has_no_watches_left_directories_are_compared(
+    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = watchfiles.watch
+    tried: list[bool | None] = []
+
+    def exhausted(*paths: Path, **options: Any) -> Iterator[Any]:
+        tried.append(options["force_polling"])
+        if not options["force_polling"]:
+            raise OSError(28, "OS file watch limit reached")
+        return usual(*paths, **{**options, "poll_delay_ms": 50})
+
+    monkeypatch.setattr(watchfiles, "watch", exhausted)
+    until(follower, lambda: settled(told))
+    # A comparison needs something to compare with: what comes before it has begun is for the next look.
+    numbers = iter(range(10_000))
+
+    def seen() -> bool:
+        place(root / f"{next(numbers)}.jsonl", session_bytes(chain(user("seen by comparing"))))
+        return "seen by comparing" in titles()
+
+    monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.1)
+    until(follower, seen)
+    assert tried[:2] == [None, True]
+
+
+# ---- what lies around sessions -----------------------------------------------------------------------------
+
+
+def test_another_configuration_of_windows_is_in_the_list_after_the_next_start(
+    follower: Follower, root: Path, told: io.StringIO, settings: Any
+) -> None:
+    usage = {"totalTokens": 5_000}
+    place(
+        root / "s.jsonl",
+        session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage))),
+    )
+    until(follower, lambda: settled(told))
+    assert Session.objects.get().window is None
+    choose_roots(settings, root, windows={"m": 20_000})
+    later = Follower()
+    later.step()
+    later.stop()
+    session = Session.objects.get()
+    assert (session.window, session.window_source) == (20_000, "your configuration")
+    assert session.pk in facts(told, "sessions")[-1]
+
+
+def test_a_decision_that_is_made_during_a_reading_is_kept(
+    root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place(root / "s.jsonl", session_bytes(chain(*(user(f"line {number}") for number in range(2_500)))))
+
+    def decide(_: object) -> None:
+        Session.objects.update(reader="pi", own_write_ns=7)
+
+    index_file(path, report=decide)
+    session = Session.objects.get()
+    assert (session.reader, session.own_write_ns, session.entry_count) == ("pi", 7, 2_500)
+
+
+# ---- processes ---------------------------------------------------------------------------------------------
+
+
+def start_following(fresh: Installation, root: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "redline", "index", "--follow"],
+        cwd=PROJECT,
+        env=fresh.environment(REDLINE_ROOTS=json.dumps([{"path": str(root)}])),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def next_fact(child: subprocess.Popen[str], name: str) -> Any:
+    assert child.stdout is not None
+    for line in child.stdout:
+        told = json.loads(line)
+        if name in told:
+            return told[name]
+    raise AssertionError(f"it ended without {name}")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with one session that takes seconds to index: 60,000 entries."""
+    root = tmp_path_factory.mktemp("large")
+    lines = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(60_000))))
+    place(root / "large.jsonl", lines)
+    return root
+
+
+def test_it_ends_at_once_when_it_is_told_to_also_amidst_a_large_file(
+    fresh: Installation, large: Path
+) -> None:
+    child = start_following(fresh, large)
+    assert next_fact(child, "indexing")["done"] == 0
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(timeout=WAIT_SECONDS) == 0
+    # It did not first finish the file.
+    assert not any("sessions" in json.loads(line) for line in child.stdout or ())
+    roots = json.dumps([{"path": str(large)}])
+    indexed = fresh.run("index", "--json", REDLINE_ROOTS=roots).json
+    assert (indexed["entries"], indexed["damaged"]) == (60_000, 0)
+
+
+def test_it_ends_with_its_server(fresh: Installation, large: Path) -> None:
+    child = start_following(fresh, large)
+    next_fact(child, "indexing")
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(timeout=WAIT_SECONDS) == 0
+
+
+def test_it_follows_the_configured_roots_and_nothing_else(redline: Installation) -> None:
+    ended = redline.call("index", redline.home, "--follow", "--json")
+    assert (ended.code, ended.error) == (2, "bad_arguments")
+
+
+def test_several_processes_that_index_one_session_at_once_leave_its_index_whole(
+    fresh: Installation, redline: Installation
+) -> None:
+    recorded = session_bytes(chain(*(user(f"line {number}") for number in range(6_000))))
+    path = place(redline.home / "s.jsonl", recorded[: len(recorded) // 2])
+    for content in (recorded[: len(recorded) // 2], recorded):
+        path.write_bytes(content)
+        children = [redline.start("index", path, "--json") for _ in range(4)]
+        ended = [child.communicate(timeout=WAIT_SECONDS) for child in children]
+        assert [child.returncode for child in children] == [0] * 4, ended
+    session = Session.objects.get()
+    numbers = list(Entry.objects.filter(session=session).order_by("number").values_list("number", flat=True))
+    assert session.entry_count == 6_000
+    # The header is line 1.
+    assert numbers == list(range(2, 6_002))
+
+
+# ---- the demo ----------------------------------------------------------------------------------------------
+
+
+def test_where_no_agent_has_left_a_session_there_is_one_to_try(
+    follower: Follower, redline: Installation, told: io.StringIO
+) -> None:
+    (redline.data / MARKER).unlink()
+    until(follower, lambda: settled(told))
+    session = Session.objects.get()
+    assert session.title.startswith("Demo: ")
+    assert session.root.configured
+    assert session.window is not None
+    assert session.context_tokens is not None
+    assert session.context_tokens > session.window - session.reserve_tokens
+    assert session.damage_count == 1
+    assert not session.fault
+
+
+def test_a_demo_is_made_once(redline: Installation) -> None:
+    made = offer_demo()
+    assert made == managed_root() / FILE_NAME
+    assert made.stat().st_mode & 0o077 == 0
+    assert made.read_bytes() == demo_session()[0]
+    assert offer_demo() is None
+    made.unlink()
+    assert offer_demo() is None
+
+
+def test_no_demo_is_made_where_a_session_is_known_even_if_it_is_gone(
+    redline: Installation,
+) -> None:
+    index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))
+    Session.objects.update(missing=True)
+    assert offer_demo() is None
+
+
+def test_the_demo_can_be_compacted_to_half(redline: Installation) -> None:
+    path = offer_demo()
+    assert path is not None
+    ended = redline.call("compact", path, "--yes", "--json")
+    assert ended.code == 0, ended
+    assert ended.json["stats"]["percentReduction"] >= 50

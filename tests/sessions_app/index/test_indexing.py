@@ -1,0 +1,658 @@
+"""Promises of the index: it says what the file says, however it came to know it, and costs what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app.models import Backup, Compaction
+from redline.configuration import RootSetting
+from sessions_app.index import indexer
+from sessions_app.index.indexer import Indexed, index_file, index_paths, index_roots
+from sessions_app.list.listing import list_sessions
+from sessions_app.models import Entry, Session
+from sessions_app.services.reading import reading_of
+from sessions_app.sessionlog.context import Tally
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.session_loader import load_session
+from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user
+from tests.files import place, snapshot
+from tests.installation import Installation, finish, override_configuration, refusal
+from tests.paths import corpus_sessions
+from tests.processes import become_nobody, give_to_nobody, in_child
+
+COMPARED = (
+    "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
+    "damage_count context_tokens context_source overflow last_used missing fault schema"
+).split()
+COLUMNS = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+
+
+def told(session: Session) -> dict[str, Any]:
+    """Everything that the index tells of a session."""
+    session.refresh_from_db()
+    fields = {name: getattr(session, name) for name in COMPARED}
+    rows = Entry.objects.filter(session=session).order_by("number").values_list(*COLUMNS)
+    fields["damage"] = sorted(json.dumps(fault, sort_keys=True) for fault in session.damage)
+    fields["entries"] = [(*row[:-1], bytes(row[-1])) for row in rows]
+    return fields
+
+
+def told_anew(path: Path) -> dict[str, Any]:
+    """The same of a copy, which the index never saw before."""
+    copy = Path(tempfile.mkdtemp(dir=path.parent)) / path.name
+    shutil.copy2(path, copy)
+    return told(index_file(copy))
+
+
+def differences(followed: dict[str, Any], anew: dict[str, Any]) -> dict[str, Any]:
+    """Per field: what only one of the two has, where it is a list; else both values."""
+    found: dict[str, Any] = {}
+    for name, value in followed.items():
+        other = anew[name]
+        if value != other:
+            lists = isinstance(value, list)
+            found[name] = [
+                [one for one in value if one not in other] if lists else value,
+                [one for one in other if one not in value] if lists else other,
+            ]
+    return found
+
+
+# Incremental and from scratch -------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes sessions as agents, crashes and other programs do: seldom two lines of the same kind."""
+
+    def __init__(self, dice: random.Random, version: int) -> None:
+        self.dice = dice
+        self.version = version
+        self.ids: list[str] = []
+
+    def lines(self, count: int) -> list[bytes]:
+        header = {**HEADER, "version": self.version} if self.version else HEADER
+        if self.version == 1:
+            del header["version"]
+        first = [json.dumps(header).encode()] if self.version and self.dice.random() < 0.9 else []
+        return first + [self.line() for _ in range(count)]
+
+    def line(self) -> bytes:
+        dice = self.dice
+        if dice.random() < 0.12:
+            torn = json.dumps(self.entry()).encode()
+            glued, half, header = torn + torn, torn[: len(torn) // 2], b'{"type":"session","version":3}'
+            junk = [b"", b"  ", b"[1]", b"null", b"\0" * 40, b"{}", b'{"type":"message"}', b"\xff\xfe", b"#"]
+            return dice.choice([glued, half, header, *junk])
+        entry = self.entry()
+        if self.version == 1:
+            del entry["id"], entry["parentId"]
+        return json.dumps(entry, ensure_ascii=dice.random() < 0.5).encode()
+
+    def entry(self) -> dict[str, Any]:
+        dice = self.dice
+        parent = self.ids[-1] if self.ids else None
+        if dice.random() < 0.15 and self.ids:
+            parent = dice.choice([*self.ids, None, "gone", f"{len(self.ids) + 2:08x}"])
+        entry_id = f"{len(self.ids):08x}"
+        if self.ids and dice.random() < 0.04:
+            entry_id = dice.choice(self.ids)
+        self.ids.append(entry_id)
+        return {"id": entry_id, "parentId": parent, "timestamp": "t", **self.body()}
+
+    def body(self) -> dict[str, Any]:
+        dice = self.dice
+        words = "wört " * dice.randrange(40)
+        some = dice.choice(self.ids)
+        kind = dice.choice(["user", "assistant", "result"] * 6 + ["control"] * 3 + ["rare"])
+        if kind == "user":
+            return {"type": "message", "message": user(words)}
+        if kind == "result":
+            return {"type": "message", "message": result(f"call-{len(self.ids) - 1}", words)}
+        if kind == "assistant":
+            sent = dice.randrange(9_000)
+            usage = (
+                {"usage": {"totalTokens": sent, "input": sent, "output": sent % 2}}
+                if dice.random() < 0.5
+                else {}
+            )
+            stop = {"stopReason": dice.choice(["stop", "toolUse", "aborted", "error", "length"])}
+            if dice.random() < 0.3:
+                stop["errorMessage"] = "prompt is too long: 2 tokens > 1 maximum"
+            blocks = [text(words), call(f"call-{len(self.ids)}", path="a.py")]
+            if dice.random() < 0.2:
+                blocks.append({"type": "thinking", "thinking": words})
+            return {
+                "type": "message",
+                "message": assistant(*blocks, **stop, **usage, provider="p", model=f"m{len(self.ids) % 3}"),
+            }
+        targets = [{"kind": "entry", "entryId": some}]
+        targets += [{"kind": "content_block", "entryId": dice.choice(self.ids), "blockIndex": 0}]
+        control = [
+            {"type": "label", "targetId": some, "label": words},
+            {"type": "session_info", "name": words},
+            {"type": "model_change", "provider": "q", "modelId": "n"},
+            {"type": "thinking_level_change", "thinkingLevel": "high"},
+        ]
+        rare = [
+            {"type": "context_compaction", "deletedTargets": targets},
+            {"type": "compaction", "summary": words, "firstKeptEntryId": some, "firstKeptEntryIndex": 3},
+            {"type": "context_edit", "targetId": some, "replacement": None},
+            {"type": "branch_summary", "summary": words, "fromId": some},
+            {"type": "custom_message", "content": words, "customType": "x"},
+            {"type": "something_new", "payload": words},
+        ]
+        return dict(dice.choice(control if kind == "control" else rare))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
+    redline: Installation, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    writer = Writer(dice, version=dice.choice([0, 1, 3, 3, 3]))
+    content = b"\n".join(writer.lines(dice.randrange(1, 60))) + dice.choice([b"", b"\n"])
+    if dice.random() < 0.1:
+        content = b"\xef\xbb\xbf" + content
+    path = tmp_path / "s.jsonl"
+    path.touch()
+    places = [*range(len(content)), *(100 * [end for end, byte in enumerate(content) if byte == 10])]
+    cuts = [*sorted(dice.choices(places, k=10)), len(content)]
+    written = 0
+    for cut in cuts:
+        with path.open("ab") as file:
+            file.write(content[written:cut])
+        written = cut
+        if dice.random() < 0.15:  # a torn line was taken back, by whoever wrote it
+            written = content.rfind(b"\n", 0, cut) + 1
+            os.truncate(path, written)
+        answer = refusal(lambda: index_file(path))
+        assert answer == refusal(lambda: load_session(path))
+        if answer != "done":
+            assert answer == "2 not_a_session"
+            continue
+        followed, loaded = (
+            told(Session.objects.get(relative_path="s.jsonl", root__path=tmp_path)),
+            load_session(path),
+        )
+        assert followed["entry_count"] == len(loaded.log.entries)
+        if loaded.log.entries:
+            branch = loaded.tree.branch(loaded.leaf_id)
+            gauge = reading_of(path, loaded.log.entries).reader.rebuild(branch).gauge
+            assert (followed["context_tokens"], followed["context_source"]) == (gauge.tokens, gauge.source)
+            assert followed["leaf_id"] == loaded.leaf_id
+            context = reading_of(path, loaded.log.entries).reader.rebuild(branch)
+            assert followed["overflow"] == Tally.of(context, loaded.leaf_id, branch).overflow
+        assert differences(followed, told_anew(path)) == {}, f"after {cut} bytes"
+
+
+def test_real_sessions_are_indexed_as_they_are_read(redline: Installation, tmp_path: Path) -> None:
+    dice = random.Random(5)
+    for source in corpus_sessions(tmp_path):
+        content = source.read_bytes()
+        path = place(tmp_path / "sessions" / source.name, content[: dice.randrange(5_000, len(content))])
+        index_file(path)
+        with path.open("ab") as file:
+            file.write(content[path.stat().st_size :])
+        followed = told(index_file(path))
+        assert differences(followed, told_anew(path)) == {}, source.name
+
+        loaded = load_session(path)
+        branch = loaded.tree.branch(loaded.leaf_id)
+        reading = reading_of(path, loaded.log.entries)
+        gauge = reading.reader.rebuild(branch).gauge
+        assert followed["context_tokens"] == gauge.tokens > 0, source.name
+        assert followed["context_source"] == gauge.source
+        assert followed["read_as"] == reading.reader.name
+        assert followed["leaf_id"] == loaded.leaf_id
+        assert len(followed["entries"]) == len(loaded.log.entries) == followed["entry_count"]
+        assert followed["damage_count"] == loaded.log.damaged + loaded.tree.damaged
+        path.unlink()
+
+
+# What it costs ----------------------------------------------------------------------------------------------
+
+
+def long_session(path: Path, entries: int = 2_500) -> Path:
+    results = [
+        result(f"c{number}", f"{number} " * 200) if number % 2 else assistant(call(f"c{number + 1}"))
+        for number in range(1, entries)
+    ]
+    return place(path, session_bytes(chain(user("Begin."), *results)))
+
+
+def test_a_grown_session_costs_its_new_lines_and_a_little(redline: Installation, tmp_path: Path) -> None:
+    path = long_session(tmp_path / "s.jsonl")
+    index_file(path)
+    added = session_bytes(
+        [message("new1", "e2500", user("More.")), message("new2", "new1", user("And more."))]
+    )
+    with path.open("ab") as file:
+        file.write(added)
+    total = Indexed()
+    index_file(path, total)
+    assert total.bytes == path.stat().st_size > 500_000
+    assert total.bytes_read <= len(added) + 16_384
+    assert total.entries == 2_502
+
+
+def test_an_unchanged_session_costs_a_look_at_its_edges(redline: Installation, tmp_path: Path) -> None:
+    path = long_session(tmp_path / "s.jsonl")
+    index_file(path)
+    total = Indexed()
+    index_file(path, total)
+    assert total.bytes_read <= 8_192
+
+
+def small_sessions(directory: Path, count: int) -> list[Path]:
+    return [
+        place(directory / f"{number}.jsonl", session_bytes(chain(user(f"task {number}"))))
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
+    redline: Installation, tmp_path: Path, known: bool
+) -> None:
+    small_sessions(tmp_path / "root", 100)
+    if known:
+        index_paths([tmp_path / "root"])
+    with CaptureQueriesContext(connection) as told_to:
+        assert index_paths([tmp_path / "root"]).files == 100
+    assert len(told_to) < 100
+    assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(100)}
+
+
+def test_no_transaction_writes_more_than_others_can_wait_for(redline: Installation, tmp_path: Path) -> None:
+    for number in range(20):
+        long_session(tmp_path / "root" / f"{number}.jsonl", 900)
+    long_session(tmp_path / "root" / "longer.jsonl", 9_000)
+    written = [0]
+
+    def counted(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "BEGIN" in sql or "SAVEPOINT" in sql:
+            written.append(0)
+        written[-1] += len(params) if many else 1
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(counted):
+        index_paths([tmp_path / "root"])
+    assert Entry.objects.count() == 20 * 900 + 9_000
+    # An insertion takes some 3 microseconds.
+    assert max(written) <= 6_000
+
+
+def test_what_a_killed_batch_did_not_write_is_indexed_the_next_time(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = small_sessions(tmp_path / "root", 100)
+    write, left = indexer._write, [2]
+
+    def write_two_batches(scans: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+        write(scans)
+
+    monkeypatch.setattr(indexer, "_write", write_two_batches)
+    with pytest.raises(Crash):
+        index_paths([tmp_path / "root"])
+    assert 0 < Session.objects.filter(state__isnull=False).count() < 100
+    monkeypatch.undo()
+    assert index_paths([tmp_path / "root"]).files == 100
+    for path in paths[::9]:
+        session = Session.objects.get(relative_path=path.name, root__path=path.parent)
+        assert differences(told(session), told_anew(path)) == {}
+
+
+def test_processes_that_index_the_same_files_at_once_do_not_wait_for_each_other(
+    redline: Installation, tmp_path: Path
+) -> None:
+    small_sessions(tmp_path / "root", 100)
+    connection.close()
+    started = [redline.start("index", tmp_path / "root", "--rebuild", "--json") for _ in range(3)]
+    for ended in map(finish, started):
+        assert (ended.code, ended.json["files"]) == (0, 100), ended.err
+    assert Session.objects.count() == Session.objects.filter(entry_count=1, fault="").count() == 100
+
+
+# What becomes of files --------------------------------------------------------------------------------------
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def replace_by_another(path: Path) -> None:
+    other = place(
+        path.with_name("other"),
+        session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))]),
+    )
+    other.replace(path)
+
+
+def replace_by_an_empty_one(path: Path) -> None:
+    place(path.with_name("other"), session_bytes([HEADER])).replace(path)
+
+
+def rewrite_the_beginning(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"project", b"PROJECT"))
+
+
+@pytest.mark.parametrize(
+    "rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning]
+)
+def test_a_rewritten_session_is_read_anew_and_nothing_of_the_old_one_stays(
+    redline: Installation, tmp_path: Path, rewrite: Any
+) -> None:
+    path = place(
+        tmp_path / "s.jsonl",
+        session_bytes(
+            chain(
+                user("Old task"),
+                assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
+                {"type": "session_info", "name": "Old name"},
+                {"type": "compaction", "summary": "Old summary", "firstKeptEntryId": "e2"},
+                user("more " * 500),
+            )
+        ),
+    )
+    before = index_file(path)
+    rewrite(path)
+    after = index_file(path)
+    assert after.pk == before.pk
+    assert differences(told(after), told_anew(path)) == {}
+
+
+def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp_path: Path) -> None:
+    path = long_session(tmp_path / "s.jsonl", 100)
+    index_file(path)
+    content = path.read_bytes()
+    place(path, content.replace(b'"call', b'"CALL', 1).replace(b'"toolCall"', b'"toolcall"'))
+    index_paths([tmp_path], rebuild=True)
+    assert differences(told(Session.objects.get()), told_anew(path)) == {}
+
+
+def test_a_vanished_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
+    other = place(tmp_path / "sub" / "b.jsonl", session_bytes(chain(user("One"), user("Two"))))
+    index_paths([tmp_path])
+    path.rename(tmp_path / "away")
+    index_paths([tmp_path])
+    assert [(one.path, one.missing) for one in sorted(list_sessions(), key=lambda one: one.path)] == [
+        (str(path), True),
+        (str(other), False),
+    ]
+    (tmp_path / "away").rename(path)
+    index_paths([tmp_path])
+    assert not Session.objects.filter(missing=True).exists()
+    assert Session.objects.count() == 2
+
+
+def test_a_root_that_is_gone_has_only_missing_sessions(redline: Installation, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    place(root / "a.jsonl", session_bytes(chain(user("One"))))
+    with roots(root):
+        index_roots()
+        shutil.rmtree(root)
+        index_roots()
+    assert [session.missing for session in Session.objects.all()] == [True]
+
+
+def test_a_rebuild_keeps_what_redline_did(redline: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
+    session = index_file(path)
+    Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
+    now = datetime.now(UTC)
+    backup = Backup.objects.create(
+        session=session, path="/b", sha256="0" * 64, size=1, taken_at=now, reason=Backup.COMPACT
+    )
+    Compaction.objects.create(
+        session=session,
+        backup=backup,
+        entry_id="x",
+        leaf_id="y",
+        planner="embedded",
+        written_at=now,
+        parameters={},
+        stats={},
+        origins=[],
+    )
+    place(tmp_path / "a.jsonl", session_bytes(chain(user("Quite another"))))
+    index_paths([tmp_path], rebuild=True)
+    session.refresh_from_db()
+    assert (session.own_write_ns, session.reader, session.entry_count) == (7, "pi", 1)
+    assert Backup.objects.get().session == session
+    assert Compaction.objects.get().backup == backup
+
+
+# Interrupted readings ---------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """Stands for a process that dies between two batches."""
+
+
+def crash(_: str) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_what_a_crashed_reading_left_does_not_stay(
+    redline: Installation, tmp_path: Path, grown: bool
+) -> None:
+    path = long_session(tmp_path / "s.jsonl")
+    content = path.read_bytes()
+    if grown:
+        end = content.index(b'"e200"')
+        place(path, content[: content.rfind(b"\n", 0, end) + 1])
+        index_file(path)
+        with path.open("ab") as file:
+            file.write(content[path.stat().st_size :])
+    with pytest.raises(Crash):
+        index_file(path, report=crash)
+    assert Entry.objects.count() >= 1_000
+    assert differences(told(index_file(path)), told_anew(path)) == {}
+
+
+# Damage -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "kinds"),
+    [
+        ([HEADER, message("a", None, user("x")), b"{no json"], ["not_json"]),
+        ([HEADER, message("a", None, user("x")), b"[]"], ["not_an_object"]),
+        ([HEADER, message("a", None, user("x")), b"\0" * 500], ["not_json"]),
+        ([HEADER, b'{"type":"message"}', message("a", None, user("x"))], ["no_id"]),
+        ([message("a", None, user("x"))], ["no_header"]),
+        ([message("a", "gone", user("x"))], ["no_header", "missing_parent"]),
+        ([HEADER, HEADER, message("a", None, user("x"))], ["second_header"]),
+        ([HEADER, message("a", None, user("x")), message("a", None, user("y"))], ["duplicate_id"]),
+        ([HEADER, message("a", "b", user("x")), message("b", "a", user("y"))], ["cycle"]),
+        ([HEADER, message("a", "a", user("x"))], ["cycle"]),
+        ([HEADER, *[b"[]"] * 3, b"", message("a", None, user("x"))], ["not_an_object"] * 3),
+    ],
+)
+def test_every_damage_is_counted_and_named(
+    redline: Installation, tmp_path: Path, lines: list[Any], kinds: list[str]
+) -> None:
+    session = index_file(place(tmp_path / "s.jsonl", session_bytes(lines)))
+    assert [fault["kind"] for fault in session.damage] == kinds
+    assert session.damage_count == len(kinds)
+
+
+def test_a_torn_last_line_is_damage_until_it_is_whole(redline: Installation, tmp_path: Path) -> None:
+    content = session_bytes(chain(user("One"), user("Two")))
+    path = place(tmp_path / "s.jsonl", content[:-30])
+    assert [fault["kind"] for fault in index_file(path).damage] == ["torn_line"]
+    with path.open("ab") as file:
+        file.write(content[-30:])
+    session = index_file(path)
+    assert (session.damage_count, session.damage, session.entry_count) == (0, [], 2)
+
+
+# Roots ------------------------------------------------------------------------------------------------------
+
+
+def roots(*paths: Path) -> Any:
+    return override_configuration(roots=[RootSetting(path=path) for path in paths])
+
+
+@pytest.mark.parametrize("order", ["outer first", "inner first", "inner configured later"])
+def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_path: Path, order: str) -> None:
+    inner, outer = tmp_path / "outer" / "inner", tmp_path / "outer"
+    path = place(inner / "s.jsonl", session_bytes(chain(user("One"))))
+    if order == "inner configured later":
+        index_paths([outer])
+        first = Session.objects.get()
+        with roots(inner):
+            index_roots()
+            index_paths([outer])
+        assert Session.objects.get().pk == first.pk
+    else:
+        with roots(*([inner, outer] if order == "inner first" else [outer, inner])):
+            index_roots()
+    index_file(path)
+    assert [(one.path, one.missing) for one in list_sessions()] == [(str(path), False)]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_innermost_root_says_how_a_session_is_read(
+    redline: Installation, tmp_path: Path, turned: bool
+) -> None:
+    compaction = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e2"}
+    path = place(
+        tmp_path / "outer" / "inner" / "s.jsonl", session_bytes(chain(user("x" * 99), user("y"), compaction))
+    )
+    found = [
+        RootSetting(path=tmp_path / "outer", agent="pi"),
+        RootSetting(path=tmp_path / "outer" / "inner", agent="atomic"),
+    ]
+    with override_configuration(roots=found[::-1] if turned else found):
+        index_roots()
+        loaded = load_session(path)
+        assert reading_of(path, loaded.tree.branch(loaded.leaf_id)).reader.name == "atomic-0.8"
+        assert Session.objects.get().read_as == "atomic-0.8"
+        assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
+
+
+def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installation, tmp_path: Path) -> None:
+    outside = place(tmp_path / "outside" / "s.jsonl", session_bytes(chain(user("A secret"))))
+    link = tmp_path / "root" / "s.jsonl"
+    link.parent.mkdir()
+    link.symlink_to(outside)
+    with roots(link.parent):
+        total = index_roots()
+    assert (total.files, total.bytes_read) == (0, 0)
+    assert [(fault.path, "out of the root" in fault.reason) for fault in total.faults] == [(link, True)]
+    assert list_sessions() == []
+
+
+def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
+    root = public.home / "sessions"
+    paths = [place(root / f"{name}.jsonl", session_bytes(chain(user(name)))) for name in "abc"]
+    give_to_nobody(root, *paths)
+
+    def index() -> str:
+        total = index_paths([root])
+        listed = {Path(one.path).name: (one.fault != "", one.entries) for one in list_sessions()}
+        return f"{total.files} {sorted(listed.items())}"
+
+    assert (
+        in_child(index, become_nobody)
+        == "3 [('a.jsonl', (False, 1)), ('b.jsonl', (False, 1)), ('c.jsonl', (False, 1))]"
+    )
+    for path in paths:
+        with path.open("ab") as file:
+            file.write(session_bytes([message("e2", "e1", user("more"))]))
+    paths[1].chmod(0)
+    assert (
+        in_child(index, become_nobody)
+        == "2 [('a.jsonl', (False, 2)), ('b.jsonl', (True, 1)), ('c.jsonl', (False, 2))]"
+    )
+    paths[1].chmod(0o600)
+    assert (
+        in_child(index, become_nobody)
+        == "3 [('a.jsonl', (False, 2)), ('b.jsonl', (False, 2)), ('c.jsonl', (False, 2))]"
+    )
+
+
+def test_one_file_that_is_no_session_does_not_hide_the_others(redline: Installation, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    place(root / "a.jsonl", b'{"name":"not a session"}\n')
+    place(root / "b.jsonl", session_bytes(chain(user("One"))))
+    (root / os.fsdecode(b"c\xff.jsonl")).write_bytes(session_bytes(chain(user("A name that is no UTF-8"))))
+    os.mkfifo(root / "d.jsonl")
+    total = index_paths([root])
+    assert total.files == 1
+    assert [os.fsencode(fault.path.name) for fault in sorted(total.faults)] == [
+        b"a.jsonl",
+        b"c\xff.jsonl",
+        b"d.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, b"no session\n"])
+def test_what_could_not_be_indexed_by_name_is_not_listed(
+    redline: Installation, tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "s.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    before = snapshot(tmp_path / "data").keys()
+    with pytest.raises(BadInput):
+        index_file(path)
+    assert list_sessions() == []
+    assert snapshot(tmp_path / "data").keys() >= before
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_a_line_without_newline_told_is_forgotten_with_it(
+    redline: Installation, tmp_path: Path, before: int
+) -> None:
+    lines = chain(
+        *[user("First")] * before,
+        {"type": "session_info", "name": "A name"},
+        user("A task"),
+        assistant(text("x"), provider="p", model="m", usage={"totalTokens": 4}),
+    )
+    kept = session_bytes(lines[: before + 1])
+    path = place(tmp_path / "s.jsonl", kept)
+    for line in lines[before + 1 :]:
+        os.truncate(path, len(kept))
+        with path.open("ab") as file:
+            file.write(session_bytes([line])[:-1])
+        index_file(path)
+    os.truncate(path, len(kept))
+    assert differences(told(index_file(path)), told_anew(path)) == {}
+
+
+def test_a_title_is_what_the_user_first_said_and_no_noise(redline: Installation, tmp_path: Path) -> None:
+    exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
+    recorded = chain(
+        user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser.")
+    )
+    assert index_file(place(tmp_path / "s.jsonl", session_bytes(recorded))).title == "Mend the parser."
+    assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
+
+
+def test_a_planned_query_is_what_the_user_last_said_and_no_noise(
+    redline: Installation, tmp_path: Path
+) -> None:
+    turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
+    assert (
+        redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
+    )

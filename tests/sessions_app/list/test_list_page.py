@@ -1,0 +1,150 @@
+"""Promises of the list's page: what it says in each state, and what it costs with 5,000 sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.index import progress
+from sessions_app.index.demo import offer_demo
+from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import configured_roots, managed_root
+from sessions_app.list.consumers import asked_in, draw
+from sessions_app.models import Root, Session
+from sessions_app.templatetags.formatting import size
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a follower told is of one test."""
+    yield
+    progress.remember({"indexing": None, "roots": {}})
+
+
+def test_while_it_is_not_known_what_there_is_the_page_does_not_say_that_there_is_nothing(
+    browser: Client, known_root: Path
+) -> None:
+    assert "No sessions yet" in browser.get("/").content.decode()
+    progress.begin()
+    page = browser.get("/").content.decode()
+    assert "Looking for sessions" in page
+    assert str(known_root) in page
+    assert "No sessions yet" not in page
+    progress.remember({"indexing": None})
+    assert "No sessions yet" in browser.get("/").content.decode()
+
+
+def test_an_indexing_that_goes_on_is_one_line(browser: Client, known_root: Path) -> None:
+    told = {
+        "done": 12,
+        "found": 40,
+        "bytes": 1_200_000_000,
+        "of_bytes": 3_400_000_000,
+        "file": "<b>\x1b.jsonl",
+    }
+    progress.remember({"sessions": [], "indexing": told})
+    page = browser.get("/").content.decode()
+    assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB" in page
+    assert "&lt;b&gt;\\x1b.jsonl" in page
+    assert 'width="35"' in page
+
+
+def test_a_root_that_cannot_be_looked_at_is_named(browser: Client, known_root: Path) -> None:
+    fault = f"The root {known_root} cannot be looked at: Permission denied."
+    progress.remember({"roots": {str(known_root): fault}})
+    assert fault in browser.get("/").content.decode()
+    progress.remember({"roots": {}})
+    assert fault not in browser.get("/").content.decode()
+
+
+def test_where_nothing_matches_the_filter_the_page_says_so(browser: Client, known_root: Path) -> None:
+    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
+    index_roots()
+    page = browser.get("/?q=another").content.decode()
+    assert "No session matches" in page
+    assert "1 session is known." in page
+
+
+def test_what_redline_keeps_is_named_apart(browser: Client, known_root: Path) -> None:
+    assert "kept here" not in browser.get("/").content.decode()
+    offer_demo()
+    index_roots()
+    page = browser.get("/").content.decode()
+    assert "Demo: " in page
+    assert "kept here" in page
+    assert "agent unknown" not in page
+    assert "1 session in 2 roots" in page
+    assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]
+
+
+def test_the_managed_root_is_private(browser: Client, known_root: Path) -> None:
+    assert managed_root().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_filter_is_no_part_of_what_is_drawn_anew(browser: Client, known_root: Path) -> None:
+    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
+    index_roots()
+    whole = browser.get("/").content.decode()
+    part = browser.get("/", headers={"HX-Request": "true"}).content.decode()
+    asked = asked_in('{"query": "?sort=name", "asked": 3}')
+    assert asked is not None
+    drawn = draw(asked)
+    for name in ('id="listing"', 'id="summary"', "<tbody>"):
+        assert whole.count(name) == part.count(name) == drawn.count(name) == 1
+    for other in (part, drawn):
+        assert "<form" not in other
+        assert re.search(r'id="summary" hx-swap-oob="true"', other)
+    assert "hx-swap-oob" not in whole
+    assert 'data-asked="3"' in drawn
+    assert "data-asked" not in whole
+
+
+def test_the_list_holds_its_bars_with_5000_sessions(browser: Client, known_root: Path) -> None:
+    root = Root.objects.get(path=str(known_root))
+    Session.objects.bulk_create(
+        Session(
+            root=root,
+            relative_path=f"--project-{n % 60}--/2026-01-05T10-00-00-000Z_{n:036}.jsonl",
+            title=f"Session {n}: mend the parser so that long titles are cut at the end of a line, and only there",
+            cwd=f"/home/dev/projects/some-project-{n % 60}",
+            model=f"model-{n % 12}",
+            window=200_000,
+            reserve_tokens=16_384,
+            context_tokens=n * 37 % 220_000,
+            entry_count=n,
+            size=n * 1_000,
+            version=3,
+            header_id=f"{n:036}",
+            last_used=datetime(2026, 1, 5, tzinfo=UTC),
+            mtime_ns=n,
+            damage_count=n % 9 == 0,
+        )
+        for n in range(5_000)
+    )
+    for address in (
+        "/",
+        "/?show=due&sort=context",
+        "/?q=parser&project=/home/dev/projects/some-project-7",
+        "/?page=83",
+    ):
+        browser.get(address)
+        with CaptureQueriesContext(connection) as queries:
+            answer = browser.get(address)
+        assert len(queries) <= 8
+        assert len(answer.content) < 150_000
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 B"), (412, "412 B"), (999, "999 B"), (1_000, "1 kB"), (2_400_000, "2.4 MB")]
+)
+def test_few_bytes_are_said_as_they_are(number: int, words: str) -> None:
+    assert size(number) == words

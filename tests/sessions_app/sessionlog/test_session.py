@@ -1,0 +1,533 @@
+"""Promises of the session reader: what can be used is read, what cannot is counted, and nothing raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import (
+    Damage,
+    DamageKind,
+    ParserState,
+    SessionLog,
+    SessionParser,
+    read_session,
+)
+from sessions_app.sessionlog.tree import SessionTree
+from tests.factories import (
+    HEADER,
+    assistant,
+    bash,
+    call,
+    chain,
+    message,
+    result,
+    session_bytes,
+    session_log,
+    text,
+    user,
+)
+from tests.paths import corpus
+
+V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
+
+
+def read_bytes(data: bytes) -> SessionLog:
+    return read_session(split_lines([data]), "the session")
+
+
+def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
+    """Kinds with the lines they are on."""
+    return [(one.kind, one.number) for one in log.damage]
+
+
+def ids(log: SessionLog) -> list[str]:
+    return [entry.id for entry in log.entries]
+
+
+def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Header and entries of a version 1 file: no version, no ids."""
+    return [V1_HEADER, *({"type": "message", "timestamp": "t", "message": one} for one in messages)]
+
+
+# ---- what a sound file gives --------------------------------------------------------------------------------
+
+
+def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
+    log = session_log(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
+    assert ids(log) == ["e1", "e2", "e3"]
+    assert [entry.role for entry in log.entries] == ["user", "assistant", "toolResult"]
+    assert [entry.parent_id for entry in log.entries] == [None, "e1", "e2"]
+    assert log.header is not None
+    assert (log.header.id, log.version, log.cwd) == (HEADER["id"], 3, "/home/dev/project")
+    assert log.damage == []
+
+
+def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
+    recorded = chain(user("größer 😀"), bash("ls", "a"), user("x"))
+    data = session_bytes(recorded)
+    for entry, one in zip(read_bytes(data).entries, recorded[1:], strict=True):
+        assert json.loads(data[entry.offset : entry.offset + entry.length]) == one
+        assert data[: entry.offset].count(b"\n") == entry.number - 1
+
+
+def test_unknown_types_and_keys_are_kept() -> None:
+    data = session_bytes(
+        [*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}]
+    )
+    *_, line = split_lines([data])
+    recorded = SessionParser(ParserState(version=3)).read(line)
+    assert recorded is not None
+    assert (recorded.entry.type, recorded.entry.is_message) == ("from_the_future", False)
+    assert recorded.data["extra"] == [1]
+    assert damage(read_bytes(data)) == []
+
+
+def test_an_old_header_names_where_the_session_was_branched_from() -> None:
+    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *v1(user("x"))[1:]])
+    assert log.header is not None
+    assert log.header.parent_session == "/old.jsonl"
+    log = session_log([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
+    assert log.header is not None
+    assert log.header.parent_session == "/new.jsonl"
+
+
+# ---- damage -------------------------------------------------------------------------------------------------
+
+FIRST, SECOND = (json.dumps(message(f"e{number}", None, user("x"))).encode() for number in (1, 2))
+THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b"not json", DamageKind.NOT_JSON),
+        (FIRST + SECOND, DamageKind.NOT_JSON),
+        (SECOND[:-20], DamageKind.NOT_JSON),
+        (b"\0" * 4096, DamageKind.NOT_JSON),
+        (b"\0" * 10 + SECOND, DamageKind.NOT_JSON),
+        (b'{"type":"message","id":"e2","message":NaN}', DamageKind.NOT_JSON),
+        (b'{"type":"message","id":"e2","text":"a\x01"}', DamageKind.NOT_JSON),
+        (b'{"id":"e2","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}", DamageKind.NOT_JSON),
+        (b"\xef\xbb\xbf" + SECOND, DamageKind.NOT_JSON),
+        (b"[1,2]", DamageKind.NOT_AN_OBJECT),
+        (b"17", DamageKind.NOT_AN_OBJECT),
+        (b"null", DamageKind.NOT_AN_OBJECT),
+        (b"true", DamageKind.NOT_AN_OBJECT),
+        (b'"text"', DamageKind.NOT_AN_OBJECT),
+        (b"{}", DamageKind.NO_ID),
+        (b'{"type":"message"}', DamageKind.NO_ID),
+        (b'{"type":"message","id":""}', DamageKind.NO_ID),
+        (b'{"type":"message","id":7}', DamageKind.NO_ID),
+        (b'{"type":"message","id":null}', DamageKind.NO_ID),
+        (rb'{"type":"message","id":"\ud800"}', DamageKind.NO_ID),
+        (json.dumps(HEADER).encode(), DamageKind.SECOND_HEADER),
+    ],
+    ids=lambda value: value.name if isinstance(value, DamageKind) else repr(value[:24]),
+)
+def test_a_line_that_cannot_be_used_is_left_out_counted_and_found_again(
+    line: bytes, kind: DamageKind
+) -> None:
+    data = session_bytes([HEADER, FIRST, line, THIRD])
+    log = read_bytes(data)
+    assert ids(log) == ["e1", "e3"]
+    assert [entry.number for entry in log.entries] == [2, 4]
+    assert damage(log) == [(kind, 3)]
+    found = log.damage[0]
+    assert data[found.offset : found.offset + found.length] == line
+    assert found.detail
+
+
+def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> None:
+    data = (
+        session_bytes([*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]) + b"{torn"
+    )
+    log = read_bytes(data)
+    assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
+    assert [one.number for one in log.damage] == list(range(3, 1_003))
+    # The torn line is read again, and is then no fault any more.
+    assert read_in_parts(data + b"}", [len(data)]) == read_in_parts(data + b"}", ())
+    assert log.state.damaged == 1_500
+
+
+def test_a_nul_run_is_named_as_one() -> None:
+    log = session_log([*chain(user("x")), b"\0" * 100])
+    assert "NUL" in log.damage[0].detail
+
+
+@pytest.mark.parametrize("line", [b"", b" ", b"\t\r", b"\x0c\x0b"])
+def test_a_blank_line_is_no_damage(line: bytes) -> None:
+    log = session_log([HEADER, line, FIRST, line])
+    assert ids(log) == ["e1"]
+    assert log.damage == []
+
+
+def test_a_torn_last_line_is_told_apart_from_a_line_that_is_no_json() -> None:
+    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND[:-5])
+    assert ids(log) == ["e1"]
+    assert damage(log) == [(DamageKind.TORN_LINE, 3)]
+
+
+def test_a_complete_last_line_without_newline_is_read() -> None:
+    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND)
+    assert ids(log) == ["e1", "e2"]
+    assert log.damage == []
+
+
+def test_a_line_may_end_with_a_carriage_return() -> None:
+    log = read_bytes(session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"))
+    assert ids(log) == ["e1", "e2"]
+    assert log.damage == []
+
+
+def test_a_byte_order_mark_before_the_first_line_is_no_damage() -> None:
+    log = read_bytes(b"\xef\xbb\xbf" + session_bytes(chain(user("x"))))
+    assert log.header is not None
+    assert ids(log) == ["e1"]
+    assert log.damage == []
+    assert (log.entries[0].number, log.entries[0].offset) == (2, len(json.dumps(HEADER)) + 4)
+
+
+def test_a_session_without_its_header_is_read_and_that_is_reported_once() -> None:
+    log = session_log(chain(user("x"), user("y"))[1:])
+    assert (log.header, log.version, log.cwd) == (None, 3, "")
+    assert ids(log) == ["e1", "e2"]
+    assert damage(log) == [(DamageKind.NO_HEADER, 1)]
+
+
+def test_a_damaged_line_before_the_header_does_not_hide_the_header() -> None:
+    log = session_log([b"\0\0\0", *chain(user("x"))])
+    assert log.header is not None
+    assert damage(log) == [(DamageKind.NOT_JSON, 1)]
+
+
+def test_the_first_header_counts() -> None:
+    other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
+    log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
+    assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
+
+
+def test_bytes_that_are_no_utf8_are_read_as_the_agent_reads_them() -> None:
+    line = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
+    log = session_log([HEADER, line])
+    assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
+
+
+def test_a_parent_that_no_text_can_hold_is_a_parent_that_is_not_there() -> None:
+    log = session_log([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
+    assert [entry.id.encode() for entry in log.entries] == [b"e1", b"e2"]
+    assert (log.entries[1].parent_id or "").encode()
+    assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
+
+
+@pytest.mark.parametrize("parent", [None, "", 7, True, [], {}])
+def test_what_is_no_parent_makes_a_root(parent: object) -> None:
+    log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
+    assert log.entries[1].parent_id is None
+
+
+# ---- older versions -----------------------------------------------------------------------------------------
+
+
+def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> None:
+    log = session_log(v1(user("a"), assistant(text("b")), user("c")))
+    assert log.version == 1
+    assert ids(log) == ["00000001", "00000002", "00000003"]
+    assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
+    assert log.damage == []
+
+
+@pytest.mark.parametrize("line", [b"{torn", b"", b"[]", b"\0\0"])
+def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
+    sound = v1(user("a"), user("b"), user("c"))
+    damaged: list[Any] = [*sound[:2], line, *sound[3:]]
+    log = session_log(damaged)
+    assert ids(log) == ["00000001", "00000003"]
+    assert log.entries[1].parent_id == "00000001"
+    assert log.entries[0] == session_log(sound).entries[0]
+
+
+def test_what_a_version_1_file_calls_an_id_is_not_one() -> None:
+    recorded = [{**one, "id": "same", "parentId": "same"} for one in v1(user("a"), user("b"))[1:]]
+    log = session_log([V1_HEADER, *recorded])
+    assert ids(log) == ["00000001", "00000002"]
+
+
+def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> None:
+    log = session_log(v1(user("a"), user("b"))[1:])
+    assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
+    assert damage(log) == [(DamageKind.NO_HEADER, 1)]
+
+
+@pytest.mark.parametrize(
+    ("index", "kept"),
+    [(2, "00000002"), (0, "00000000"), (-1, ""), (None, ""), ("2", ""), (10**30, f"{10**30:08x}")],
+)
+def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
+    compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
+    log = session_log([*v1(user("a"), user("b")), compaction])
+    control = log.entries[-1].control or {}
+    assert control["firstKeptEntryId"] == kept
+    assert control["firstKeptEntryIndex"] == index
+
+
+def test_the_hook_messages_of_version_2_are_customs() -> None:
+    log = session_log(
+        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
+    )
+    assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "version"),
+    [
+        *((2, 2), (3, 3), (3.0, 3), (4, 4), (1, 1)),
+        *((None, 1), (0, 1), (-3, 1), (True, 1), ("3", 1), ([], 1), (0.5, 1)),
+    ],
+)
+def test_a_header_names_its_version_by_a_number(recorded: object, version: int) -> None:
+    assert session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
+
+
+@pytest.mark.parametrize("version", ["1e30", "1e400", "9" * 5000])
+def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) -> None:
+    log = session_log([f'{{"type":"session","version":{version}}}'.encode(), FIRST])
+    assert 3 < log.version < 2**31
+    assert ids(log) == ["e1"]
+    assert msgspec.convert(msgspec.to_builtins(log.state), ParserState) == log.state
+
+
+# ---- no session ---------------------------------------------------------------------------------------------
+
+CLAUDE_CODE = [
+    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    {
+        "type": "user",
+        "uuid": "u1",
+        "parentUuid": None,
+        "sessionId": "s",
+        "message": {"role": "user", "content": "x"},
+    },
+    {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": {"role": "assistant", "content": []}},
+    {"type": "summary", "summary": "s", "leafUuid": "u2"},
+]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\n\n\n", b"\0" * 5000, b"\x89PNG\r\n\x1a\n\0\0\0", b"some prose\nand more\n"),
+        *(
+            b"[]\n",
+            b"{}\n",
+            b'{"type":"session_meta"}\n',
+            b'{"type":"other","id":"x"}\n',
+            session_bytes(CLAUDE_CODE),
+        ),
+    ],
+    ids=lambda data: repr(data[:24]),
+)
+def test_a_file_without_a_header_or_an_entry_is_no_session(data: bytes) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_bytes(data)
+    assert caught.value.code == "not_a_session"
+    assert "the session" in caught.value.message
+
+
+def test_a_header_alone_is_a_session() -> None:
+    for data in (session_bytes([HEADER]), session_bytes([HEADER])[:-1]):
+        log = read_bytes(data)
+        assert (log.cwd, log.entries, log.damage) == ("/home/dev/project", [], [])
+
+
+def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
+    directory = corpus()
+    claude_code = sorted(directory.glob("claude-code/*.jsonl")) if directory else []
+    for path in claude_code:
+        with pytest.raises(BadInput):
+            read_bytes(path.read_bytes())
+    glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
+    # Without the real one: a record of the same shape.
+    data = glued[0].read_bytes() if glued else session_bytes([*v1(user("a"), user("b")), FIRST + SECOND])
+    log = read_bytes(data)
+    assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
+    assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
+
+
+# ---- reading on ---------------------------------------------------------------------------------------------
+
+
+def stored(state: ParserState) -> ParserState:
+    """The state as an index gives it back."""
+    return msgspec.convert(msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(state))), ParserState)
+
+
+def read_in_parts(data: bytes, places: Iterable[int]) -> tuple[list[Entry], list[Damage], ParserState]:
+    """What an index holds that reads the file each time it has grown to one of these sizes."""
+    state, entries, faults = ParserState(), [], []
+    for size in sorted({place % (len(data) + 1) for place in places} | {len(data)}):
+        start = state.next_offset
+        entries = [entry for entry in entries if entry.offset < start]
+        parser = SessionParser(stored(state), [fault for fault in faults if fault.offset < start])
+        for line in split_lines([data[start:size]], offset=start, number=state.next_number):
+            recorded = parser.read(line)
+            if recorded is not None:
+                entries.append(recorded.entry)
+        state, faults = parser.state, parser.damage
+    return entries, faults, state
+
+
+FILES = {
+    "version 3": session_bytes(chain(user("größer 😀"), assistant(text("b"), call("c1")), result("c1"))),
+    "version 2": session_bytes(
+        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
+    ),
+    "version 1": session_bytes(v1(user("a"), assistant(text("b")), user("c"))),
+    "no header": session_bytes(chain(user("a"), user("b"))[1:]),
+    "version 1, no header": session_bytes(v1(user("a"), user("b"))[1:]),
+    "damaged": session_bytes(
+        [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{torn"]
+    ),
+    "damaged version 1": session_bytes([b"{torn", b"7", *v1(user("a"), user("b")), b"null", *v1(user("c"))]),
+    "carriage returns": session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
+    "byte order mark": b"\xef\xbb\xbf" + session_bytes(v1(user("a"), user("b"))),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_file_that_grew_byte_by_byte_is_read_as_in_one_go(name: str, ended: bool) -> None:
+    data = FILES[name] if ended else FILES[name][:-1]
+    assert read_in_parts(data, range(len(data))) == read_in_parts(data, ())
+
+
+@given(st.sampled_from(sorted(FILES)), st.lists(st.integers(0, 5000), max_size=4), st.booleans())
+@example("version 1", [len(FILES["version 1"]) - 1], True)
+@example("no header", [FILES["no header"].index(b"\n")], True)
+def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], ended: bool) -> None:
+    data = FILES[name] if ended else FILES[name][:-1]
+    assert read_in_parts(data, places) == read_in_parts(data, ())
+
+
+def test_a_line_without_newline_moves_nothing_that_is_kept() -> None:
+    data = session_bytes(v1(user("a"), user("b")))
+    _, _, state = read_in_parts(data, ())
+    _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
+    assert unfinished == state
+
+
+def test_what_a_first_line_without_newline_told_is_told_again_by_what_it_becomes() -> None:
+    parser = SessionParser()
+    unfinished = b'{"type":"message","message":{}}'
+    parser.read(next(split_lines([unfinished])))
+    assert parser.state.version == 1
+    continued = SessionParser(stored(parser.state))
+    for line in split_lines([session_bytes(chain(user("x")))]):
+        continued.read(line)
+    assert (continued.state.version, continued.damage) == (3, [])
+    assert continued.state.header is not None
+
+
+# ---- hostile fields -----------------------------------------------------------------------------------------
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=4)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def hostile(*keys: str) -> dict[str, st.SearchStrategy[Any]]:
+    """These fields, with anything in them."""
+    return dict.fromkeys(keys, json_values)
+
+
+blocks = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["text", "thinking", "redacted_thinking", "toolCall", "image"]) | json_values,
+        **hostile("text", "thinking", "id", "name", "arguments", "data"),
+    },
+)
+messages = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"])
+        | json_values,
+        "content": st.lists(blocks | json_values, max_size=4) | json_values,
+        "usage": st.dictionaries(
+            st.sampled_from(["totalTokens", "input", "output", "cacheRead"]), json_values
+        )
+        | json_values,
+        **hostile(*"toolCallId toolName isError stopReason provider model".split()),
+        **hostile("command", "output", "exitCode", "excludeFromContext"),
+    },
+)
+hostile_entries = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["message", "custom_message", "branch_summary", "compaction", "model_change"])
+        | st.sampled_from(["context_compaction", "context_edit", "label", "session", "session_info"])
+        | json_values,
+        "id": st.sampled_from(["a", "b"]) | json_values,
+        "parentId": st.sampled_from(["a", "b"]) | json_values,
+        "message": messages | json_values,
+        **hostile(*"timestamp summary content version cwd parentSession branchedFrom".split()),
+        **hostile(*"deletedTargets targetId label provider modelId firstKeptEntryIndex".split()),
+    },
+)
+
+
+@given(st.lists(hostile_entries, max_size=4), st.sampled_from([None, HEADER, V1_HEADER]))
+@example([{"type": []}], None)
+@example([{"type": {}, "id": "a"}], HEADER)
+def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dict[str, Any] | None) -> None:
+    lines = [json.dumps(one).encode() for one in recorded]
+    data = session_bytes([header, *lines] if header else lines)
+    entries, faults, state = read_in_parts(data, ())
+    assert len(entries) + len(faults) >= len(recorded) - 1, "an entry is read or reported; one is the header"
+    # Everything kept can be stored, as text and as numbers.
+    for entry in entries:
+        msgspec.json.encode(
+            [entry.id, entry.parent_id, entry.type, entry.role, entry.timestamp, entry.blocks]
+        )
+        msgspec.json.encode([entry.tool_name, entry.result_for, entry.model, entry.stop_reason])
+        assert abs(entry.usage or 0) < 2**63
+    assert stored(state) == state
+    SessionTree(entries)
+
+
+@pytest.mark.parametrize("depth", [150, 400, 700, 900])
+def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
+    deep: Any = "x"
+    for _ in range(depth):
+        deep = [deep]
+    shallow = '"DEEP"'
+    for template in (
+        {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "n", "arguments": "DEEP"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "DEEP"}, "DEEP"]},
+        {"role": "bashExecution", "command": "DEEP", "output": "DEEP"},
+    ):
+        line = json.dumps(message("e1", None, template)).replace(shallow, "[" * depth + "1.5" + "]" * depth)
+        log = session_log([HEADER, line.encode()])
+        assert len(log.entries) + len(log.damage) == 1
+        if depth < 500:
+            assert ids(log) == ["e1"]
+
+
+def test_lines_in_the_wrong_order_still_form_their_branch() -> None:
+    lines = [json.dumps(one).encode() for one in chain(user("a"), assistant(text("b")), user("c"))]
+    log = session_log(lines[::-1])
+    assert ids(log) == ["e3", "e2", "e1"]
+    assert damage(log) == [(DamageKind.NO_HEADER, 1), (DamageKind.SECOND_HEADER, 4)]
+    assert [entry.id for entry in SessionTree(log.entries).branch("e3")] == ["e1", "e2", "e3"]

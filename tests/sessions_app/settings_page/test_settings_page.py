@@ -1,0 +1,292 @@
+"""Promises of the settings page: what is in force is what it says, with its source, and faults come in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from redline import configuration
+from redline.configuration import Configuration, RootSetting
+from sessions_app.checks import check_configuration, check_distinct_roots, check_variables
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Root, Session
+from sessions_app.services import in_force
+from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
+from tests.installation import Installation
+
+
+def page(browser: Client) -> str:
+    answer = browser.get("/settings")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def put(root: Path, name: str, recorded: list[Any]) -> Session:
+    (root / name).write_bytes(session_bytes(recorded))
+    index_roots()
+    return Session.objects.get(relative_path=name)
+
+
+def of_model(model: str) -> list[Any]:
+    return chain(user("hello"), assistant(text("hi"), provider="p", model=model))
+
+
+# ---- the configuration -------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_shown_with_its_meaning(browser: Client, known_root: Path) -> None:
+    shown = page(browser)
+    for name, field in Configuration.model_fields.items():
+        assert f">{name}<" in shown
+        assert field.description, f"{name} needs a docstring that says what it means"
+
+
+def test_each_value_names_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("REDLINE_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "redline.toml").write_text("live_minutes = 9\nlock_seconds = 3\n[windows]\na = 1\n")
+    monkeypatch.setenv("REDLINE_LIVE_MINUTES", "7")
+    monkeypatch.setenv("redline_windows", '{"b": 2}')
+    found, faults = configuration.load(tmp_path)
+    sources = configuration.sources(tmp_path, faults)
+    assert found.live_minutes == 7
+    assert sources["live_minutes"] == ["REDLINE_LIVE_MINUTES"]
+    assert found.lock_seconds == 3
+    assert sources["lock_seconds"] == ["redline.toml"]
+    assert found.windows == {"a": 1, "b": 2}
+    assert sources["windows"] == ["REDLINE_WINDOWS", "redline.toml"]
+    assert sources["thinking_guard"] == []
+
+
+def test_with_a_fault_everything_is_as_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "redline.toml").write_text("lock_seconds = 3\nlive_minutes = 'soon'\n")
+    _, faults = configuration.load(tmp_path)
+    assert faults
+    assert set(map(tuple, configuration.sources(tmp_path, faults).values())) == {()}
+
+
+def test_faults_of_the_configuration_come_first_and_in_words(
+    browser: Client, known_root: Path, settings: Any
+) -> None:
+    settings.REDLINE_FAULTS = ["live_minutes: Input should be a valid number"]
+    shown = page(browser)
+    assert shown.index("Input should be a valid number") < shown.index(">thinking_guard<")
+    assert check_configuration(None)[0].id == "redline.E001"
+
+
+def test_the_sources_in_force_are_shown(browser: Client, known_root: Path, settings: Any) -> None:
+    settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
+    shown = page(browser)
+    assert "REDLINE_LIVE_MINUTES" in shown
+    assert str(settings.REDLINE_DATA_DIR.name) in shown
+
+
+def test_a_misspelt_variable_is_a_warning_that_names_the_right_one(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setenv("REDLINE_LIVE_MINUTE", "7")
+    monkeypatch.setenv("REDLINE_CORPUS", "/somewhere")
+    settings.REDLINE_MISSPELT = configuration.misspelt()
+    assert [(found.id, found.hint) for found in check_variables(None)] == [
+        ("redline.W003", "Did you mean REDLINE_LIVE_MINUTES?")
+    ]
+    assert "REDLINE_LIVE_MINUTE</b> sets nothing" in page(browser)
+
+
+def test_a_root_that_is_configured_twice_is_a_warning(known_root: Path, settings: Any) -> None:
+    assert check_distinct_roots(None) == []
+    other_name = known_root.parent / "other"
+    other_name.symlink_to(known_root)
+    roots = [*settings.REDLINE.roots, RootSetting(path=other_name)]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    assert [found.id for found in check_distinct_roots(None)] == ["redline.W004"]
+
+
+# ---- roots -------------------------------------------------------------------------------------------------
+
+
+def test_a_root_that_cannot_be_read_is_shown_with_the_reason(
+    browser: Client, known_root: Path, tmp_path: Path, settings: Any
+) -> None:
+    (tmp_path / "file").write_text("")
+    roots = [
+        *settings.REDLINE.roots,
+        RootSetting(path=tmp_path / "file"),
+        RootSetting(path=tmp_path / "nowhere", agent="pi"),
+    ]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    shown = page(browser)
+    assert "is not a directory" in shown
+    assert "There is no such directory yet" in shown
+
+
+def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
+    put(known_root, "a.jsonl", of_model("m"))
+    put(known_root, "b.jsonl", of_model("m"))
+    (known_root / "b.jsonl").unlink()
+    index_roots()
+    root = next(root for root in in_force.in_force(Path.home()).roots if root.path == str(known_root))
+    assert (root.sessions, root.missing, root.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
+
+
+def test_a_reader_chosen_for_a_root_is_in_force_at_once_and_counted_anew(
+    browser: Client, known_root: Path
+) -> None:
+    session = put(
+        known_root,
+        "a.jsonl",
+        chain(
+            user("one"),
+            assistant(text("long answer " * 500)),
+            user("two"),
+            compaction(whole("e2")),
+            user("three"),
+        ),
+    )
+    address = f"/sessions/{session.root_id}/a.jsonl"
+    assert session.read_as == "atomic-0.8"
+    counted = session.context_tokens
+    choice = {"root": str(session.root_id), "reader": "pi"}
+    answer = browser.post("/settings", choice)
+    assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
+    session = Session.objects.select_related("root").get(pk=session.pk)
+    assert session.reader_choice == "pi"
+    assert "you chose it" in browser.get(address).content.decode()
+    index_roots()
+    session.refresh_from_db()
+    assert (session.read_as, session.context_tokens > counted) == ("pi", True)
+
+    browser.post("/settings", {**choice, "reader": ""})
+    assert "you chose it" not in browser.get(address).content.decode()
+    index_roots()
+    session.refresh_from_db()
+    assert (session.read_as, session.context_tokens) == ("atomic-0.8", counted)
+
+
+def test_the_choice_for_a_session_wins_over_that_for_its_root(browser: Client, known_root: Path) -> None:
+    session = put(known_root, "a.jsonl", of_model("m"))
+    Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
+    browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
+    assert Session.objects.get(pk=session.pk).reader_choice == "atomic-0.8"
+
+
+def test_a_choice_outlives_the_configuration_being_read_again(browser: Client, known_root: Path) -> None:
+    session = put(known_root, "a.jsonl", of_model("m"))
+    browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
+    index_roots()
+    assert Root.objects.get(pk=session.root_id).chosen_reader == "pi"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"root": "x"}, {"root": "99999", "reader": "pi"}, {"reader": "nobody"}, {}, {"session": "99999"}],
+)
+def test_what_cannot_be_chosen_is_refused_and_changes_nothing(
+    browser: Client, known_root: Path, asked: dict[str, str]
+) -> None:
+    session = put(known_root, "a.jsonl", of_model("m"))
+    asked = {"root": str(session.root_id), **asked} if "reader" in asked else asked
+    assert browser.post("/settings", asked).status_code == 409
+    assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
+
+
+def test_a_root_of_the_command_line_has_no_settings(
+    browser: Client, known_root: Path, tmp_path: Path
+) -> None:
+    other = Root.objects.create(path=str(tmp_path / "private"))
+    assert browser.post("/settings", {"root": str(other.pk), "reader": "pi"}).status_code == 409
+    assert "private" not in page(browser)
+
+
+def test_the_agents_own_settings_are_shown_with_their_faults(
+    browser: Client, known_root: Path, redline: Installation
+) -> None:
+    for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
+        path = redline.home / directory / "agent" / "settings.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+    shown = page(browser)
+    assert "reserveTokens: 999" in shown
+    assert "it is no JSON" in shown
+
+
+# ---- windows -----------------------------------------------------------------------------------------------
+
+
+def test_windows_show_their_source_and_what_is_unknown_shows_how_to_set_it(
+    browser: Client, known_root: Path, settings: Any, redline: Installation
+) -> None:
+    settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-own": 1_000, "m-unused": 5}})
+    models = redline.home / ".atomic" / "agent" / "models.json"
+    models.parent.mkdir(parents=True)
+    models.write_text(
+        json.dumps({"providers": {"p": {"models": [{"id": "m-agent", "contextWindow": 7_777}]}}})
+    )
+    for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
+        put(known_root, f"{number}.jsonl", of_model(model))
+    found = {model.name: model for model in in_force.in_force(Path.home()).models}
+    assert found["m-own"].window == (1_000, "your configuration")
+    assert found["m-agent"].window == (7_777, "the agent's models.json")
+    assert found["gpt-5-mini"].window == (400_000, "Redline's table")
+    assert found["m-nobody-knows"].window is None
+    assert found["m-unused"].sessions == 0
+    shown = page(browser)
+    assert "7,777" in shown
+    assert "[windows]\n&quot;m-nobody-knows&quot; = 200000" in shown
+
+
+def test_the_lines_for_the_file_are_lines_that_the_file_takes(browser: Client, known_root: Path) -> None:
+    put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
+    put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
+    snippet = in_force.in_force(Path.home()).snippet
+    (known_root.parent / "redline.toml").write_text(snippet)
+    found, faults = configuration.load(known_root.parent)
+    assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
+
+
+# ---- what cannot be read -----------------------------------------------------------------------------------
+
+
+def test_a_session_that_cannot_be_read_is_listed_with_the_reason_and_can_be_tried_again(
+    browser: Client, known_root: Path
+) -> None:
+    session = put(known_root, "a.jsonl", of_model("m"))
+    content = (known_root / "a.jsonl").read_bytes()
+    (known_root / "a.jsonl").write_text("no session any more\n" * 1_000)
+    index_roots()
+    assert "is no session" in page(browser)
+    again = {"session": str(session.pk)}
+    assert browser.post("/settings", again)["Location"] == "/settings#unreadable"
+    assert "is no session" in page(browser)
+    (known_root / "a.jsonl").write_bytes(content)
+    assert browser.post("/settings", again).status_code == 303
+    assert "Every session that was found can be read" in page(browser)
+
+
+def test_damaged_sessions_are_counted_and_lead_to_their_list(browser: Client, known_root: Path) -> None:
+    put(known_root, "a.jsonl", [*of_model("m"), b"{torn"])
+    assert '<a href="/?show=damaged">1 session</a>' in page(browser)
+
+
+def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path) -> None:
+    put(known_root, "a.jsonl", of_model("<script>alert(1)</script>\x1b[31m\u202e"))
+    name = "b\u202e<b>.jsonl"
+    put(known_root, name, of_model("m"))
+    (known_root / name).write_text("nothing")
+    index_roots()
+    shown = page(browser)
+    assert "<script>alert" not in shown
+    assert "b\\u202e&lt;b&gt;.jsonl" in shown
+    assert not any(character in shown for character in "\x1b\u202e")
+
+
+def test_the_versions_are_there(browser: Client, known_root: Path) -> None:
+    versions = in_force.in_force(Path.home()).versions
+    assert versions.redline
+    assert versions.database.endswith("redline.sqlite3")
+    assert versions.size > 0

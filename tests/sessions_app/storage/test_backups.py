@@ -1,0 +1,647 @@
+"""Promises of backups: a copy is exact or there is none, and the way back never loses what is there now."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.storage import append, backups, files, locks, restore
+from tests.kill_target import fingerprint_of, state_of
+from tests.sessions_app.storage.test_files import (
+    NOBODY,
+    as_nobody,
+    foreign,
+    in_child,
+    outcome,
+    with_file_limit,
+)
+
+NOW = datetime(2026, 1, 5, 10, 0, 0, 123_456, tzinfo=UTC)
+NAME = "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak"
+CONTENT = b'{"type":"session"}\n' + b'{"id":"1"}\n' * 5000
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def public_session() -> Iterator[Path]:
+    """A session, with a data directory beside its own, that a child without privileges can reach."""
+    home = Path(tempfile.mkdtemp())
+    session = home / "sessions" / "a.jsonl"
+    session.parent.mkdir()
+    session.write_bytes(CONTENT)
+    for path in (home, session.parent):
+        path.chmod(0o777)
+    session.chmod(0o644)
+    yield session
+    session.parent.chmod(0o777)
+    shutil.rmtree(home)
+
+
+def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None) -> backups.Backup:
+    with locks.session_lock(data, session, 5) as locked:
+        return backups.back_up(locked, fingerprint or fingerprint_of(session), NOW)
+
+
+def give_back(
+    data: Path,
+    session: Path,
+    backup: Path,
+    recorded: str | None,
+    replace: Callable[[Path, Path], object] = os.replace,
+) -> restore.Restored:
+    with locks.session_lock(data, session, 5) as locked:
+        present = files.file_state(session)
+        return restore.restore(locked, backup, recorded, present, NOW, replace=replace)
+
+
+def beside(session: Path) -> set[str]:
+    """The names of everything in the session's directory, but the session."""
+    return {path.name for path in session.parent.iterdir()} - {session.name}
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def changed(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+# Backing up
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
+def test_a_backup_is_byte_exact_of_the_same_mode_and_named_by_its_time(
+    session: Path, data: Path, mode: int
+) -> None:
+    session.chmod(mode)
+    backup = make(data, session)
+    assert backup.path == files.real_path(session).with_name(NAME)
+    assert backup.path.read_bytes() == CONTENT == session.read_bytes()
+    assert stat.S_IMODE(backup.path.stat().st_mode) == mode
+    assert backup.path.stat().st_nlink == 1
+    assert backup[1:] == (
+        files.real_path(session),
+        len(CONTENT),
+        NOW.replace(microsecond=123_000),
+        sha256(CONTENT),
+        "compact",
+    )
+    assert beside(session) == {NAME, NAME + ".sha256"}
+    assert backups.list_backups(session) == [backup]
+
+
+def test_a_backup_has_the_owner_of_its_session_also_when_root_makes_it(session: Path, data: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(session, NOBODY, NOBODY)
+    owner = session.stat().st_uid, session.stat().st_gid
+    backup = make(data, session)
+    give_back(data, session, backup.path, backup.recorded_sha256)
+    for path in session.parent.iterdir():
+        assert (path.stat().st_uid, path.stat().st_gid) == owner, path.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "back\\slash.jsonl", "new\nline.jsonl", "b\\oth\\\n.jsonl", "ünï çode.jsonl", "-.jsonl"],
+)
+def test_the_digest_beside_a_backup_is_read_by_sha256sum(session: Path, data: Path, name: str) -> None:
+    session = session.rename(session.with_name(name))
+    backup = make(data, session)
+    record = backup.path.with_name(backup.path.name + ".sha256")
+    if name == "a.jsonl":
+        assert record.read_bytes() == f"{sha256(CONTENT)}  {NAME}\n".encode()
+    assert backups.recorded_sha256(backup.path) == sha256(CONTENT)
+    tool = ["sha256sum"] if shutil.which("sha256sum") else ["shasum", "-a", "256"]
+    check = [*tool, "-c", "--", record.name]
+    assert subprocess.run(check, cwd=session.parent, capture_output=True).returncode == 0
+    backup.path.write_bytes(changed(CONTENT, 100))
+    assert subprocess.run(check, cwd=session.parent, capture_output=True).returncode == 1
+
+
+def test_a_name_that_is_taken_is_passed_over_and_nothing_is_overwritten(session: Path, data: Path) -> None:
+    taken = session.with_name(NAME)
+    taken.write_bytes(b"the agent's own")
+    session.with_name(NAME.replace("123Z", "124Z") + ".sha256").write_bytes(b"someone's note")
+    session.with_name(NAME.replace("123Z", "125Z")).symlink_to("nowhere")
+    backup = make(data, session)
+    assert backup.path.name == NAME.replace("123Z", "126Z")
+    assert backup.taken_at == NOW.replace(microsecond=126_000)
+    assert backup.path.read_bytes() == CONTENT
+    assert taken.read_bytes() == b"the agent's own"
+    assert session.with_name(NAME.replace("123Z", "124Z") + ".sha256").read_bytes() == b"someone's note"
+    assert not taken.with_name(NAME + ".sha256").exists()
+    assert session.with_name(NAME.replace("123Z", "125Z")).is_symlink()
+
+
+def test_the_name_is_in_utc_wherever_it_is_made(session: Path) -> None:
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert backups.backup_name(session, elsewhere) == NAME
+    assert backups.backup_name(session, NOW.replace(microsecond=0)) == NAME.replace("123Z", "000Z")
+    with pytest.raises(ValueError, match="aware"):
+        backups.backup_name(session, NOW.replace(tzinfo=None))
+
+
+def in_three_segments(session: Path) -> files.Fingerprint:
+    """A fingerprint of `session` as it comes from indexing it three times while it grew."""
+    content = session.read_bytes()
+    fingerprint: files.Fingerprint | None = None
+    for lines in (2000, 4000, 5001):
+        session.write_bytes(b"".join(content.splitlines(keepends=True)[:lines]))
+        with files.SessionReader(session) as reader:
+            read = sum(len(chunk) for chunk in reader.chunks(fingerprint.size if fingerprint else 0))
+            fingerprint = reader.fingerprint(read + (fingerprint.size if fingerprint else 0), fingerprint)
+    assert fingerprint is not None
+    assert len(fingerprint.segments) == 3
+    assert session.read_bytes() == content
+    return fingerprint
+
+
+@pytest.mark.parametrize("at", [0, 10_000, 30_000, 50_000, len(CONTENT) - 1])
+def test_one_changed_bit_anywhere_is_found_by_the_backup(session: Path, data: Path, at: int) -> None:
+    fingerprint = in_three_segments(session)
+    with session.open("r+b") as file:
+        file.write(changed(CONTENT, at))
+    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    assert session.read_bytes() == changed(CONTENT, at)
+    assert beside(session) == set()
+
+
+def test_a_change_in_the_middle_is_what_the_quick_look_misses(session: Path) -> None:
+    """So the test above shows that the segments find it, and not the edges."""
+    fingerprint = in_three_segments(session)
+    with session.open("r+b") as file:
+        file.write(changed(CONTENT, 30_000))
+    with files.SessionReader(session) as reader:
+        assert reader.growth(fingerprint).kind is files.GrowthKind.UNCHANGED
+
+
+def test_a_session_that_was_replaced_or_shrank_is_not_backed_up(session: Path, data: Path) -> None:
+    fingerprint = fingerprint_of(session)
+    os.truncate(session, len(CONTENT) - 1)
+    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    session.rename(session.with_name("kept"))
+    assert outcome(lambda: make(data, session, fingerprint)) == "BadInput no_such_file"
+    session.write_bytes(CONTENT)
+    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    assert beside(session) == {"kept"}
+
+
+def test_lines_that_came_after_indexing_are_in_the_backup(session: Path, data: Path) -> None:
+    fingerprint = in_three_segments(session)
+    foreign(session, b'{"id":"2"}\n{"torn')
+    backup = make(data, session, fingerprint)
+    assert backup.path.read_bytes() == CONTENT + b'{"id":"2"}\n{"torn'
+    assert backup.recorded_sha256 == sha256(backup.path.read_bytes())
+    assert backup.size == len(CONTENT) + 17
+
+
+def test_a_fingerprint_that_leaves_bytes_unchecked_is_refused(session: Path, data: Path) -> None:
+    with pytest.raises(ValueError, match="reach to its size"):
+        make(data, session, msgspec.structs.replace(fingerprint_of(session), segments=()))
+    assert beside(session) == set()
+
+
+def test_free_space_is_looked_at_before_anything_is_written(session: Path, data: Path) -> None:
+    fingerprint = fingerprint_of(session)
+    disk = os.statvfs(session.parent)
+    size = disk.f_bavail * disk.f_frsize + (1 << 30)
+    os.truncate(session, size)  # sparse: it takes no space itself
+
+    def act() -> None:
+        with pytest.raises(SystemFailure, match=rf"has \d+ bytes free, .* needs {size}") as caught:
+            make(data, session, fingerprint)
+        assert caught.value.code == "no_space"
+
+    assert in_child(act, with_file_limit(1 << 20)) == "done"  # the limit, so that a fault fills no disk
+    assert beside(session) == set()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 4096, len(CONTENT) - 1])
+def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(
+    session: Path, data: Path, limit: int
+) -> None:
+    assert in_child(lambda: make(data, session), with_file_limit(limit)) == "SystemFailure disk_full"
+    assert session.read_bytes() == CONTENT
+    assert beside(session) == set()
+
+
+def test_a_backup_that_cannot_be_made_durable_is_none(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        assert beside(session) == {NAME, NAME + ".sha256"}
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(backups, "sync_directory", fail)
+    assert outcome(lambda: make(data, session)) == "SystemFailure io_error"
+    assert beside(session) == set()
+
+
+def test_a_directory_that_may_not_be_written_is_permission_denied(public_session: Path) -> None:
+    public_session.parent.chmod(0o555)
+    data = public_session.parent.parent / "data"
+    assert in_child(lambda: make(data, public_session), as_nobody) == "SystemFailure permission_denied"
+    assert beside(public_session) == set()
+
+
+def test_what_a_killed_backup_left_is_cleaned_up_and_not_listed(session: Path, data: Path) -> None:
+    outside = session.parent.parent / "outside"
+    outside.write_bytes(b"not ours")
+    unfinished = session.with_name(".a.jsonl.redline-backup")
+    for leave in (partial(unfinished.write_bytes, b"half"), partial(unfinished.symlink_to, outside)):
+        leave()
+        assert backups.list_backups(session) == []
+        backup = make(data, session)
+        assert backup.path.read_bytes() == CONTENT
+        assert beside(session) == {NAME, NAME + ".sha256"}
+        backups.delete_backup(backup.path)
+    assert outside.read_bytes() == b"not ours"
+
+
+# Looking
+
+
+def test_backups_are_listed_newest_first_and_only_those_of_the_session(session: Path, data: Path) -> None:
+    for name in [
+        "a.jsonl.2025-12-31T23-59-59-999Z.compact.bak",  # the agent's own: no digest beside it
+        "a.jsonl.2027-01-01T00-00-00-000Z.compact.bak",
+        "b.jsonl.2026-01-05T10-00-00-123Z.compact.bak",
+        "a.jsonl.2026-13-05T10-00-00-123Z.compact.bak",
+        "a.jsonl.2026-01-05T10-00-00Z.compact.bak",
+        "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak.old",
+        "a.jsonl.compact.bak",
+    ]:
+        session.with_name(name).write_bytes(b"x")
+    session.with_name("a.jsonl.2026-02-02T00-00-00-000Z.compact.bak").symlink_to(session)
+    session.with_name("a.jsonl.2026-03-03T00-00-00-000Z.compact.bak").mkdir()
+    ours = make(data, session)
+    listed = backups.list_backups(session)
+    assert [(backup.taken_at.year, backup.recorded_sha256) for backup in listed] == [
+        (2027, None),
+        (2026, sha256(CONTENT)),
+        (2025, None),
+    ]
+    assert listed[1] == ours
+    assert listed[2].size == 1
+
+
+def test_backups_of_a_vanished_session_are_listed_also_through_a_symlink(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    alias = session.parent.parent / "alias.jsonl"
+    alias.symlink_to(session)
+    session.unlink()
+    assert backups.list_backups(session) == backups.list_backups(files.real_path(alias)) == [backup]
+
+
+def test_a_file_that_is_no_digest_is_none(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    for damaged in (b"", b"zz" * 40, sha256(CONTENT).encode(), sha256(CONTENT).upper().encode() + b"  x\n"):
+        backup.path.with_name(NAME + ".sha256").write_bytes(damaged)
+        assert backups.recorded_sha256(backup.path) is None
+
+
+def test_a_backup_knows_its_session(session: Path) -> None:
+    assert backups.session_of(session.with_name(NAME)) == session
+    twice = session.with_name(f"{NAME}.2026-02-05T10-00-00-123Z.compact.bak")
+    assert backups.session_of(twice) == session.with_name(NAME)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", NAME + ".sha256", NAME[7:]])
+def test_what_is_not_named_like_a_backup_is_none(session: Path, data: Path, name: str) -> None:
+    path = session.with_name(name)
+    path.write_bytes(CONTENT)
+    assert outcome(lambda: backups.session_of(path)) == "BadInput not_a_backup"
+    assert outcome(lambda: backups.verify(path, None)) == "BadInput not_a_backup"
+    assert outcome(lambda: backups.delete_backup(path)) == "BadInput not_a_backup"
+    assert outcome(lambda: give_back(data, session, path, None)) == "BadInput not_a_backup"
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_backup_is_verified_by_reading_all_of_it(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    assert backups.verify(backup.path, backup.recorded_sha256) == (True, sha256(CONTENT))
+    assert backups.verify(backup.path, None) == (None, sha256(CONTENT))
+    backup.path.write_bytes(changed(CONTENT, 30_000))
+    assert backups.verify(backup.path, backup.recorded_sha256) == (False, sha256(changed(CONTENT, 30_000)))
+
+
+def test_a_deleted_backup_is_gone_with_its_digest_and_nothing_else(session: Path, data: Path) -> None:
+    first, second = make(data, session), make(data, session)
+    backups.delete_backup(first.path)
+    assert backups.list_backups(session) == [second]
+    assert beside(session) == {second.path.name, second.path.name + ".sha256"}
+    assert outcome(lambda: backups.delete_backup(first.path)) == "BadInput no_such_file"
+    assert session.read_bytes() == CONTENT
+
+
+def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session: Path, data: Path) -> None:
+    link = session.with_name(NAME)
+    link.symlink_to(session)
+    for act in (
+        lambda: backups.verify(link, None),
+        lambda: backups.delete_backup(link),
+        lambda: give_back(data, session, link, None),
+    ):
+        assert outcome(act) == "BadInput not_a_file"
+    assert link.is_symlink()
+    assert session.read_bytes() == CONTENT
+
+
+# Restoring
+
+
+def grown(data: Path, session: Path) -> backups.Backup:
+    """A backup of `session`, which then gets one more line."""
+    backup = make(data, session)
+    foreign(session, b'{"type":"context_compaction"}\n')
+    return backup
+
+
+def test_restoring_gives_the_old_bytes_back_and_keeps_the_present_ones(session: Path, data: Path) -> None:
+    session.chmod(0o640)
+    backup = grown(data, session)
+    present = session.read_bytes()
+    restored = give_back(data, session, backup.path, backup.recorded_sha256)
+    assert session.read_bytes() == CONTENT
+    assert stat.S_IMODE(session.stat().st_mode) == 0o640
+    assert (restored.path, restored.sha256) == (files.real_path(session), sha256(CONTENT))
+    assert not restored.overtaken
+    previous = restored.previous_backup
+    assert previous is not None
+    assert previous.path.read_bytes() == present
+    assert backups.list_backups(session) == [previous, backup]
+    assert beside(session) == {
+        path.name + tail for path in (backup.path, previous.path) for tail in ("", ".sha256")
+    }
+    again = give_back(data, session, previous.path, previous.recorded_sha256)
+    assert session.read_bytes() == present
+    assert again.previous_backup is not None
+
+
+def test_a_damaged_backup_is_not_restored(session: Path, data: Path) -> None:
+    backup = grown(data, session)
+    before = session.read_bytes(), state_of(session), beside(session)
+    backup.path.write_bytes(changed(CONTENT, 30_000))
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert told == "Conflict backup_damaged"
+    assert (session.read_bytes(), state_of(session), beside(session)) == before
+
+
+def test_the_agents_own_backup_can_be_restored_without_a_digest(session: Path, data: Path) -> None:
+    own = session.with_name(NAME)
+    own.write_bytes(b"older\n")
+    assert give_back(data, session, own, None).sha256 == sha256(b"older\n")
+    assert session.read_bytes() == b"older\n"
+
+
+def test_a_vanished_session_is_restored(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    session.unlink()
+    restored = give_back(data, session, backup.path, backup.recorded_sha256)
+    assert restored == (files.real_path(session), sha256(CONTENT), (), False, ())
+    assert session.read_bytes() == CONTENT
+    assert session.stat().st_nlink == 1
+    assert beside(session) == {NAME, NAME + ".sha256"}
+
+
+@pytest.mark.parametrize("shown", ["other size", "other file", "gone", "there"])
+def test_a_session_in_another_state_than_was_shown_is_not_restored(
+    session: Path, data: Path, shown: str
+) -> None:
+    backup = make(data, session)
+    state = state_of(session)
+    present = {
+        "other size": msgspec.structs.replace(state, size=state.size - 1),
+        "other file": msgspec.structs.replace(state, inode=state.inode + 1),
+        "gone": None,
+        "there": state,
+    }[shown]
+    if shown == "there":
+        session.unlink()
+    left = session.read_bytes() if session.exists() else None
+    with locks.session_lock(data, session, 5) as locked:
+        told = outcome(lambda: restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
+    assert told == "Conflict session_changed"
+    assert (session.read_bytes() if session.exists() else None) == left
+    assert beside(session) == {NAME, NAME + ".sha256"}
+
+
+@pytest.mark.parametrize("vanished", [False, True])
+def test_a_session_that_changes_while_it_is_restored_is_left_alone(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
+) -> None:
+    backup = grown(data, session)
+    if vanished:
+        session.unlink()
+    write_ready = restore._write_ready
+
+    def written_to_meanwhile(*arguments: object) -> Path:
+        foreign(session, b"theirs\n")
+        return write_ready(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(restore, "_write_ready", written_to_meanwhile)
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert told == "Conflict session_changed"
+    grew = CONTENT + b'{"type":"context_compaction"}\ntheirs\n'
+    assert session.read_bytes() == (b"theirs\n" if vanished else grew)
+    assert not [name for name in beside(session) if name.startswith(".")]
+
+
+def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = make(data, session)
+    session.unlink()
+    appear = restore._appear
+
+    def too_late(ready: Path, path: Path) -> None:
+        path.write_bytes(b"theirs\n")
+        appear(ready, path)
+
+    monkeypatch.setattr(restore, "_appear", too_late)
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert told == "Conflict session_changed"
+    assert session.read_bytes() == b"theirs\n"
+    assert beside(session) == {NAME, NAME + ".sha256"}
+
+
+def test_lines_that_come_at_the_moment_of_the_replacement_are_not_lost(session: Path, data: Path) -> None:
+    backup = grown(data, session)
+    present = session.read_bytes()
+
+    def overtaken(ready: Path, path: Path) -> None:
+        foreign(path, b"theirs\n")
+        ready.replace(path)
+
+    restored = give_back(data, session, backup.path, backup.recorded_sha256, overtaken)
+    assert session.read_bytes() == CONTENT
+    assert restored.overtaken
+    assert restored.previous_backup is not None
+    assert restored.previous_backup.path.read_bytes() == present + b"theirs\n"
+
+
+def test_a_replacement_that_fails_leaves_the_session_and_no_partial_file(session: Path, data: Path) -> None:
+    backup = grown(data, session)
+    present = session.read_bytes()
+
+    def fail(_: Path, path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256, fail))
+    assert told == "SystemFailure io_error"
+    assert session.read_bytes() == present
+    assert not [name for name in beside(session) if name.startswith(".")]
+    assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
+
+
+def test_a_backup_that_changes_after_it_was_verified_is_not_restored(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = grown(data, session)
+    present = session.read_bytes()
+    write_ready = restore._write_ready
+
+    def changed_meanwhile(*arguments: object) -> Path:
+        backup.path.write_bytes(changed(CONTENT, 30_000))
+        return write_ready(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(restore, "_write_ready", changed_meanwhile)
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert told == "Conflict backup_damaged"
+    assert session.read_bytes() == present
+
+
+def test_a_disk_that_keeps_other_bytes_than_it_was_given_is_found_out(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = grown(data, session)
+    present = session.read_bytes()
+    digest_of = restore.digest_of
+
+    def with_a_bad_disk(path: Path) -> str:
+        if path.name == ".a.jsonl.redline-restore":
+            path.write_bytes(changed(path.read_bytes(), 30_000))
+        return digest_of(path)
+
+    monkeypatch.setattr(restore, "digest_of", with_a_bad_disk)
+    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert told == "SystemFailure write_failed"
+    assert session.read_bytes() == present
+    assert not [name for name in beside(session) if name.startswith(".")]
+
+
+def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    session.write_bytes(b"short now\n")
+
+    def act() -> None:
+        give_back(data, session, backup.path, backup.recorded_sha256)
+
+    assert in_child(act, with_file_limit(len(CONTENT) - 1)) == "SystemFailure disk_full"
+    assert session.read_bytes() == b"short now\n"
+    assert not [name for name in beside(session) if name.startswith(".")]
+    assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
+
+
+def test_what_a_killed_restore_left_is_cleaned_up_and_never_written_through(
+    session: Path, data: Path
+) -> None:
+    outside = session.parent.parent / "outside"
+    outside.write_bytes(b"not ours")
+    session.with_name(".a.jsonl.redline-restore").symlink_to(outside)
+    backup = grown(data, session)
+    give_back(data, session, backup.path, backup.recorded_sha256)
+    assert session.read_bytes() == CONTENT
+    assert not session.is_symlink()
+    assert outside.read_bytes() == b"not ours"
+    assert not [name for name in beside(session) if name.startswith(".")]
+
+
+def test_a_backup_of_another_session_or_place_is_not_restored(session: Path, data: Path) -> None:
+    other = session.with_name("b.jsonl")
+    other.write_bytes(b"other\n")
+    elsewhere = session.parent.parent / NAME
+    elsewhere.write_bytes(b"elsewhere\n")
+    for backup in (make(data, other).path, elsewhere):
+        assert outcome(partial(give_back, data, session, backup, None)) == "BadInput not_a_backup"
+    assert session.read_bytes() == CONTENT
+
+
+def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is(
+    session: Path, data: Path
+) -> None:
+    alias = session.parent.parent / "alias.jsonl"
+    alias.symlink_to(session)
+    backup = make(data, files.real_path(alias))
+    assert backup.path.parent == files.real_path(session).parent
+    foreign(alias, b"more\n")
+    give_back(data, files.real_path(alias), backup.path, backup.recorded_sha256)
+    assert alias.is_symlink()
+    assert session.read_bytes() == CONTENT
+
+
+def test_neither_is_done_after_the_lock_was_given_back(session: Path, data: Path) -> None:
+    backup = make(data, session)
+    with locks.session_lock(data, session, 0) as locked:
+        pass
+    with pytest.raises(RuntimeError, match="given back"):
+        backups.back_up(locked, fingerprint_of(session), NOW)
+    with pytest.raises(RuntimeError, match="given back"):
+        restore.restore(locked, backup.path, None, state_of(session), NOW)
+    assert session.read_bytes() == CONTENT
+
+
+def test_a_backup_that_is_gone_is_bad_input(session: Path, data: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        give_back(data, session, session.with_name(NAME), None)
+    assert caught.value.code == "no_such_file"
+    assert NAME in caught.value.message
+
+
+@settings(max_examples=40, deadline=None)
+@given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))
+def test_back_up_append_and_restore_give_every_byte_back(content: bytes, line: bytes) -> None:
+    line = line.replace(b"\n", b" ")
+    with tempfile.TemporaryDirectory() as home:
+        session, data = Path(home) / "a.jsonl", Path(home) / "data"
+        session.write_bytes(content)
+        with locks.session_lock(data, session, 5) as locked:
+            backup = backups.back_up(locked, fingerprint_of(session), NOW)
+            appended = append.append_line(locked, line, state_of(session), lambda _: True)
+            after = session.read_bytes()
+            joint = b"" if not content or content.endswith(b"\n") else b"\n"
+            assert after == content + joint + line + b"\n"
+            assert after[appended.offset : appended.offset + appended.length] == line
+            present = state_of(session)
+            restored = restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW)
+        assert session.read_bytes() == content
+        assert restored.previous_backup is not None
+        assert restored.previous_backup.path.read_bytes() == after

@@ -1,0 +1,1090 @@
+"""Promises of the file edge: what is read is what is there, and what is appended is appended or never was."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from sessions_app.storage import append as storage_append
+from sessions_app.storage import discovery, files, locks, truncation
+from sessions_app.storage.files import GrowthKind
+from sessions_app.storage.locks import RecoveryKind
+from tests.kill_target import fingerprint_of, never_complete, state_of
+
+NOBODY = 65534
+HEADER = b'{"type":"session","id":"x"}\n'
+LINE = b'{"type":"context_compaction","id":"0badcafe"}'
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing may catch it and tidy up."""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(HEADER + b'{"id":"1"}\n')
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def public_dir() -> Iterator[Path]:
+    """A directory that a child without privileges can reach and write to; `tmp_path` is root's alone."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o777)
+    yield path
+    for directory in (path, *(below for below in path.iterdir() if below.is_dir())):
+        directory.chmod(0o777)
+    shutil.rmtree(path)
+
+
+def outcome(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except RedlineError as error:
+        return f"{type(error).__name__} {error.code}"
+    return "done"
+
+
+def in_child(act: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> str:
+    """The outcome of `act` in a forked process, which `prepare` may rob of rights; it has 10 seconds."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        told = "died"
+        try:
+            signal.alarm(10)
+            prepare()
+            told = outcome(act)
+        except BaseException as error:  # noqa: BLE001  the parent compares it with what it expects
+            told = repr(error)
+        finally:
+            os.write(writing, told.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return told
+
+
+def as_nobody() -> None:
+    """Root may do everything, so it becomes nobody. Any other user is restricted enough as he is."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def with_file_limit(size: int) -> Callable[[], None]:
+    """No file may grow beyond `size` bytes: the write that gets there is really short, the next one fails."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    return limit
+
+
+def append(
+    data: Path,
+    session: Path,
+    line: bytes = LINE,
+    write: Callable[[int, bytes], int] = os.write,
+    is_complete: Callable[[bytes], bool] = never_complete,
+    **more: Any,
+) -> storage_append.Appended:
+    with locks.session_lock(data, session, 5) as locked:
+        return storage_append.append_line(locked, line, state_of(session), is_complete, write=write, **more)
+
+
+def records(data: Path) -> list[str]:
+    """What kind of records lie beside the locks."""
+    return sorted(path.suffix for path in (data / "locks").iterdir() if path.suffix != ".lock")
+
+
+def foreign(session: Path, content: bytes) -> None:
+    """What an agent does: it opens, appends and closes, and asks nobody."""
+    with session.open("ab") as file:
+        file.write(content)
+
+
+# Discovery
+
+
+def test_every_session_is_listed_once_and_sorted(tmp_path: Path) -> None:
+    names = ["b/2.jsonl", "a.jsonl", "b/1.jsonl", "b/c/.hidden.jsonl", "b/c/ü\n.jsonl"]
+    others = [
+        "b/x.json",
+        "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak",
+        ".a.jsonl.redline-restore",
+        "c.jsonl~",
+    ]
+    for name in names + others:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert discovery.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), (), ())
+
+
+def test_a_directory_named_like_a_session_is_searched_and_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "dir.jsonl").mkdir()
+    (tmp_path / "dir.jsonl" / "a.jsonl").touch()
+    assert discovery.discover(tmp_path).paths == (tmp_path / "dir.jsonl" / "a.jsonl",)
+
+
+def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "secret.jsonl").touch()
+    (root / "file.jsonl").symlink_to(outside / "secret.jsonl")
+    (root / "dir").symlink_to(outside)
+    (root / "up").symlink_to("..")
+    found = discovery.discover(root)
+    assert found.paths == ()
+    assert [path.name for path, _ in found.refused] == ["dir", "file.jsonl", "up"]
+    assert all("leads out of the root" in reason for _, reason in found.refused)
+
+
+def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.jsonl").touch()
+    (tmp_path / "d" / "loop").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to("d")
+    (tmp_path / "alias.jsonl").symlink_to("d/a.jsonl")
+    (tmp_path / "self.jsonl").symlink_to("self.jsonl")
+    found = discovery.discover(tmp_path)
+    assert found.paths == (tmp_path / "d" / "a.jsonl",)
+    assert [path.name for path, _ in found.refused] == ["alias", "alias.jsonl", "loop", "self.jsonl"]
+
+
+def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").touch()
+    (tmp_path / "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak").touch()
+    (tmp_path / "gone.jsonl").symlink_to("nowhere")
+    (tmp_path / "gone.txt").symlink_to("nowhere")
+    (tmp_path / "other.txt").symlink_to("data.txt")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "pipe.jsonl").symlink_to("fifo")
+    (tmp_path / "good.jsonl").symlink_to("data.txt")
+    (tmp_path / "bad.jsonl").symlink_to("a.jsonl.2026-01-05T10-00-00-123Z.compact.bak")
+    found = discovery.discover(tmp_path)
+    assert found.paths == (tmp_path / "data.txt",)
+    assert [path.name for path, _ in found.refused] == ["bad.jsonl", "gone.jsonl", "pipe.jsonl"]
+
+
+def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.jsonl").touch()
+    (tmp_path / "root").symlink_to("real")
+    found = discovery.discover(tmp_path / "root")
+    assert found.paths == ()
+    assert [path for path, _ in found.refused] == [tmp_path / "root"]
+
+
+def test_a_fifo_named_like_a_session_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    refused = ((tmp_path / "pipe.jsonl", "is not a regular file"),)
+    assert discovery.discover(tmp_path) == ((), refused, ())
+
+
+def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: Path) -> None:
+    (public_dir / "closed").mkdir(mode=0)
+    (public_dir / "a.jsonl").touch()
+
+    def look() -> None:
+        found = discovery.discover(public_dir)
+        assert found.paths == (public_dir / "a.jsonl",)
+        assert found.refused == ((public_dir / "closed", "cannot be listed: Permission denied"),)
+
+    assert in_child(look, as_nobody) == "done"
+
+
+@pytest.mark.parametrize("name", ["gone", "file"])
+def test_a_root_that_is_no_directory_is_bad_input(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    assert outcome(lambda: discovery.discover(tmp_path / name)) == "BadInput no_such_root"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
+def test_no_name_leads_out_of_the_root(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "out").symlink_to(tmp_path)
+    assert outcome(lambda: discovery.resolve_inside(root, path)) == "BadInput outside_root"
+
+
+def test_a_name_inside_the_root_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    real = files.real_path(tmp_path)
+    assert discovery.resolve_inside(tmp_path, "link/a.jsonl") == real / "real" / "a.jsonl"
+
+
+# Reading
+
+
+def read_until_end(reader: files.SessionReader, start: int) -> int:
+    """The offset after the last newline of what is there from `start` on."""
+    end = at = start
+    for chunk in reader.chunks(start):
+        end = at + chunk.rfind(b"\n") + 1 if b"\n" in chunk else end
+        at += len(chunk)
+    return end
+
+
+def open_only(path: Path) -> None:
+    with files.SessionReader(path):
+        pass
+
+
+def test_a_fifo_a_device_and_a_directory_are_no_files_and_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", tmp_path, Path("/dev/null"), Path("/dev/zero")):
+        assert in_child(partial(open_only, path)) == "BadInput not_a_file"
+
+
+def test_what_is_not_there_is_bad_input(tmp_path: Path, session: Path) -> None:
+    assert files.file_state(tmp_path / "gone.jsonl") is None
+    assert outcome(lambda: files.file_state(tmp_path)) == "BadInput not_a_file"
+    assert outcome(lambda: open_only(tmp_path / "gone.jsonl")) == "BadInput no_such_file"
+    assert outcome(lambda: open_only(session / "below.jsonl")) == "BadInput no_such_file"
+
+
+def test_what_may_not_be_read_is_permission_denied(public_dir: Path) -> None:
+    path = public_dir / "a.jsonl"
+    path.touch(mode=0)
+    assert in_child(lambda: open_only(path), as_nobody) == "SystemFailure permission_denied"
+
+
+def test_an_error_names_the_path_and_says_what_was_not_done(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        open_only(tmp_path / "gone.jsonl")
+    assert str(tmp_path / "gone.jsonl") in caught.value.message
+    assert "was not read" in caught.value.message
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pieces=st.lists(st.binary(max_size=9000), min_size=1, max_size=4),
+    size=st.sampled_from([4096, 5000, 1 << 20]),
+)
+@example(pieces=[b"\nabc", b"", b"\n"], size=4096)
+def test_a_fingerprint_made_in_steps_says_the_same_as_the_bytes(
+    tmp_path: Path, pieces: list[bytes], size: int
+) -> None:
+    path = tmp_path / "grown.jsonl"
+    path.write_bytes(b"")
+    fingerprint = None
+    for piece in pieces:
+        foreign(path, piece)
+        content = path.read_bytes()
+        end = content.rfind(b"\n") + 1
+        with files.SessionReader(path) as reader:
+            start = fingerprint.size if fingerprint else 0
+            assert b"".join(reader.chunks(start, size)) == content[start:]
+            fingerprint = reader.fingerprint(end, fingerprint)
+            kind = GrowthKind.GROWN if len(content) > end else GrowthKind.UNCHANGED
+            assert reader.growth(fingerprint).kind is kind
+        indexed = content[:end]
+        assert fingerprint.size == end
+        assert fingerprint.head == hashlib.sha256(indexed[:4096]).hexdigest()
+        assert fingerprint.tail == hashlib.sha256(indexed[-4096:]).hexdigest()
+        at = 0
+        for segment_end, digest in fingerprint.segments:
+            assert segment_end > at
+            assert digest == hashlib.sha256(indexed[at:segment_end]).hexdigest()
+            at = segment_end
+        assert at == end
+
+
+def test_a_fingerprint_survives_json(session: Path) -> None:
+    fingerprint = fingerprint_of(session)
+    assert msgspec.json.decode(msgspec.json.encode(fingerprint), type=files.Fingerprint) == fingerprint
+
+
+def test_a_last_line_without_newline_can_be_included(session: Path) -> None:
+    foreign(session, b'{"id":"2"}')
+    with files.SessionReader(session) as reader:
+        content = b"".join(reader.chunks(0))
+        whole = reader.fingerprint(len(content), None)
+    assert whole.segments == ((len(content), hashlib.sha256(content).hexdigest()),)
+
+
+def test_only_what_was_read_can_be_fingerprinted(session: Path) -> None:
+    with files.SessionReader(session) as reader:
+        end = read_until_end(reader, 0)
+        for wrong in (end - 1, end + 1, 1):
+            with pytest.raises(ValueError, match="can fingerprint up to"):
+                reader.fingerprint(wrong, None)
+        fingerprint = reader.fingerprint(end, None)
+        with pytest.raises(ValueError, match="can fingerprint up to"):
+            reader.fingerprint(end, fingerprint)
+
+
+def test_a_wrong_offset_is_a_mistake_of_the_caller_and_one_past_the_end_is_a_conflict(session: Path) -> None:
+    with files.SessionReader(session) as reader:
+        for wrong in (
+            lambda: reader.chunks(-1),
+            lambda: reader.chunks(0, 4095),
+            lambda: reader.read_at(-1, 1),
+        ):
+            with pytest.raises(ValueError, match="cannot read"):
+                wrong()
+        beyond = session.stat().st_size + 1
+        assert outcome(lambda: list(reader.chunks(beyond))) == "Conflict session_rewritten"
+        assert outcome(lambda: reader.read_at(beyond, 1)) == "Conflict session_rewritten"
+
+
+def test_growth_costs_the_new_bytes_and_the_edges_only(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    path.write_bytes((b"x" * 99 + b"\n") * 100_000)
+    before = fingerprint_of(path)
+    foreign(path, b"ten more bytes to read\n")
+    with files.SessionReader(path) as reader:
+        assert reader.growth(before).kind is GrowthKind.GROWN
+        assert reader.bytes_read <= 8192
+        after = reader.fingerprint(read_until_end(reader, before.size), before)
+        assert reader.bytes_read <= 16384 + 23
+    assert after.segments == (
+        *before.segments,
+        (after.size, hashlib.sha256(b"ten more bytes to read\n").hexdigest()),
+    )
+
+
+def replace_by_a_copy(path: Path) -> None:
+    copy = path.with_name("copy")
+    shutil.copy2(path, copy)
+    copy.replace(path)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def overwrite_at(offset: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(offset, os.SEEK_SET if offset >= 0 else os.SEEK_END)
+            file.write(b"?")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        (replace_by_a_copy, "another file took its place"),
+        (truncate, "it shrank from 20,000 to 19,999 bytes"),
+        (overwrite_at(4095), "its beginning changed"),
+        (overwrite_at(-4096), "the bytes before 20,000 changed"),
+    ],
+)
+def test_a_rewritten_session_is_recognised(
+    tmp_path: Path, attack: Callable[[Path], None], reason: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b"x" * 99 + b"\n") * 200)
+    before = fingerprint_of(path)
+    attack(path)
+    with files.SessionReader(path) as reader:
+        assert reader.growth(before) == (GrowthKind.REWRITTEN, reason)
+
+
+def rewrite_in_place(path: Path) -> None:
+    path.write_bytes((b"y" * 99 + b"\n") * 40_000)
+
+
+def rewrite_after_the_first_bytes(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:4096] + (b"y" * 99 + b"\n") * 40_000)
+
+
+def rewrite_the_first_bytes(path: Path) -> None:
+    path.write_bytes(b"y" * 50 + path.read_bytes()[50:])
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        truncate,
+        replace_by_a_copy,
+        Path.unlink,
+        rewrite_in_place,
+        rewrite_after_the_first_bytes,
+        rewrite_the_first_bytes,
+        overwrite_at(-5),
+        lambda path: os.truncate(path, 10),
+    ],
+)
+def test_no_fingerprint_comes_from_a_session_that_changed_while_it_was_read(
+    tmp_path: Path, attack: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b"x" * 99 + b"\n") * 30_000)
+    size = path.stat().st_size
+
+    def index() -> None:
+        with files.SessionReader(path) as reader:
+            at = 0
+            for chunk in reader.chunks(0):
+                at += len(chunk)
+                if at == size:
+                    attack(path)
+            reader.fingerprint(at, None)
+
+    assert outcome(index) == "Conflict session_rewritten"
+
+
+@pytest.mark.parametrize("left", [0, files.CHUNK - 1, files.CHUNK, files.CHUNK + 1])
+def test_a_session_that_shrinks_while_it_is_read_is_never_taken_for_whole(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b"x" * 99 + b"\n") * 30_000)
+
+    def read() -> None:
+        with files.SessionReader(path) as reader:
+            for _ in reader.chunks(0):
+                os.truncate(path, left)
+
+    assert outcome(read) == "Conflict session_rewritten"
+
+
+def test_an_old_head_is_not_forgotten_when_lines_are_added(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b"x" * 99 + b"\n") * 100)
+    before = fingerprint_of(path)
+    overwrite_at(0)(path)
+    foreign(path, b"more\n")
+    with files.SessionReader(path) as reader:
+        end = read_until_end(reader, before.size)
+        assert outcome(lambda: reader.fingerprint(end, before)) == "Conflict session_rewritten"
+
+
+def test_what_grows_while_it_is_read_is_read_up_to_its_new_end(session: Path) -> None:
+    with files.SessionReader(session) as reader:
+        chunks = reader.chunks(0)
+        first = next(chunks)
+        foreign(session, b'{"id":"2"}\n{"torn')
+        assert first + b"".join(chunks) == session.read_bytes()
+        fingerprint = reader.fingerprint(session.read_bytes().rfind(b"\n") + 1, None)
+    indexed = session.read_bytes()[: fingerprint.size]
+    assert indexed.endswith(b'{"id":"2"}\n')
+    assert fingerprint.segments == ((len(indexed), hashlib.sha256(indexed).hexdigest()),)
+
+
+def test_a_text_that_is_no_longer_there_is_a_conflict_and_never_shorter(session: Path) -> None:
+    with files.SessionReader(session) as reader:
+        assert reader.read_at(2, 4) == HEADER[2:6]
+        os.truncate(session, 5)
+        assert outcome(lambda: reader.read_at(2, 4)) == "Conflict session_rewritten"
+
+
+# The lock
+
+
+def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: Path, data: Path) -> None:
+    def lock() -> None:
+        with locks.session_lock(data, session, 0.05):
+            pass
+
+    with locks.session_lock(data, session, 0):
+        assert in_child(lock) == "Conflict session_locked"
+        assert outcome(lock) == "Conflict session_locked"
+    assert in_child(lock) == "done"
+
+
+def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Path) -> None:
+    alias = session.with_name("alias.jsonl")
+    alias.symlink_to(session)
+    with locks.session_lock(data, files.real_path(alias), 0):
+        assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "Conflict session_locked"
+    assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "done"
+
+
+def test_no_lock_is_waited_for_without_end(session: Path, data: Path) -> None:
+    with pytest.raises(ValueError, match="without end"):
+        locks.session_lock(data, session, -1).__enter__()
+
+
+def test_sessions_do_not_wait_for_each_other(session: Path, data: Path) -> None:
+    with (
+        locks.session_lock(data, session, 0),
+        locks.session_lock(data, session.with_name("b.jsonl"), 0) as other,
+    ):
+        assert other.held
+
+
+def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    with locks.session_lock(data, session, 0) as locked:
+        pass
+    with pytest.raises(RuntimeError, match="given back"):
+        storage_append.append_line(locked, LINE, state_of(session), never_complete)
+    assert session.read_bytes() == before
+
+
+def test_the_lock_is_given_back_after_an_error(session: Path, data: Path) -> None:
+    with pytest.raises(Killed), locks.session_lock(data, session, 0):
+        raise Killed
+    assert in_child(lambda: append(data, session)) == "done"
+
+
+def test_a_data_directory_that_cannot_be_written_is_reported(public_dir: Path, session: Path) -> None:
+    (public_dir / "data").mkdir(mode=0o500)
+    told = in_child(lambda: append(public_dir / "data", session), as_nobody)
+    assert told == "SystemFailure permission_denied"
+
+
+# Appending
+
+
+def test_a_line_is_appended_with_its_newline_and_nothing_else_changes(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    assert append(data, session) == (len(before), len(LINE))
+    assert session.read_bytes() == before + LINE + b"\n"
+    assert records(data) == []
+
+
+def test_a_line_is_written_by_exactly_one_write(session: Path, data: Path) -> None:
+    writes: list[bytes] = []
+
+    def write(fd: int, payload: bytes) -> int:
+        writes.append(payload)
+        return os.write(fd, payload)
+
+    append(data, session, LINE * 2000, write)
+    assert writes == [LINE * 2000 + b"\n"]
+
+
+def test_a_write_whose_process_was_killed_is_found_out_and_nothing_is_left(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.read_bytes()
+    monkeypatch.setattr(os, "setsid", lambda: os.kill(os.getpid(), signal.SIGKILL))
+    told = outcome(lambda: append(data, session, write=storage_append.write_apart))
+    assert told.startswith("SystemFailure")
+    assert session.read_bytes() == before
+
+
+def test_a_line_is_written_whole_when_its_caller_is_killed_meanwhile(session: Path) -> None:
+    before = session.read_bytes()
+    line = LINE * 5_000
+    told, telling = os.pipe()
+    caller = os.fork()
+    if caller == 0:
+        os.close(told)
+        fd = os.open(session, os.O_WRONLY | os.O_APPEND)
+        os.write(telling, b"x")
+        storage_append.write_apart(fd, line)
+        os._exit(0)
+    os.close(telling)
+    os.read(told, 1)
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    with os.fdopen(told, "rb") as rest:
+        rest.read()  # ends when the last process that could write has ended
+    assert session.read_bytes() in (before, before + line)
+
+
+@pytest.mark.parametrize("length", [0, 10, files.CHUNK - 1, files.CHUNK, 2 * files.CHUNK + 1])
+def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, length: int) -> None:
+    last = json.dumps({"id": "2", "text": "x" * length}).encode()
+    foreign(session, last)
+    before = session.read_bytes()
+    asked: list[bytes] = []
+
+    def is_complete(line: bytes) -> bool:
+        asked.append(line)
+        return True
+
+    appended = append(data, session, is_complete=is_complete)
+    assert asked == [last]
+    assert session.read_bytes() == before + b"\n" + LINE + b"\n"
+    assert appended == (len(before) + 1, len(LINE))
+
+
+def test_a_file_of_one_line_without_newline_is_judged_from_its_first_byte(session: Path, data: Path) -> None:
+    session.write_bytes(HEADER[:-1])
+    append(data, session, is_complete=lambda line: line == HEADER[:-1])
+    assert session.read_bytes() == HEADER + LINE + b"\n"
+
+
+def test_nothing_is_appended_to_a_torn_last_line(session: Path, data: Path) -> None:
+    foreign(session, b'{"id":"2","te')
+    before = session.read_bytes()
+    assert outcome(lambda: append(data, session)) == "Conflict torn_last_line"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+@pytest.mark.parametrize("line", [b"", b"a\nb", b"a\n"])
+def test_what_is_not_one_line_is_a_mistake_of_the_caller(session: Path, data: Path, line: bytes) -> None:
+    before = session.read_bytes()
+    with pytest.raises(ValueError, match="no newline"):
+        append(data, session, line)
+    assert session.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "attack", [truncate, replace_by_a_copy, lambda path: foreign(path, b"{}\n"), overwrite_at(3)]
+)
+def test_a_session_that_changed_after_it_was_judged_is_not_written_to(
+    session: Path, data: Path, attack: Callable[[Path], None]
+) -> None:
+    judged = state_of(session)
+    time.sleep(0.02)  # a clock tick, so that a change that keeps the size has another mtime
+    attack(session)
+    before = session.read_bytes()
+    with locks.session_lock(data, session, 0) as locked:
+        told = outcome(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+    assert told == "Conflict session_changed"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
+    session: Path, data: Path
+) -> None:
+    foreign(session, b'{"id":"2"}')
+    before = session.read_bytes()
+
+    def slowly(_: bytes) -> bool:
+        foreign(session, b'\n{"id":"3"}')
+        return True
+
+    def write(fd: int, payload: bytes) -> int:
+        raise AssertionError("nothing may be written")
+
+    assert (
+        outcome(lambda: append(data, session, is_complete=slowly, write=write)) == "Conflict session_changed"
+    )
+    assert session.read_bytes() == before + b'\n{"id":"3"}'
+    assert records(data) == []
+
+
+def test_a_session_that_vanished_is_not_created(session: Path, data: Path) -> None:
+    judged = state_of(session)
+    session.unlink()
+    with locks.session_lock(data, session, 0) as locked:
+        told = outcome(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+    assert told == "BadInput no_such_file"
+    assert not session.exists()
+
+
+def test_a_foreign_line_that_overtakes_ours_stays_and_ours_goes(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+
+    def overtaken(fd: int, payload: bytes) -> int:
+        foreign(session, b'{"id":"theirs"}\n')
+        return os.write(fd, payload)
+
+    assert outcome(lambda: append(data, session, write=overtaken)) == "Conflict foreign_append"
+    assert session.read_bytes() == before + b'{"id":"theirs"}\n'
+    assert records(data) == []
+
+
+def test_a_foreign_line_right_after_ours_is_no_fault(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+
+    def followed(fd: int, payload: bytes) -> int:
+        written = os.write(fd, payload)
+        foreign(session, b'{"id":"theirs"}\n')
+        return written
+
+    assert append(data, session, write=followed) == (len(before), len(LINE))
+    assert session.read_bytes() == before + LINE + b'\n{"id":"theirs"}\n'
+
+
+def test_between_two_foreign_lines_ours_stays_is_recorded_and_that_is_said(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    recorded: list[storage_append.Appended] = []
+
+    def surrounded(fd: int, payload: bytes) -> int:
+        foreign(session, b'{"id":"t1"}\n')
+        written = os.write(fd, payload)
+        foreign(session, b'{"id":"t2"}\n')
+        return written
+
+    with pytest.raises(SystemFailure, match=f"is at byte {len(before) + 12} all the same") as caught:
+        append(data, session, write=surrounded, record=recorded.append)
+    assert caught.value.code == "line_stays"
+    assert session.read_bytes() == before + b'{"id":"t1"}\n' + LINE + b'\n{"id":"t2"}\n'
+    assert recorded == [(len(before) + 12, len(LINE))]
+    assert records(data) == []
+
+
+def test_a_line_that_a_foreign_one_was_glued_to_is_left_and_not_recorded(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+
+    def glued(fd: int, payload: bytes) -> int:
+        foreign(session, b'{"id":"half')
+        written = os.write(fd, payload)
+        foreign(session, b'{"id":"t2"}\n')
+        return written
+
+    def record(_: object) -> None:
+        raise AssertionError("it is no line of its own")
+
+    with pytest.raises(SystemFailure, match=f"at byte {len(before) + 11} were not cut off") as caught:
+        append(data, session, write=glued, record=record)
+    assert caught.value.code == "append_left"
+    assert records(data) == [".unresolved"]
+
+
+def test_nothing_is_cut_off_while_somebody_has_the_file_open(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    with session.open("ab") as agent:
+
+        def overtaken(fd: int, payload: bytes) -> int:
+            agent.write(b'{"id":"theirs"}\n')
+            agent.flush()
+            return os.write(fd, payload)
+
+        assert outcome(lambda: append(data, session, write=overtaken)) == "SystemFailure line_stays"
+        agent.write(b'{"id":"later"}\n')
+    theirs = before + b'{"id":"theirs"}\n'
+    assert session.read_bytes() == theirs + LINE + b'\n{"id":"later"}\n'
+
+
+def test_who_opens_a_file_while_it_is_truncated_waits_and_loses_nothing(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.read_bytes()
+    foreign(session, LINE)
+    truncate_file = os.ftruncate
+    late = threading.Thread(target=foreign, args=(session, b'{"id":"theirs"}\n'))
+
+    def truncated(fd: int, size: int) -> None:
+        late.start()
+        late.join(0.5)  # long enough to append, for one that nobody holds back
+        truncate_file(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", truncated)
+    with session.open("r+b", buffering=0) as file:
+        assert truncation.cut_off(file.fileno(), len(before), LINE)
+    late.join(60)
+    assert session.read_bytes() == before + b'{"id":"theirs"}\n'
+
+
+def test_a_torn_line_is_followed_on_a_line_of_its_own_where_that_is_confirmed(
+    session: Path, data: Path
+) -> None:
+    foreign(session, b'{"id":"2","te')
+    before = session.read_bytes()
+    appended = append(data, session, after_torn_line=True)
+    assert session.read_bytes() == before + b"\n" + LINE + b"\n"
+    assert appended == (len(before) + 1, len(LINE))
+
+
+@pytest.mark.parametrize("purpose", ["redline-backup", "redline-restore"])
+def test_drafts_of_a_killed_process_go_with_the_next_lock_and_links_and_directories_stay(
+    session: Path, data: Path, purpose: str
+) -> None:
+    draft = session.with_name(f".{session.name}.{purpose}")
+    draft.write_bytes(b"unfinished")
+    other = session.with_name(f".other.jsonl.{purpose}")
+    other.write_bytes(b"another session's")
+    recover(data, session)
+    assert not draft.exists()
+    draft.symlink_to(session)
+    recover(data, session)
+    assert draft.is_symlink()
+    draft.unlink()
+    draft.mkdir()
+    recover(data, session)
+    assert draft.is_dir()
+    assert other.read_bytes() == b"another session's"
+
+
+def test_a_step_that_could_not_be_settled_is_settled_with_the_lock_after_that(
+    session: Path, data: Path
+) -> None:
+    settled: list[locks.Recovery] = []
+
+    def fail(_: locks.LockedSession) -> None:
+        raise Killed
+
+    crash(data, session, die_after(len(LINE) + 1), note="what it was for")
+    with pytest.raises(Killed), locks.session_lock(data, session, 0, fail):
+        pass
+    for _ in range(2):
+        with locks.session_lock(data, session, 0, lambda locked: settled.append(locked.recovery)):
+            pass
+    first, second = settled
+    assert (first.kind, first.note) == (RecoveryKind.MADE, "what it was for")
+    assert first.size == session.stat().st_size
+    assert second.kind is RecoveryKind.NOT_NEEDED
+
+
+def test_a_really_short_write_is_cut_off_again(session: Path, data: Path) -> None:
+    session.write_bytes(HEADER * 10_000)
+    before = session.read_bytes()
+    line = b"x" * 60_000
+    told = in_child(lambda: append(data, session, line), with_file_limit(len(before) + 1000))
+    assert told == "SystemFailure disk_full"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_a_write_that_fails_at_once_changes_nothing(session: Path, data: Path) -> None:
+    session.write_bytes(HEADER * 10_000)
+    before = session.read_bytes()
+    told = in_child(lambda: append(data, session, b"x" * 60_000), with_file_limit(len(before)))
+    assert told == "SystemFailure disk_full"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_a_disk_too_full_to_announce_an_append_changes_nothing(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    told = in_child(lambda: append(data, session, b"x" * 60_000), with_file_limit(50_000))
+    assert told == "SystemFailure disk_full"
+    assert session.read_bytes() == before
+
+
+def test_a_short_write_with_foreign_bytes_after_it_is_left_and_that_is_said(
+    session: Path, data: Path
+) -> None:
+    before = session.read_bytes()
+
+    def short(fd: int, payload: bytes) -> int:
+        written = os.write(fd, payload[:20])
+        foreign(session, b"\n{}\n")
+        return written
+
+    with pytest.raises(SystemFailure, match="20 bytes at byte") as caught:
+        append(data, session, write=short)
+    assert caught.value.code == "append_left"
+    assert session.read_bytes() == before + LINE[:20] + b"\n{}\n"
+    assert records(data) == [".unresolved"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "disk_full"),
+        (errno.EDQUOT, "disk_full"),
+        (errno.EIO, "write_failed"),
+        (errno.EPERM, "permission_denied"),
+    ],
+)
+def test_an_error_of_the_write_changes_nothing(session: Path, data: Path, number: int, code: str) -> None:
+    before = session.read_bytes()
+
+    def fail(fd: int, payload: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    assert outcome(lambda: append(data, session, write=fail)) == f"SystemFailure {code}"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_a_write_of_nothing_is_a_full_disk(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    assert outcome(lambda: append(data, session, write=lambda *_: 0)) == "SystemFailure disk_full"
+    assert session.read_bytes() == before
+
+
+def test_a_session_replaced_at_the_moment_of_the_write_is_not_touched(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+
+    def replaced(fd: int, payload: bytes) -> int:
+        replace_by_a_copy(session)
+        return os.write(fd, payload)
+
+    assert outcome(lambda: append(data, session, write=replaced)) == "Conflict session_changed"
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_bytes_that_are_not_ours_when_read_back_are_reported_and_left(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    told = outcome(lambda: append(data, session, write=lambda fd, payload: os.write(fd, payload.upper())))
+    assert told == "SystemFailure append_left"
+    assert session.read_bytes() == before + LINE.upper() + b"\n"
+
+
+def test_a_line_that_does_not_get_to_the_disk_is_cut_off_again(
+    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = session.read_bytes()
+    sync = files.sync
+
+    def fail_once(fd: int) -> None:
+        monkeypatch.setattr(storage_append, "sync", sync)
+        raise OSError(errno.EIO, "Input/output error")
+
+    def write(fd: int, payload: bytes) -> int:
+        monkeypatch.setattr(storage_append, "sync", fail_once)
+        return os.write(fd, payload)
+
+    assert outcome(lambda: append(data, session, write=write)) == "SystemFailure write_failed"
+    assert files.sync is sync
+    assert session.read_bytes() == before
+    assert records(data) == []
+
+
+def test_a_line_that_was_appended_is_said_to_be_also_where_tidying_up_fails(
+    session: Path, data: Path
+) -> None:
+    before = session.read_bytes()
+
+    def write(fd: int, payload: bytes) -> int:
+        record = next((data / "locks").glob("*.intent"))
+        record.unlink()
+        record.mkdir()
+        return os.write(fd, payload)
+
+    with pytest.raises(SystemFailure, match="The line was appended") as caught:
+        append(data, session, write=write)
+    assert caught.value.code == "append_not_tidied"
+    assert session.read_bytes() == before + LINE + b"\n"
+
+
+def test_a_session_that_may_not_be_written_is_permission_denied(public_dir: Path) -> None:
+    path = public_dir / "a.jsonl"
+    path.write_bytes(HEADER)
+    path.chmod(0o444)
+    told = in_child(lambda: append(public_dir / "data", path), as_nobody)
+    assert told == "SystemFailure permission_denied"
+    assert path.read_bytes() == HEADER
+
+
+def test_two_processes_append_and_every_line_is_whole(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    children = []
+    for name in (b"a", b"b"):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for number in range(15):
+                    append(data, session, name * 5000 + b"%02d" % number)
+            except BaseException:  # noqa: BLE001  the status is what the parent asserts
+                os._exit(1)
+            os._exit(0)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+    assert session.read_bytes().startswith(before)
+    lines = session.read_bytes()[len(before) :].splitlines()
+    for name in (b"a", b"b"):
+        assert [line for line in lines if line[:1] == name] == [name * 5000 + b"%02d" % n for n in range(15)]
+    assert len(lines) == 30
+
+
+# Recovery
+
+
+def die_after(part: int, then: bytes = b"") -> Callable[[int, bytes], int]:
+    """Writes the first `part` bytes, then what another process writes, then dies."""
+
+    def write(fd: int, payload: bytes) -> int:
+        if part:
+            os.write(fd, payload[:part])
+        if then:
+            os.write(fd, then)
+        raise Killed
+
+    return write
+
+
+def crash(data: Path, session: Path, write: Callable[[int, bytes], int], **more: Any) -> None:
+    with pytest.raises(Killed):
+        append(data, session, write=write, **more)
+    assert records(data) == [".intent"]
+
+
+def recover(data: Path, session: Path) -> locks.Recovery:
+    with locks.session_lock(data, session, 0) as locked:
+        assert ".intent" not in records(data)
+        return locked.recovery
+
+
+def test_without_a_crash_there_is_nothing_to_recover(session: Path, data: Path) -> None:
+    append(data, session)
+    assert recover(data, session) == locks.Recovery(RecoveryKind.NOT_NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("part", "then", "kind", "kept"),
+    [
+        (0, b"", RecoveryKind.NOT_MADE, b""),
+        (len(LINE) + 1, b"", RecoveryKind.MADE, LINE + b"\n"),
+        (len(LINE) + 1, b"{}\n", RecoveryKind.MADE, LINE + b"\n{}\n"),
+        (1, b"", RecoveryKind.CUT_OFF, b""),
+        (len(LINE), b"", RecoveryKind.CUT_OFF, b""),
+        (20, b"\n{}\n", RecoveryKind.UNRESOLVED, LINE[:20] + b"\n{}\n"),
+        (0, b'{"id":"theirs"}\n', RecoveryKind.UNRESOLVED, b'{"id":"theirs"}\n'),
+        (0, b"\0" * (len(LINE) + 1), RecoveryKind.UNRESOLVED, b"\0" * (len(LINE) + 1)),
+    ],
+)
+def test_the_next_lock_settles_an_append_that_was_interrupted(
+    session: Path, data: Path, part: int, then: bytes, kind: RecoveryKind, kept: bytes
+) -> None:
+    before = session.read_bytes()
+    crash(data, session, die_after(part, then))
+    recovery = recover(data, session)
+    assert recovery.kind is kind
+    assert session.read_bytes() == before + kept
+    assert records(data) == ([".unresolved"] if kind is RecoveryKind.UNRESOLVED else [])
+    assert (recovery.record is None) == (kind is not RecoveryKind.UNRESOLVED)
+    assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
+
+
+@pytest.mark.parametrize("attack", [replace_by_a_copy, Path.unlink, lambda path: os.truncate(path, 5)])
+def test_an_interrupted_append_to_another_file_is_left_alone(
+    session: Path, data: Path, attack: Callable[[Path], None]
+) -> None:
+    crash(data, session, die_after(20))
+    attack(session)
+    left = session.read_bytes() if session.exists() else None
+    assert recover(data, session).kind is RecoveryKind.UNRESOLVED
+    assert (session.read_bytes() if session.exists() else None) == left
+
+
+def test_what_was_meant_can_be_read_from_the_record_that_is_kept(session: Path, data: Path) -> None:
+    crash(data, session, die_after(20, b"\n{}\n"))
+    record = recover(data, session).record
+    assert record is not None
+    kept = json.loads(record.read_bytes())
+    assert kept["path"] == str(files.real_path(session))
+    assert base64.b64decode(kept["payload"]) == LINE + b"\n"
+
+
+def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data: Path) -> None:
+    before = session.read_bytes()
+    crash(data, session, die_after(0))
+    next((data / "locks").glob("*.intent")).write_bytes(b'{"path":')
+    assert recover(data, session).kind is RecoveryKind.UNRESOLVED
+    assert records(data) == [".unresolved"]
+    assert session.read_bytes() == before
+
+
+def test_a_record_that_was_not_finished_announces_nothing(session: Path, data: Path) -> None:
+    with locks.session_lock(data, session, 0) as locked:
+        locked.intent.with_suffix(".draft").write_bytes(b'{"pa')
+    assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
+    append(data, session)
+    assert records(data) == []

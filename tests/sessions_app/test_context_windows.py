@@ -1,0 +1,54 @@
+"""Promises about context windows: who is asked first, and that nobody guesses."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions_app.context_windows import KNOWN_WINDOWS, window_of
+
+
+def test_the_users_setting_comes_before_the_agents_and_the_agents_before_the_table() -> None:
+    model = "claude-opus-4-5"
+    everyone = window_of(model, {model: 1}, {model: 2})
+    agent = window_of(model, {"other": 1}, {model: 2})
+    table = window_of(model, {}, {})
+    assert everyone is not None
+    assert agent is not None
+    assert table is not None
+    assert [one.tokens for one in (everyone, agent, table)] == [1, 2, 200_000]
+    assert len({one.source for one in (everyone, agent, table)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("gpt-4.1-mini", 1_047_576),
+        ("gpt-4o-2024-11-20", 128_000),
+        ("o3-mini", 200_000),
+        ("anthropic/claude-sonnet-4.5", 200_000),
+        ("openrouter/google/gemini-2.5-pro", 1_048_576),
+    ],
+)
+def test_a_model_is_known_by_how_its_name_begins_also_after_its_maker(model: str, tokens: int) -> None:
+    window = window_of(model, {}, {})
+    assert window is not None
+    assert window.tokens == tokens
+
+
+def test_the_longest_beginning_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    for prefix, tokens in (("gpt-5-small", 7), ("gpt-5-small-2", 8), ("gpt-", 9)):
+        monkeypatch.setitem(KNOWN_WINDOWS, prefix, tokens)
+    models = ("gpt-5-small-2026", "gpt-5-small", "gpt-5-large", "gpt-6")
+    windows = [window_of(model, {}, {}) for model in models]
+    assert [window and window.tokens for window in windows] == [8, 7, 400_000, 9]
+
+
+@pytest.mark.parametrize(
+    "model", ["", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"]
+)
+def test_a_model_that_is_in_no_source_has_an_unknown_window(model: str) -> None:
+    assert window_of(model, {"claude-opus-4-5": 1}, {"gpt-4o": 2}) is None
+
+
+def test_a_setting_names_a_model_exactly() -> None:
+    assert window_of("mine-2", {"mine": 1}, {"mine-": 2}) is None

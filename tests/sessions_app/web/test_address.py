@@ -1,0 +1,292 @@
+"""Promises of the address: where a running server is found, under which name, and how that name is given up."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import stat
+import tempfile
+import urllib.error
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+
+from sessions_app.management.commands import serve
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.web import listeners
+from sessions_app.web.launch_tokens import api_token, browser_host
+from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
+from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation, Result, refusal
+from tests.server import Server, opener, start_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("address")
+    place(base / "sessions" / "a.jsonl", session_bytes(working_session()))
+    with start_server(base) as running:
+        running.session("Mend the parser.")
+        yield running
+
+
+def run(server: Server, *arguments: str) -> Result:
+    return Installation(server.data, Path(server.environment["HOME"])).run(*arguments)
+
+
+def status(server: Server, path: str, *, at: str = IPV4, host: str, **headers: str) -> int:
+    """How the server answers at one of its addresses, to a request that names this host."""
+    connection = HTTPConnection(at, server.port, timeout=60)
+    try:
+        connection.request("GET", path, headers={"Host": f"{host}:{server.port}", **headers})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def cookie(server: Server) -> str:
+    return "; ".join(f"{one.name}={one.value}" for one in server.cookies)
+
+
+def closing_code(socket: ClientConnection) -> int:
+    """The code by which the server closes a socket, whatever it still sends before."""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            socket.recv(timeout=60)
+    assert socket.close_code is not None
+    return socket.close_code
+
+
+# ---- where -------------------------------------------------------------------------------------------------
+
+
+def test_the_printed_address_has_the_secret_name(server: Server) -> None:
+    assert server.address.startswith(f"http://{browser_host(server.data)}:{server.port}/launch?token=")
+
+
+@pytest.mark.parametrize("at", [IPV4, IPV6])
+def test_one_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
+    """A browser tries ::1 first: nobody else may be there."""
+    name = browser_host(server.data)
+    assert status(server, "/", at=at, host=name, Cookie=cookie(server)) == 200
+    assert status(server, "/", at=at, host=name) == 403
+    assert status(server, "/", at=at, host="evil.example") == 400
+
+
+def test_at_the_plain_address_scripts_are_let_in_and_browsers_are_not(server: Server) -> None:
+    bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
+    for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
+        assert status(server, "/api/runs/1", at=at, host=host, **bearer) == 404
+        assert status(server, "/", at=at, host=host, **bearer) == 403
+        assert status(server, "/", at=at, host=host, Cookie=cookie(server)) == 403
+        assert status(server, "/api/runs/1", at=at, host=host, Cookie=cookie(server)) == 401
+    with pytest.raises(InvalidStatus, match="403"):
+        server.socket("/ws/sessions", at="127.0.0.1")
+
+
+def test_a_plain_server_says_why_it_is_weaker_and_lets_a_browser_in(tmp_path: Path) -> None:
+    with start_server(tmp_path, arguments=["--plain"]) as plain:
+        assert plain.base == f"http://127.0.0.1:{plain.port}"
+        assert "<title>Sessions" in plain.get("/")
+        printed = run(plain, "address", "--json").json["address"]
+        assert printed.startswith(f"{plain.base}/launch?token=")
+        with plain.socket("/ws/sessions") as socket:
+            socket.send('{"query": ""}')
+            assert socket.recv(timeout=60)
+
+
+# ---- finding the server ------------------------------------------------------------------------------------
+
+
+def test_another_address_lets_another_browser_in(server: Server) -> None:
+    ended = run(server, "address", "--json")
+    assert (ended.code, ended.json.keys()) == (0, {"address"})
+    address = ended.json["address"]
+    assert address.startswith(f"{server.base}/launch?token=")
+    assert opener().open(address).status == 200
+    forwarded = run(server, "address", "--port", "9", "--json").json["address"]
+    assert forwarded.startswith(f"http://{browser_host(server.data)}:9/launch?token=")
+
+
+def test_without_a_server_there_is_no_address(fresh: Installation) -> None:
+    ended = fresh.run("address", "--json")
+    assert (ended.code, ended.error) == (4, "not_served")
+    for_people = fresh.run("address")
+    assert (for_people.code, for_people.out) == (4, "")
+    assert "redline serve" in for_people.err
+
+
+def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path) -> None:
+    with start_server(tmp_path) as running:
+        running.child.kill()
+        running.child.wait()
+        assert (running.data / "server.json").exists()
+        assert run(running, "address", "--json").error == "not_served"
+
+
+def test_what_is_known_of_a_server_goes_with_it(tmp_path: Path) -> None:
+    assert running_server(tmp_path) is None
+    with only_server(tmp_path):
+        assert running_server(tmp_path) is None
+        RunningServer(8123, plain=False).keep(tmp_path)
+        assert running_server(tmp_path) == RunningServer(8123, plain=False)
+        assert launch_address(tmp_path, RunningServer(8123, plain=True)).startswith("http://127.0.0.1:8123/")
+        assert refusal(lambda: only_server(tmp_path).__enter__()) == "4 already_served"
+    assert running_server(tmp_path) is None
+    assert not (tmp_path / "server.json").exists()
+
+
+def test_what_is_known_of_a_server_is_its_users_alone(server: Server) -> None:
+    for name in ("server.json", "address_name"):
+        assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
+
+
+# ---- giving the name up ------------------------------------------------------------------------------------
+
+
+def test_a_revoked_name_lets_nobody_in_and_closes_sockets_of_the_running_server(tmp_path: Path) -> None:
+    with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
+        socket.send('{"query": ""}')
+        assert socket.recv(timeout=60)
+        old = browser_host(running.data)
+        ended = run(running, "address", "--revoke", "--json")
+        assert closing_code(socket) == 4001
+        assert status(running, "/", host=old, Cookie=cookie(running)) == 400
+        assert status(running, "/", host=browser_host(running.data), Cookie=cookie(running)) == 403
+        browser = opener()
+        assert browser.open(ended.json["address"]).status == 200
+        assert old not in ended.json["address"]
+
+
+def test_a_name_is_revoked_without_a_server_too(fresh: Installation) -> None:
+    assert fresh.run("sessions").code == 0
+    old = browser_host(fresh.data)
+    ended = fresh.run("address", "--revoke", "--json")
+    assert (ended.code, ended.json) == (0, {"address": None})
+    assert browser_host(fresh.data) != old
+
+
+def test_a_log_out_closes_the_sockets_of_this_browser_alone(tmp_path: Path) -> None:
+    with start_server(tmp_path) as running:
+        other = Server(
+            running.child,
+            run(running, "address", "--json").json["address"],
+            running.root,
+            running.data,
+            running.environment,
+        )
+        other.let_in()
+        with running.socket("/ws/sessions") as socket, other.socket("/ws/sessions") as stays:
+            for one in (socket, stays):
+                one.send('{"query": ""}')
+                assert one.recv(timeout=60)
+            running.post("/settings", "/log-out")
+            assert closing_code(socket) == 4001
+            assert "Sessions" in other.get("/")
+            stays.send('{"query": "?show=due"}')
+            assert stays.recv(timeout=60)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            running.get("/")
+
+
+# ---- ports -------------------------------------------------------------------------------------------------
+
+
+def take(stack: ExitStack, host: str, port: int = 0) -> int:
+    """A port on which somebody else listens."""
+    taken = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    taken.bind((host, port))
+    taken.listen()
+    return int(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", [IPV4, IPV6])
+def test_a_port_that_is_taken_on_either_address_is_not_used(host: str) -> None:
+    with ExitStack() as stack:
+        port = take(stack, host)
+        with pytest.raises(Conflict, match=f"Port {port} is taken"):
+            stack.enter_context(listening(port, (IPV4, IPV6)))
+        found = stack.enter_context(listening_from(port, (IPV4, IPV6)))
+        assert port_of(found) > port
+        assert [one.getsockname()[0] for one in found] == [IPV4, IPV6]
+        assert {one.getsockname()[1] for one in found} == {port_of(found)}
+
+
+def test_what_was_begun_on_a_port_that_is_taken_is_let_go() -> None:
+    with ExitStack() as stack:
+        port = take(stack, IPV6)
+        assert refusal(lambda: listening(port, (IPV4, IPV6)).__enter__()) == "4 port_taken"
+        take(stack, IPV4, port)
+
+
+def test_any_free_port_is_free_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system gives for the one may be taken on the other: then another is tried."""
+    usual = socket.socket.bind
+    refused: list[Any] = []
+
+    class Taken(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6 and len(refused) < 3:
+                refused.append(address)
+                raise OSError(errno.EADDRINUSE, "taken")
+            usual(self, address)
+
+    monkeypatch.setattr(listeners.socket, "socket", Taken)
+    with listening(0, (IPV4, IPV6)) as found:
+        assert len({one.getsockname()[1] for one in found}) == 1
+    assert len(refused) == 3
+
+
+def test_without_ipv6_only_ipv4_is_served() -> None:
+    """2001:db8:: is for documentation: no machine has it, as one without IPv6 has no ::1."""
+    with listening(0, (IPV4, "2001:db8::1")) as found:
+        assert [one.getsockname()[0] for one in found] == [IPV4]
+
+
+@pytest.fixture
+def unserved(redline: Installation, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    """An installation whose server ends as soon as it has said where it is."""
+    settings.REDLINE_PLAIN = False
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
+    monkeypatch.setattr(serve.uvicorn.Server, "run", lambda *_, **__: None)
+    return redline
+
+
+def test_a_server_without_ipv6_says_so(unserved: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "HOSTS", (IPV4, "2001:db8::1"))
+    assert "no IPv6: only 127.0.0.1 is served" in unserved.call("serve", "--port", "0").out
+    (listening,) = unserved.call("serve", "--port", "0", "--json").json["listening"]
+    assert listening.startswith("127.0.0.1:")
+
+
+def test_without_a_choice_the_next_free_port_is_used_and_said(
+    unserved: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        port = take(stack, IPV6)
+        monkeypatch.setattr(serve, "DEFAULT_PORT", port)
+        said = unserved.call("serve").out
+        assert f"Port {port} is taken; " in said
+        used = unserved.call("serve", "--json").json
+        assert [one.rpartition(":")[0] for one in used["listening"]] == ["127.0.0.1", "[::1]"]
+        assert f".localhost:{port}/" not in used["address"]
+        ended = unserved.call("serve", "--port", str(port), "--json")
+        assert (ended.code, ended.error) == (4, "port_taken")
+    assert "taken" not in unserved.call("serve").out
+
+
+def test_a_plain_server_says_that_it_is_weaker(unserved: Installation) -> None:
+    said = unserved.call("serve", "--port", "0", "--plain").out
+    assert "weaker" in said
+    assert "every port" in said
+    assert "http://127.0.0.1:" in said
+    assert unserved.call("serve", "--port", "0", "--plain", "--json").json["plain"] is True

@@ -1,0 +1,462 @@
+"""Promises of connections: what strangers send in any amount costs little, and locks nobody out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from sessions_app.web import connections
+from sessions_app.web.connections import BoundedProtocol
+from tests.factories import chain, session_bytes, user
+from tests.raw_http import answer_on, ask, connected, cookie_of, head, read_to_end
+from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
+
+linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to look at")
+PIECE = b"x" * 65_536
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_server(tmp_path_factory.mktemp("connections")) as running:
+        yield running
+
+
+def log_of(server: Server) -> str:
+    return (server.data / "logs" / "redline.log").read_text(encoding="utf-8")
+
+
+def memory_of(server: Server) -> int:
+    """Bytes of memory that the server has needed at most so far."""
+    status = Path(f"/proc/{server.child.pid}/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def is_closed(opened: socket.socket) -> bool:
+    """Whether the server has closed the connection."""
+    opened.setblocking(False)
+    try:
+        return opened.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+# ---- headers -----------------------------------------------------------------------------------------------
+
+TOO_LONG = {
+    "one header": {"X-Long": "x" * 70_000},
+    "many headers": {f"X-{number}": "x" for number in range(101)},
+    "many long headers": {f"X-{number}": "x" * 1_000 for number in range(70)},
+}
+
+
+@pytest.mark.parametrize("headers", TOO_LONG.values(), ids=TOO_LONG)
+def test_too_many_or_too_long_headers_are_refused(server: Server, headers: dict[str, str]) -> None:
+    answer = ask(server, head("GET", "/", server, **headers))
+    assert (answer.status, answer.header("Connection")) == (431, "close")
+    handshake = {"Upgrade": "websocket", "Connection": "Upgrade", "Cookie": cookie_of(server)}
+    with connected(server) as opened:
+        opened.sendall(head("GET", "/ws/sessions", server, **handshake, **headers))
+        assert b" 101 " not in read_to_end(opened)
+
+
+def test_as_many_and_as_long_headers_as_browsers_send_are_taken(server: Server) -> None:
+    headers = {f"X-{number}": "x" * 600 for number in range(90)}
+    assert ask(server, head("GET", "/", server, Cookie=cookie_of(server), **headers)).status == 200
+
+
+@linux
+def test_endless_headers_need_no_memory(server: Server) -> None:
+    server.get("/")
+    before = memory_of(server)
+    for _ in range(300):
+        with connected(server) as opened, contextlib.suppress(ConnectionError):
+            opened.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
+            for _ in range(16):
+                opened.sendall(PIECE)
+    with contextlib.ExitStack() as all_of_them:
+        for _ in range(500):
+            opened = all_of_them.enter_context(connected(server))
+            with contextlib.suppress(ConnectionError):
+                opened.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + PIECE[:60_000])
+    assert memory_of(server) - before < 5_000_000
+
+
+# ---- time --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_sent_in_time_is_not_waited_for(server: Server) -> None:
+    known = {"Cookie": cookie_of(server), "Content_Length": "1000"}
+    begun = {
+        "nothing": b"",
+        "half a line": b"GE",
+        "half of the headers": b"GET / HTTP/1.1\r\nHost: x\r\n",
+        "headers without their body": head("POST", "/settings", server, **known),
+        "half of a body": head("POST", "/settings", server, **known) + b"x" * 500,
+        "half of a refused body": head("POST", "/", server, Content_Length="1000") + b"x" * 500,
+        "half of a second request": head("GET", "/launch", server) + b"GET / HT",
+    }
+    with contextlib.ExitStack() as all_of_them:
+        opened = {name: all_of_them.enter_context(connected(server)) for name in begun}
+        for name, one in opened.items():
+            one.sendall(begun[name])
+        for one in opened.values():
+            read_to_end(one)
+
+
+def test_an_idle_connection_is_closed(server: Server) -> None:
+    with connected(server) as opened:
+        opened.sendall(head("GET", "/", server))
+        assert answer_on(opened).status == 403
+        assert read_to_end(opened) == b""
+
+
+# ---- number ------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_half_sent_requests_lock_nobody_out(server: Server) -> None:
+    with contextlib.ExitStack() as all_of_them:
+        half_sent = []
+        for _ in range(1_000):
+            one = all_of_them.enter_context(connected(server))
+            one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+            half_sent.append(one)
+        assert "Sessions" in server.get("/")
+        with server.socket("/ws/sessions") as known:
+            known.send(json.dumps({"query": ""}))
+            assert "sessions" in str(known.recv(timeout=60))
+        server.wait_for(lambda: sum(map(is_closed, half_sent)) >= 1_000 - connections.MOST_WAITING)
+
+
+@linux
+def test_as_many_files_are_open_as_may_be(server: Server) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert resource.prlimit(server.child.pid, resource.RLIMIT_NOFILE) == (most, most)
+
+
+def test_half_of_the_descriptors_are_left_for_files() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+        assert connections.most_connections() == 250
+        connections.raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+# ---- what is not HTTP --------------------------------------------------------------------------------------
+
+CHUNKED = {"Transfer_Encoding": "chunked"}
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+def nonsense(server: Server) -> dict[str, bytes]:
+    known = {"Cookie": cookie_of(server), "Origin": server.base}
+    return {
+        "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        "no request": b"\0" * 100 + b"\r\n\r\n",
+        "no host": b"GET / HTTP/1.1\r\n\r\n",
+        "two hosts": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "two lengths": head("POST", "/", server, Content_Length="5, 6"),
+        "a length below nothing": head("POST", "/", server, Content_Length="-1"),
+        "a proxy's address": head("GET", "http://evil.example/", server, Cookie=cookie_of(server)),
+        "a tunnel": head("CONNECT", "evil.example:443", server, Cookie=cookie_of(server)),
+        "no address": head("OPTIONS", "*", server, Cookie=cookie_of(server)),
+        "broken chunks to the gate": head("POST", "/", server, **CHUNKED) + b"zz\r\n",
+        "broken chunks to a page": head("POST", "/settings", server, **CHUNKED, **known)
+        + b"5\r\nhello\r\nzz\r\n",
+        "broken chunks after an answer": head("POST", "/", server, **CHUNKED) + b"5\r\nhello\r\n",
+        "another protocol": head("GET", "/", server, Connection="Upgrade, HTTP2-Settings", Upgrade="h2c"),
+        "a socket without key": head("GET", "/ws/sessions", server, **{**HANDSHAKE, "Sec-WebSocket-Key": ""}),
+        "a socket of another version": head(
+            "GET", "/ws/sessions", server, **{**HANDSHAKE, "Sec-WebSocket-Version": "99"}
+        ),
+        "a socket by another method": head("POST", "/ws/sessions", server, **HANDSHAKE, **known),
+        "a socket with a long line": head(
+            "GET", "/ws/sessions", server, **HANDSHAKE, **known, X_Long="x" * 9_000
+        ),
+        "a socket of an unknown browser": head("GET", "/ws/sessions", server, **HANDSHAKE),
+        "a socket at no address": head("GET", "/ws/nowhere", server, **HANDSHAKE, **known),
+        "a socket of no run": head("GET", "/ws/runs/" + "9" * 5_000, server, **HANDSHAKE, **known),
+        "a socket of a run with a long number": head(
+            "GET", "/ws/runs/" + "9" * 19, server, **HANDSHAKE, **known
+        ),
+        "a socket at the root": head("GET", "/", server, **HANDSHAKE, **known),
+    }
+
+
+def test_nonsense_ends_the_connection_and_is_no_error(server: Server) -> None:
+    with contextlib.ExitStack() as all_of_them:
+        opened = {name: all_of_them.enter_context(connected(server)) for name in nonsense(server)}
+        for name, sent in nonsense(server).items():
+            opened[name].sendall(sent)
+        answered = opened["broken chunks after an answer"]
+        assert answer_on(answered).status == 403
+        answered.sendall(b"zz\r\n")
+        for name, one in opened.items():
+            came = read_to_end(one)
+            assert b" 101 " not in came, name
+            assert b" 500 " not in came, name
+    told = log_of(server)
+    assert " ERROR " not in told
+    assert "Traceback" not in told
+
+
+def test_a_page_is_answered_beside_and_after_nonsense(server: Server) -> None:
+    for sent in nonsense(server).values():
+        with connected(server) as opened:
+            opened.sendall(sent)
+            assert "Sessions" in server.get("/")
+
+
+# ---- who is closed, and when ------------------------------------------------------------------------------
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time the test moves."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self.run_until_complete(asyncio.sleep(0))
+
+
+class Transport(asyncio.Transport):
+    """Notes whether it was closed at once, and takes no time for anything."""
+
+    aborted = False
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write(self, data: object) -> None: ...
+
+    def close(self) -> None:
+        self.aborted = True
+
+    abort = close
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    clock = Clock()
+    yield clock
+    for task in asyncio.all_tasks(clock):
+        task.cancel()
+    clock.run_until_complete(asyncio.sleep(0))
+    clock.close()
+
+
+class Opened:
+    """A connection that was just made, beside others."""
+
+    def __init__(self, clock: Clock, state: ServerState) -> None:
+        limit = connections.HEADER_BYTES
+        config = Config(never_answered, log_config=None, lifespan="off", h11_max_incomplete_event_size=limit)
+        config.load()
+        self.protocol = BoundedProtocol(config=config, server_state=state, app_state={}, _loop=clock)
+        self.transport = Transport(self.protocol)
+        self.protocol.connection_made(self.transport)
+
+
+async def never_answered(scope: object, receive: object, send: object) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+def test_who_waits_longest_makes_room(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_WAITING", 3)
+    state = ServerState()
+    busy = Opened(clock, state)
+    busy.protocol.data_received(HALF + b"\r\n")
+    taking_nothing = Opened(clock, state)
+    taking_nothing.protocol.data_received(HALF + b"\r\n")
+    made = []
+    for _ in range(3):
+        clock.now += 1
+        made.append(Opened(clock, state))
+    assert not any(one.transport.aborted for one in [busy, taking_nothing, *made])
+    clock.now += 1
+    taking_nothing.protocol.pause_writing()
+    assert [one.transport.aborted for one in made] == [True, False, False]
+    for _ in range(3):
+        clock.now += 1
+        made.append(Opened(clock, state))
+    assert [one.transport.aborted for one in made] == [True, True, True, False, False, False]
+    assert taking_nothing.transport.aborted
+    assert not busy.transport.aborted
+
+
+def test_when_all_are_worked_on_the_new_one_is_closed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    state = ServerState()
+    busy = [Opened(clock, state), Opened(clock, state)]
+    for one in busy:
+        one.protocol.data_received(HALF + b"\r\n")
+    assert Opened(clock, state).transport.aborted
+    assert not any(one.transport.aborted for one in busy)
+
+
+def test_half_sent_headers_are_kept_up_to_a_sum(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WAITING_BYTES", 100_000)
+    state = ServerState()
+    made = []
+    for _ in range(3):
+        made.append(Opened(clock, state))
+        clock.now += 1
+    for one in made:
+        one.protocol.data_received(HALF + b"X-Long: " + b"x" * 40_000)
+    assert [one.transport.aborted for one in made] == [True, False, False]
+
+
+def test_a_body_is_waited_for_while_it_comes(clock: Clock) -> None:
+    opened = Opened(clock, ServerState())
+    opened.protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+    for _ in range(10):
+        opened.protocol.data_received(b"x" * connections.BODY_BYTES)
+        clock.pass_by(connections.BODY_SECONDS)
+        assert not opened.transport.aborted
+    opened.protocol.data_received(b"x" * (connections.BODY_BYTES - 1))
+    clock.pass_by(connections.BODY_SECONDS)
+    assert opened.transport.aborted
+
+
+def test_a_body_is_waited_for_while_nobody_reads_it(clock: Clock) -> None:
+    opened = Opened(clock, ServerState())
+    opened.protocol.data_received(
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + PIECE + b"x"
+    )
+    for _ in range(10):
+        clock.pass_by(connections.BODY_SECONDS)
+        assert not opened.transport.aborted
+
+
+def test_headers_are_waited_for_once_and_not_while_a_request_is_worked_on(clock: Clock) -> None:
+    slow, worked_on = Opened(clock, ServerState()), Opened(clock, ServerState())
+    slow.protocol.data_received(HALF)
+    worked_on.protocol.data_received(HALF + b"\r\n" + HALF)
+    clock.pass_by(connections.HEADER_SECONDS - 1)
+    slow.protocol.data_received(b"X-More: x\r\n")
+    clock.pass_by(1)
+    assert slow.transport.aborted
+    assert not worked_on.transport.aborted
+
+
+# ---- what every answer has ---------------------------------------------------------------------------------
+
+
+def answers(server: Server) -> dict[str, bytes]:
+    """A request for each kind of answer, by who gives it."""
+    known = {"Cookie": cookie_of(server), "Origin": server.base}
+    return {
+        "a page": head("GET", "/", server, **known),
+        "a style": head("GET", "/static/redline/redline.css", server),
+        "a script of a library": head("GET", "/static/django_htmx/htmx.min.js", server),
+        "a redirect": head("GET", "/runs", server, **known),
+        "no page": head("GET", "/nowhere", server, **known),
+        "no style": head("GET", "/static/nowhere.css", server),
+        "an address that only acts": head("GET", "/runs/1/stop", server, **known),
+        "a wrong method": head("OPTIONS", "/runs/1/stop", server, **known),
+        "an unknown browser": head("GET", "/", server),
+        "a script without token": head("GET", "/api/runs/1", server),
+        "a foreign host": head("GET", "/static/redline/redline.css", server, Host="evil.example"),
+        "a form without its token": head("POST", "/settings", server, **known),
+        "a body that is too long": head("POST", "/settings", server, **known, Content_Length="3000000"),
+        "headers that are too long": head("GET", "/", server, X_Long="x" * 65_600),
+        "headers that do not end": head("GET", "/", server, X_Long="x" * 70_000)[:-2],
+        "no HTTP": b"nonsense\r\n\r\n",
+        "a socket": head("GET", "/ws/sessions", server, **HANDSHAKE, **known),
+        "a socket of an unknown browser": head("GET", "/ws/sessions", server, **HANDSHAKE),
+        "a socket at no address": head("GET", "/ws/nowhere", server, **HANDSHAKE, **known),
+    }
+
+
+def test_every_answer_keeps_to_itself_and_does_not_say_what_serves_it(server: Server) -> None:
+    seen = set()
+    for name, sent in answers(server).items():
+        answer = ask(server, sent)
+        seen.add(answer.status)
+        assert answer.header("Server") is None, name
+        assert "camera=()" in str(answer.header("Permissions-Policy")), name
+        assert answer.header("Cross-Origin-Resource-Policy") == "same-origin", name
+        if "socket" not in name:
+            assert answer.header("Cross-Origin-Opener-Policy") == "same-origin", name
+            assert answer.header("X-Content-Type-Options") == "nosniff", name
+            assert "default-src 'none'" in str(answer.header("Content-Security-Policy")), name
+    assert seen == {101, 200, 301, 303, 400, 401, 403, 404, 405, 413, 431}
+
+
+# ---- a peer that leaves ------------------------------------------------------------------------------------
+
+
+def test_a_tab_that_closes_is_no_error(tmp_path: Path) -> None:
+    """At any moment: while a page is made, while a session is downloaded, while a socket is drawn to."""
+    (tmp_path / "sessions").mkdir()
+    session = tmp_path / "sessions" / "long.jsonl"
+    session.write_bytes(
+        session_bytes(chain(user("Long."), *(user(f"word {n} " * 200) for n in range(12_000))))
+    )
+    with start_server(tmp_path) as server:
+        page = server.session("Long.")
+        known = {"Cookie": cookie_of(server), "Origin": server.base}
+        sent = [
+            head("GET", page, server, **known),
+            head("GET", f"{page}/download", server, **known),
+            head("POST", "/settings", server, **known, Content_Length="1000") + b"x",
+            head("POST", "/import", server, **known, Content_Length="9000000") + PIECE,
+            head("GET", "/ws/sessions", server, **HANDSHAKE, **known),
+        ]
+        for length in (0, 1, 1, 200, 200, 100_000, 1_000_000):
+            for request in sent:
+                with connected(server) as opened:
+                    opened.sendall(request)
+                    while length > 0 and (piece := opened.recv(length)):
+                        length -= len(piece)
+                    # Closed like this, whatever the server still sends is answered by a reset.
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for number in range(20):
+            with server.socket("/ws/sessions") as watching:
+                watching.send(json.dumps({"query": f"?q={number}", "asked": number}))
+                if number % 2:
+                    watching.recv(timeout=WAIT_SECONDS)
+                watching.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                watching.socket.close()
+        server.get("/")
+    told = log_of(server)
+    assert " ERROR " not in told
+    assert "Traceback" not in told

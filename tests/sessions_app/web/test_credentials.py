@@ -1,0 +1,111 @@
+"""Promises of credentials: the same rules, whether they are read from a Django request or from raw headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.conf import settings
+from django.test import RequestFactory
+
+from sessions_app.web.credentials import COOKIE, Credentials, new_launch_cookie
+from sessions_app.web.launch_tokens import api_token, browser_host
+from tests.installation import Installation
+
+
+def from_headers(**given: str) -> Credentials:
+    return Credentials.of_headers([(name.encode(), value.encode("latin-1")) for name, value in given.items()])
+
+
+def from_request(**given: str) -> Credentials:
+    return Credentials.of_request(RequestFactory().get("/", headers=given))
+
+
+either_way = pytest.mark.parametrize("credentials", [from_headers, from_request])
+Reading = Callable[..., Credentials]
+
+
+@either_way
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("127.0.0.1:8000", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8000", True),
+        ("", False),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("127.0.0.1:x", False),
+        ("127.0.0.1,evil.example", False),
+    ],
+)
+def test_which_host_is_ours(credentials: Reading, host: str, ours: bool) -> None:
+    assert credentials(host=host).name_our_host() is ours
+
+
+def test_two_hosts_are_not_ours() -> None:
+    headers = [(b"host", b"127.0.0.1"), (b"host", b"127.0.0.1")]
+    assert not Credentials.of_headers(headers).name_our_host()
+
+
+@either_way
+@pytest.mark.parametrize(
+    ("origin", "ours"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("https://127.0.0.1:8000", False),
+        ("http://127.0.0.1:8001", False),
+        ("http://127.0.0.1", False),
+        ("http://127.0.0.1:8000/", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_which_page_is_ours(credentials: Reading, origin: str, ours: bool) -> None:
+    assert credentials(host="127.0.0.1:8000", origin=origin).come_from_our_page() is ours
+
+
+@either_way
+def test_a_cookie_counts_beside_others_and_not_when_changed(
+    credentials: Reading, redline: Installation
+) -> None:
+    value, host = new_launch_cookie(), browser_host(redline.data)
+    assert credentials(host=host, cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
+    for cookie in ("", f"{COOKIE}=", f"{COOKIE}={value}x", f"other={value}", "\xff=;;="):
+        assert not credentials(host=host, cookie=cookie).have_launch_cookie(), cookie
+
+
+@either_way
+def test_a_cookie_counts_under_the_secret_name_alone(credentials: Reading, redline: Installation) -> None:
+    cookie, host = f"{COOKIE}={new_launch_cookie()}", browser_host(redline.data)
+    for ours in (host, f"{host}:8000", host.upper()):
+        assert credentials(host=ours, cookie=cookie).have_launch_cookie(), ours
+    for other in (
+        "127.0.0.1:8000",
+        "localhost",
+        "[::1]",
+        f"x.{host}",
+        f"{host}.evil.example",
+        f"{host},{host}",
+        "",
+    ):
+        assert not credentials(host=other, cookie=cookie).have_launch_cookie(), other
+
+
+@either_way
+def test_the_secret_name_is_ours_until_it_is_changed(credentials: Reading, redline: Installation) -> None:
+    old = browser_host(redline.data)
+    assert credentials(host=old).name_our_host()
+    assert not credentials(host=f"x.{old}").name_our_host()
+    new = browser_host(redline.data, renewed=True)
+    assert [credentials(host=host).name_our_host() for host in (old, new)] == [False, True]
+
+
+@either_way
+def test_the_token_for_scripts_comes_as_bearer(credentials: Reading, redline: Installation) -> None:
+    assert not credentials(authorization="Bearer ").have_api_token()
+    token = api_token(settings.REDLINE_DATA_DIR)
+    assert credentials(authorization=f"bearer {token}").have_api_token()
+    for authorization in ("", token, f"Basic {token}", f"Bearer {token}x", "Bearer "):
+        assert not credentials(authorization=authorization).have_api_token(), authorization

@@ -1,0 +1,252 @@
+"""Promises of the gate: nothing that comes from strangers is kept, and nothing that is too long is received."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from sessions_app.web.credentials import COOKIE, new_launch_cookie
+from sessions_app.web.gate import MOST_PARTS, gated
+from sessions_app.web.launch_tokens import api_token, browser_host
+from sessions_app.web.middleware import REFUSED_BODY
+from tests.factories import chain, session_bytes, user
+from tests.installation import Installation
+from tests.raw_http import ask, connected, cookie_of, head
+from tests.server import CSRF, Server, start_server
+
+PIECE = b"x" * 65_536
+
+
+def received(scope: dict[str, Any], pieces: list[bytes]) -> bytes:
+    """What reaches the application of a body that comes in these pieces; the scope may say that it was refused."""
+    coming = iter(pieces)
+    got: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        piece = next(coming)
+        return {"type": "http.request", "body": piece, "more_body": coming.__length_hint__() > 0}
+
+    async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            got.append(message["body"])
+            if not message["more_body"]:
+                return
+
+    async def send(message: dict[str, Any]) -> None:
+        raise AssertionError("the gate answers nothing itself")
+
+    asyncio.run(gated(application)(scope, receive, send))
+    return b"".join(got)
+
+
+def request(
+    path: str = "/settings", method: str = "POST", host: str = "{ours}", **headers: str
+) -> dict[str, Any]:
+    given = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    ours = f"{browser_host(settings.REDLINE_DATA_DIR)}:8000"
+    encoded = [(name.encode(), value.format(ours=ours).encode()) for name, value in given.items()]
+    return {"type": "http", "method": method, "path": path, "headers": encoded}
+
+
+@pytest.fixture
+def known(redline: Installation) -> str:
+    """The Cookie header of a browser that is let in."""
+    return f"{COOKIE}={new_launch_cookie()}"
+
+
+# ---- from whom ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cookie": ""},
+        {"cookie": f"{COOKIE}=forged"},
+        {"host": "evil.example"},
+        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"},
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:8001"},
+        {"origin": "https://{ours}"},
+        {"origin": "null"},
+        {"method": "PUT"},
+        {"method": "GET"},
+        {"path": "/nowhere"},
+        {"path": "nowhere"},
+        {"path": "/api/sessions/1/a.jsonl/compact", "authorization": "Bearer wrong"},
+    ],
+    ids=str,
+)
+def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[str, str]) -> None:
+    scope = request(**{"cookie": known, "origin": "http://{ours}", **changed})
+    assert received(scope, []) == b""
+    assert REFUSED_BODY not in scope
+
+
+def test_a_known_browser_and_a_script_send_bodies(known: str) -> None:
+    token = api_token(settings.REDLINE_DATA_DIR)
+    for scope in (
+        request(cookie=known, origin="http://{ours}"),
+        request(cookie=known),
+        request("/api/sessions/1/a.jsonl/compact", cookie=known),
+        request("/api/sessions/1/a.jsonl/compact", authorization=f"Bearer {token}"),
+    ):
+        assert received(scope, [b"one ", b"two"]) == b"one two"
+
+
+# ---- how much ----------------------------------------------------------------------------------------------
+
+
+def test_a_body_is_as_long_as_its_route_takes(known: str) -> None:
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    assert len(received(request(cookie=known), [b"x" * limit])) == limit
+    longer = [PIECE] * (limit // len(PIECE) + 1)
+    for told in ({}, {"content_length": "5"}, {"transfer_encoding": "chunked"}):
+        scope = request(cookie=known, **told)
+        assert len(received(scope, longer)) <= limit
+        assert f"{limit:,} bytes" in scope[REFUSED_BODY]
+    assert len(received(request("/import", cookie=known), longer)) > limit
+
+
+def test_what_is_said_to_be_too_long_is_not_received_at_all(known: str) -> None:
+    for path in ("/settings", "/import"):
+        scope = request(path, cookie=known, content_length=str(10**18))
+        assert received(scope, []) == b""
+        assert "Nothing was done" in scope[REFUSED_BODY]
+
+
+def test_no_body_but_an_upload_is_ever_kept_on_disk() -> None:
+    assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE < settings.FILE_UPLOAD_MAX_MEMORY_SIZE
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_form_of_too_many_parts_is_cut_off(known: str, size: int) -> None:
+    form = b"--limit\r\n\r\n" * (MOST_PARTS + 1)
+    pieces = [form[start : start + size] for start in range(0, len(form), size)]
+    scope = request("/import", cookie=known, content_type="multipart/form-data; boundary=limit")
+    received(scope, pieces)
+    assert f"more than {MOST_PARTS} parts" in scope[REFUSED_BODY]
+    scope = request("/import", cookie=known, content_type="multipart/form-data; boundary=limit")
+    assert received(scope, [form[: -len(b"--limit\r\n\r\n")]])
+    assert REFUSED_BODY not in scope
+
+
+# ---- on a server -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_server(tmp_path_factory.mktemp("gate")) as running:
+        yield running
+
+
+def written_by(server: Server) -> int:
+    """Bytes that the server has written to files so far, also to those that have no name."""
+    told = Path(f"/proc/{server.child.pid}/io").read_text(encoding="ascii")
+    return int(told.split("wchar: ")[1].split()[0])
+
+
+STRANGERS: dict[str, dict[str, str]] = {
+    "no cookie": {},
+    "a foreign host": {"Host": "evil.example"},
+    "a foreign page": {"Origin": "http://127.0.0.1:1"},
+    "a wrong token": {"Authorization": "Bearer wrong"},
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process writes is looked up there")
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("stranger", "path", "status"),
+    [
+        ("no cookie", "/import", 403),
+        ("no cookie", "/api/runs/1/stop", 401),
+        ("a foreign host", "/import", 400),
+        ("a foreign page", "/import", 403),
+        ("a wrong token", "/api/runs/1/stop", 401),
+    ],
+)
+def test_nothing_of_a_stranger_is_kept(
+    server: Server, stranger: str, path: str, status: int, chunked: bool
+) -> None:
+    pieces = 300
+    headers = {"Content_Type": "multipart/form-data; boundary=x", **STRANGERS[stranger]}
+    if stranger != "no cookie":
+        headers["Cookie"] = cookie_of(server)
+    headers |= {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(pieces * len(PIECE))}
+    piece = b"%x\r\n%s\r\n" % (len(PIECE), PIECE) if chunked else PIECE
+    before = written_by(server)
+    end = b"0\r\n\r\n" if chunked else b""
+    answer = ask(server, head("POST", path, server, **headers), [*[piece] * pieces, end])
+    assert answer.status == status
+    assert written_by(server) - before < 100_000
+    assert list((server.data / "uploads").iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is looked up there")
+def test_a_long_upload_waits_on_the_disk_of_the_data_directory(server: Server) -> None:
+    """And not in Python's temporary directory, which on many systems is memory."""
+    known = {"Cookie": cookie_of(server), "Content_Length": "8000000"}
+    with connected(server) as opened:
+        opened.sendall(head("POST", "/import", server, **known))
+        opened.sendall(b"x" * 7_999_999)
+        server.wait_for(lambda: str(server.data / "uploads") in open_files(server))
+
+
+def open_files(server: Server) -> str:
+    found = []
+    for descriptor in Path(f"/proc/{server.child.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(descriptor.readlink()))
+    return " ".join(found)
+
+
+def test_a_request_that_is_too_long_is_refused_in_words(server: Server) -> None:
+    known = {"Cookie": cookie_of(server), "Content_Length": "3000000"}
+    page = ask(server, head("POST", "/settings", server, **known))
+    assert page.status == 413
+    assert b"longer than 2,000,000 bytes" in page.body
+    told = ask(server, head("POST", "/api/runs/1/stop", server, **known))
+    assert told.status == 413
+    assert json.loads(told.body)["error"]["code"] == "body_too_long"
+
+
+def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> None:
+    form = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 20_000
+    known = {"Cookie": cookie_of(server), "Content_Type": "multipart/form-data; boundary=x"}
+    answer = ask(server, head("POST", "/import", server, **known, Content_Length=str(len(form))), [form])
+    assert answer.status == 413
+    assert b"more than 200 parts" in answer.body
+
+
+def test_an_upload_of_any_length_is_received(server: Server) -> None:
+    token = CSRF.search(server.get("/import"))
+    assert token is not None
+    session = session_bytes(chain(*(user(f"word {number} " * 100) for number in range(6_000))))
+    assert len(session) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    form = (
+        b'--limit\r\nContent-Disposition: form-data; name="csrfmiddlewaretoken"\r\n\r\n%s\r\n'
+        b'--limit\r\nContent-Disposition: form-data; name="sessions"; filename="large.jsonl"\r\n\r\n%s\r\n--limit--\r\n'
+    ) % (token[1].encode(), session)
+    answer = ask(
+        server,
+        head(
+            "POST",
+            "/import",
+            server,
+            Cookie=cookie_of(server),
+            Origin=server.base,
+            Content_Type="multipart/form-data; boundary=limit",
+            Content_Length=str(len(form)),
+        ),
+        [form],
+    )
+    assert answer.status == 303
+    assert answer.header("Location").endswith("large.jsonl")

@@ -1,0 +1,148 @@
+"""Promises about the other end of a connection: another user of the machine is known as such, also by the server."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import pytest
+
+from sessions_app.web import peers
+from sessions_app.web.launch_tokens import api_token, browser_host
+from sessions_app.web.listeners import IPV4, IPV6, listening
+from sessions_app.web.peers import Address, is_of_another_user, user_of
+from tests.processes import NOBODY, become_nobody, in_child
+from tests.server import Server, start_server
+
+MAPPED = "::ffff:127.0.0.1"
+"""127.0.0.1, as a socket of IPv6 calls it."""
+linux = pytest.mark.skipif(not Path("/proc/net").exists(), reason="only Linux says whose a socket is")
+ways = pytest.mark.parametrize(("served_at", "asked_at"), [(IPV4, IPV4), (IPV6, IPV6), (IPV4, MAPPED)])
+
+
+@contextmanager
+def connected(served_at: str, asked_at: str) -> Iterator[tuple[socket.socket, Address, Address]]:
+    """A connection: the client's end, and both addresses as the server's end knows them."""
+    with listening(0, [served_at]) as (listener,), closing(client_of(asked_at)) as client:
+        client.connect((asked_at, listener.getsockname()[1]))
+        with closing(listener.accept()[0]) as accepted:
+            yield client, accepted.getpeername()[:2], accepted.getsockname()[:2]
+
+
+def client_of(asked_at: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in asked_at else socket.AF_INET)
+
+
+@linux
+@ways
+def test_the_user_of_a_connection_is_known(served_at: str, asked_at: str) -> None:
+    with connected(served_at, asked_at) as (_, peer, own):
+        assert user_of(peer, own) == os.geteuid()
+        assert not is_of_another_user(peer, own)
+
+
+@linux
+@ways
+def test_another_user_is_told_from_us_and_from_root(
+    served_at: str, asked_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(served_at, asked_at) as (_, peer, own):
+        for users, is_another in (((0, 1_000), False), ((1_000, 1_000), False), ((1_001, 1_000), True)):
+            monkeypatch.setattr(peers, "_user_in", lambda _, user=users[0]: user)
+            monkeypatch.setattr(os, "geteuid", lambda user=users[1]: user)
+            assert is_of_another_user(peer, own) is is_another
+
+
+@linux
+@ways
+def test_a_socket_belongs_to_who_opened_it(served_at: str, asked_at: str) -> None:
+    """Only root can become another user for this: for anybody else it is the same one."""
+    with listening(0, [served_at]) as (listener,):
+
+        def tell() -> None:
+            with closing(listener.accept()[0]) as accepted:
+                found = user_of(accepted.getpeername()[:2], accepted.getsockname()[:2])
+                accepted.sendall(str(found).encode())
+
+        def ask() -> str:
+            with client_of(asked_at) as client:
+                client.connect((asked_at, listener.getsockname()[1]))
+                return client.recv(20).decode()
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        told = in_child(ask, become_nobody)
+        teller.join()
+    assert told == str(NOBODY if os.geteuid() == 0 else os.geteuid())
+
+
+@linux
+def test_of_a_connection_that_is_not_there_nobody_is_known() -> None:
+    with connected(IPV4, IPV4) as (client, peer, own):
+        assert user_of((IPV4, 9), own) is None
+        assert user_of(own, (IPV4, 9)) is None
+        client.close()
+    assert user_of(peer, own) in (None, 0)
+    assert user_of(None, own) is None
+
+
+def test_what_listens_at_the_address_of_a_peer_is_not_the_peer() -> None:
+    with listening(0) as (other,), listening(0) as (own,):
+        assert user_of(other.getsockname(), own.getsockname()) is None
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5)
+)
+def test_an_answer_that_names_no_socket_names_no_user(answer: bytes) -> None:
+    assert peers._user_in(answer) is None
+
+
+def test_without_the_kernels_word_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EPROTONOSUPPORT, "not supported")
+
+    monkeypatch.setattr(peers.socket, "socket", refuse)
+    assert not is_of_another_user((IPV4, 1), (IPV4, 2))
+    monkeypatch.setattr(peers.sys, "platform", "darwin")
+    assert not is_of_another_user((IPV6, 1), (IPV6, 2))
+
+
+# ---- the server --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_server(tmp_path_factory.mktemp("peers")) as running:
+        yield running
+
+
+@linux
+@pytest.mark.parametrize("at", [IPV4, IPV6, MAPPED])
+@pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/1"])
+def test_another_user_gets_no_answer_whatever_they_bring(server: Server, at: str, path: str) -> None:
+    bearer = f"Bearer {api_token(server.data)}"
+    brought = {
+        "Host": f"{browser_host(server.data)}:{server.port}",
+        "Cookie": "; ".join(f"{one.name}={one.value}" for one in server.cookies),
+        **({"Authorization": bearer} if path.startswith("/api/") else {}),
+    }
+
+    def ask() -> str:
+        connection = HTTPConnection(at, server.port, timeout=15)
+        try:
+            connection.request("GET", path, headers=brought)
+            return str(connection.getresponse().status)
+        except (OSError, HTTPException):
+            return "no answer"
+
+    answered = "404" if path.startswith("/api/") else "200"
+    assert in_child(ask) == answered
+    # Only root can become another user for this.
+    assert in_child(ask, become_nobody) == ("no answer" if os.geteuid() == 0 else answered)

@@ -1,0 +1,142 @@
+"""Promises of the log: private, bounded, one line a record whatever it quotes, and no text of a session."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.web import server_log
+from sessions_app.web.server_log import OneLine, kept_log
+from tests.installation import UNSAFE_CHARACTERS, Installation
+from tests.wait import WAIT_SECONDS
+
+HOSTILE = "/sessions/%1b%5b31m%0a2026-01-01T00:00:00.000Z%20ERROR%20django.request%20forged%e2%80%ae"
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser: Client) -> None:
+    with kept_log(redline.data) as path:
+        assert browser.get(HOSTILE).status_code == 404
+        browser.get("/", headers={"host": "evil\x1b[2J.example"})
+    told = lines(path)
+    assert [line for line in told if "forged" in line] == [line for line in told if "Not Found" in line]
+    assert any("evil" in line for line in told)
+    assert not UNSAFE_CHARACTERS.search(path.read_text(encoding="utf-8").replace("\n", ""))
+
+
+def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path) -> None:
+    server = redline.start("serve", "--port", "0", "--json")
+    try:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["address"]
+        token = address.partition("token=")[2]
+        host = address.split("/")[2]
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", int(host.rpartition(":")[2]), timeout=WAIT_SECONDS
+        )
+        connection.request("GET", HOSTILE, headers={"Host": host})
+        assert connection.getresponse().status == 403
+        connection.close()
+    finally:
+        server.terminate()
+        server.communicate(timeout=WAIT_SECONDS)
+    path = redline.data / "logs" / server_log.FILE_NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    told = path.read_text(encoding="utf-8")
+    assert "serving on port" in told
+    assert len([line for line in told.splitlines() if "forged" in line]) == 1
+    assert "\x1b" not in told
+    assert token not in told
+
+
+def test_of_an_unexpected_failure_the_log_has_the_place_and_not_the_text(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for raised in (
+            ValueError("a secret of the session"),
+            BadInput("its_code", "a secret"),
+            OSError(28, "No space"),
+        ):
+            try:
+                raise raised  # noqa: TRY301  # what is logged of it is judged
+            except Exception:
+                logging.getLogger("redline").exception("could not be shown\nbecause")
+    told = path.read_text(encoding="utf-8")
+    assert "secret" not in told
+    assert told.count("could not be shown\\x0abecause") == 3
+    assert "test_logs.py" in told
+    assert "  ValueError\n" in told
+    assert "BadInput its_code" in told
+    assert "OSError: No space" in told
+
+
+def test_the_log_rotates_and_stays_private(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_log, "FILE_BYTES", 2_000)
+    with kept_log(redline.data) as path:
+        for number in range(200):
+            logging.getLogger("redline").warning("line %d %s", number, "x" * 100)
+    kept = sorted(path.parent.iterdir())
+    assert len(kept) == 1 + server_log.OLD_FILES
+    assert all(file.stat().st_size <= 2_000 for file in kept)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
+    assert "line 199" in lines(path)[-1]
+
+
+def test_a_long_message_is_cut() -> None:
+    record = logging.LogRecord("redline", logging.ERROR, "x", 1, "y" * 100_000, None, None)
+    assert len(OneLine().format(record)) == server_log.LONGEST
+
+
+def test_after_the_server_nothing_is_written(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        pass
+    logging.getLogger("redline").warning("too late")
+    assert "too late" not in path.read_text(encoding="utf-8")
+
+
+def refusal(number: int, second: float) -> logging.LogRecord:
+    record = logging.LogRecord(
+        "django.request", logging.WARNING, "x", 1, "Forbidden: /%d%s", (number, "x" * 2_000), None
+    )
+    record.created = second
+    return record
+
+
+def test_refused_requests_do_not_flush_the_log(redline: Installation) -> None:
+    """As many as a machine can make in ten minutes leave some lines; the next ten minutes begin anew."""
+    with kept_log(redline.data) as path:
+        logging.getLogger("redline").info("serving")
+        for number in range(50_000):
+            logging.getLogger("root").handle(refusal(number, 1_000))
+        logging.getLogger("root").handle(refusal(1, 1_000 + server_log.REFUSAL_SECONDS))
+        logging.getLogger("redline").error("something else")
+    told = lines(path)
+    assert len(told) == server_log.MOST_REFUSALS + 4
+    assert len(path.read_bytes()) < 10_000
+    assert "serving" in told[0]
+    assert f"{50_000 - server_log.MOST_REFUSALS} more requests were refused" in told[-3]
+    assert "something else" in told[-1]
+
+
+def test_refusals_that_were_not_logged_are_counted_at_the_end(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for number in range(100):
+            logging.getLogger("root").handle(refusal(number, 1_000))
+    assert "80 more requests were refused" in lines(path)[-1]
+
+
+def test_defects_are_logged_however_many_there_are(redline: Installation) -> None:
+    with kept_log(redline.data) as path:
+        for number in range(200):
+            logging.getLogger("django.request").error("Internal Server Error: /%d", number)
+    assert len(lines(path)) == 200

@@ -1,0 +1,36 @@
+"""Promises of the guard of sockets: what an application does to a socket that is closed, or closes, is no error."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sessions_app.web import socket_auth
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_is_sent_to_a_closed_socket_is_dropped(monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
+    """The application closes, or the peer has left; either way the server would raise."""
+    monkeypatch.setattr(socket_auth, "may_connect", lambda _: True)
+    sent: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for kind in ("accept", "send", "close", "send", "close"):
+            await send({"type": f"websocket.{kind}"})
+
+    async def send(message: dict[str, Any]) -> None:
+        if leaves and sent:
+            raise ConnectionResetError
+        if "websocket.close" in sent:
+            raise RuntimeError("Unexpected ASGI message, after sending websocket.close")
+        sent.append(message["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.disconnect"}
+
+    asyncio.run(socket_auth.only_known_browsers(application)({"headers": []}, receive, send))
+    assert sent == (
+        ["websocket.accept"] if leaves else ["websocket.accept", "websocket.send", "websocket.close"]
+    )
