@@ -81,7 +81,7 @@ class Session(models.Model):
     """The version of what is indexed; another one is indexed anew."""
     fingerprint: models.JSONField[Any, Any] = models.JSONField(null=True)
     state: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """Where the next reading goes on: see `sessionlog.session.State` and `sessionlog.context.Tally`."""
+    """Where the next reading goes on: see `sessionlog.session.ParserState` and `sessionlog.context.Tally`."""
     damage: models.JSONField[Any, Any] = models.JSONField(default=list)
 
     class Meta:

@@ -1,7 +1,7 @@
 """What scripts can ask for: list sessions, start a run, ask how it stands, stop it. JSON, failures too.
 
-They bring the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for whoever has
-seen the plan.
+They bring the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for
+whoever has seen the plan.
 """
 
 from __future__ import annotations

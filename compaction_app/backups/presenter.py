@@ -12,7 +12,7 @@ from typing import Final
 
 from django.utils import timezone
 
-from compaction_app.commit.presenter import Yes
+from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.models import Session
@@ -281,7 +281,7 @@ class RestoreView:
     newer: list[Newer]
     """The first of the lines that would be taken away."""
     more: int
-    yeses: list[Yes]
+    yeses: list[RequiredConfirmation]
     activity: Activity
     """What others do with the session."""
     shown: str
@@ -316,18 +316,20 @@ def view_restore(session: Session, name: str) -> RestoreView:
     )
 
 
-def _needed_yeses(needs: Iterable[str], activity: Activity, change: RestoreDifference) -> Iterable[Yes]:
+def _needed_yeses(
+    needs: Iterable[str], activity: Activity, change: RestoreDifference
+) -> Iterable[RequiredConfirmation]:
     """The explicit confirmations that are needed, each in its own words."""
     for name in needs:
         if name == "live":
-            yield Yes(
+            yield RequiredConfirmation(
                 name,
                 "An agent may have this session open. I have closed it there, or will reload it.",
                 f"It {activity.sentence}. What a process that has it open writes after the restore goes to the "
                 "replaced file and is lost.",
             )
         elif name == "unverified":
-            yield Yes(
+            yield RequiredConfirmation(
                 name,
                 "Trust this backup, although Redline did not make it.",
                 "No hash was recorded for it, so nothing tells whether it is whole.",
@@ -335,7 +337,7 @@ def _needed_yeses(needs: Iterable[str], activity: Activity, change: RestoreDiffe
         else:
             last = change.newer[-1]
             lines = _counted(len(change.newer), _LINES)
-            yield Yes(
+            yield RequiredConfirmation(
                 name,
                 f"Take away the {lines} that came after this backup.",
                 f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "

@@ -205,8 +205,8 @@ def _digest(line: Line) -> bytes:
 def restore_needs(
     session: Path, backup: Path, recorded: str | None, change: RestoreDifference, activity: Activity
 ) -> dict[str, ConfirmationNeeded]:
-    """The explicit confirmations that a restore needs, by their field of `RestoreConfirmations`, each with what is raised
-    where it is not given."""
+    """The confirmations that a restore needs, by field of `RestoreConfirmations`, each with the error raised if it is
+    missing."""
     needs = {}
     if activity.is_live:
         needs["live"] = ConfirmationNeeded(

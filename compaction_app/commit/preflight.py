@@ -102,7 +102,7 @@ class Preflight:
     torn: TornLine | None
     """The session's last line, where it is torn."""
     needs: Mapping[str, RedlineError]
-    """The explicit yeses it needs, by their field of `Confirmations`, each with what is raised where it is not given."""
+    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
 
     def digest(self) -> str:
         """By what a yes to this, and to nothing else, is known again."""

@@ -14,6 +14,7 @@ from compaction_app.core.stats import target_reduction
 from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.plan import brought_back
 from compaction_app.planning.snapshots import session_path, snapshot_of
@@ -46,15 +47,6 @@ _RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
 
 
 @dataclass(frozen=True, slots=True)
-class Yes:
-    """One explicit yes that this commit needs: the field of `Confirmations`, and what it says yes to."""
-
-    name: str
-    sentence: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class CommitView:
     """What would be written, where, and what it needs."""
 
@@ -67,7 +59,7 @@ class CommitView:
     line: str
     line_bytes: int
     backup: str
-    yeses: list[Yes]
+    yeses: list[RequiredConfirmation]
     brought_back: tuple[Target, ...]
     reader: str
     reader_reason: str
@@ -104,7 +96,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
     )
 
 
-def _yeses(approved: Approved, finding: Preflight) -> Iterator[Yes]:
+def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
     """The explicit yeses that are needed, each in its own words."""
     stats, asked = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
@@ -140,7 +132,7 @@ def _yeses(approved: Approved, finding: Preflight) -> Iterator[Yes]:
         ),
     }
     for name in finding.needs:
-        yield Yes(name, *words[name])
+        yield RequiredConfirmation(name, *words[name])
 
 
 # ---- what came of it -------------------------------------------------------------------------------------

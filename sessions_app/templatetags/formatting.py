@@ -65,7 +65,7 @@ def home(path: str) -> str:
 
 
 @register.filter
-def shown(text: str) -> str:
+def escape_line(text: str) -> str:
     """A text on one line with every control and direction character escaped."""
     return printable(" ".join(text.split()))
 
@@ -77,7 +77,7 @@ def tokens(number: int) -> str:
 
 
 @register.filter
-def visible(text: str) -> str:
+def escape_text(text: str) -> str:
     """A text with its line breaks and tabs, every other control and direction character escaped."""
     return (
         "".join(character if character in "\n\t" else printable(character) for character in text)

@@ -17,9 +17,10 @@ from tests.paths import PROJECT
 
 PAGES = (
     "redline.urls",
-    "sessions_app.views",
+    "sessions_app.list.views",
     "sessions_app.urls",
-    "compaction_app.views",
+    "compaction_app.review.views",
+    "compaction_app.runs.views",
     "compaction_app.urls",
 )
 SERVER = (

@@ -26,7 +26,7 @@ from tests.kill_target import fingerprint_of, never_complete, state_of
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("REDLINE_KILL_SEED", "20260105"))
 LONGEST_US = 60_000
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def run_and_kill(data_dir: Path, session: Path, line_file: Path, delay_us: int) -> str:

@@ -34,7 +34,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 CORPUS = Path(os.environ.get("REDLINE_CORPUS", REPOSITORY.parent / "shared" / "sessions"))
 
 Branch = tuple[list[Entry], dict[str, Texts]]

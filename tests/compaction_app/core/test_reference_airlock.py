@@ -17,7 +17,7 @@ import re2
 
 from . import reference_airlock
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 FACTS = ("matches", "skipped", "deletedTargets", "stats", "error")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 

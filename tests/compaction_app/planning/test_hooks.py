@@ -569,7 +569,7 @@ def test_what_stays_anyway_or_is_not_there_is_counted_and_not_pinned(session: Se
     answers(Pin([Target("e1"), Target("e27"), Target("e3", 9), Target("nowhere"), Target("e4")]))
     run = planned(session)
     assert said(run) == [
-        "1 object pinned by tests.compaction_app.planning.test_hooks.answers.<locals>.hook; 2 more stay anyway; 2 are not in the context."
+        f"1 object pinned by {__name__}.answers.<locals>.hook; 2 more stay anyway; 2 are not in the context."
     ]
     assert review_of(run).pins == (Target("e4"),)
 

@@ -320,7 +320,7 @@ def killed(session: Session, redline: Installation) -> Run:
     child = subprocess.Popen(
         [sys.executable, "-m", "redline", "worker", "--run", str(run.pk)],
         env=redline.environment(),
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[3],
         stdout=subprocess.DEVNULL,
         stdin=subprocess.PIPE,
     )
