@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, WebSocket
 
 from tests.server import Server
-from tests.wait import WAIT_SECONDS
+from tests.wait import WAIT_SECONDS, wait_until
 
 ARGUMENTS: Final = (
     "--no-sandbox",
@@ -26,6 +27,8 @@ ABORTED: Final = "net::ERR_ABORTED"
 """Of a request whose page was left, and of an address that became a download."""
 LOST: Final = r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED"
 """What the console says of a socket whose server is gone."""
+
+Found = TypeVar("Found")
 
 
 def find_chromium() -> str | None:
@@ -92,6 +95,16 @@ class Watched:
     def _connected(self, socket: WebSocket) -> None:
         if not socket.url.startswith(self.server.base.replace("http", "ws") + "/"):
             self.complaints.append(f"socket elsewhere: {socket.url}")
+
+
+def poll(page: Page, look: Callable[[], Found]) -> Found:
+    """What `look` returns once it is true. Meanwhile the events of the page's browser reach their handlers."""
+
+    def looked() -> Found:
+        page.wait_for_timeout(20)
+        return look()
+
+    return wait_until(looked)
 
 
 def window(chromium: Browser, server: Server, *, known: bool = True, **options: Any) -> Watched:

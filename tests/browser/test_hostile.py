@@ -132,6 +132,14 @@ def is_shown(page: Page) -> None:
     expect(page.locator("main")).to_contain_text("{{ settings.SECRET_KEY }}")
 
 
+def unfold(page: Page, links: str, most: int) -> None:
+    """Follow links that bring more of a text into the page in their own place."""
+    for _ in range(min(most, page.locator(links).count())):
+        link = page.locator(links).first.element_handle()
+        link.click()
+        link.wait_for_element_state("hidden")
+
+
 def test_the_list_is_inert(server: Server, browse: Opener) -> None:
     watched = browse(server)
     page = watched.open("/")
@@ -149,10 +157,7 @@ def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address
     is_inert(page)
     if view != "removed":
         is_shown(page)
-        for _ in range(min(20, page.locator("a.more").count())):
-            with page.expect_response(re.compile("/text")):
-                page.locator("a.more").first.click()
-        page.wait_for_load_state("networkidle")
+        unfold(page, "a.more", 20)
         is_shown(page)
 
 
@@ -170,7 +175,7 @@ def test_an_entry_with_a_hostile_id_has_an_address_and_is_inert(
     for link in {hostile[0], links[0], links[-1]}:
         page.goto(link)
         is_shown(page)
-        assert page.locator(".is-selected").count() == 1
+        expect(page.locator(".is-selected")).to_have_count(1)
         by_name = "?entry=" in link
         page.goto(link.replace("?entry=", "/text?entry=") if by_name else f"{link}/text")
         is_shown(page)
@@ -201,9 +206,7 @@ def test_a_run_its_review_and_its_commit_are_inert(
     is_shown(page)
     page.get_by_role("button", name=re.compile("^Approve a|^Approve$")).first.click()
     page.locator("article.prop.is-yes").first.wait_for()
-    for link in page.locator("p.fold a.plain:visible, a.more[hx-get]:visible").all()[:8]:
-        link.click()
-    page.wait_for_load_state("networkidle")
+    unfold(page, "p.fold a.plain:visible, a.more[hx-get]:visible", 8)
     is_shown(page)
     is_shown(watched.open(f"{run}/stays?from=0&to=999999999"))
     is_inert(watched.open(f"{run}/commit"))
@@ -252,7 +255,7 @@ def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
     watched = browse(server)
     is_inert(watched.open(run))
     page = watched.open(f"{run}/review")
-    assert page.locator("article.prop").count() > 0
+    expect(page.locator("article.prop")).not_to_have_count(0)
     is_inert(page)
 
 
@@ -298,8 +301,10 @@ def test_a_commit_of_it_its_result_and_its_backups_are_inert(
     page.goto(f"{server.base}{address}/backups")
     is_inert(page)
     page.get_by_role("link", name="Restore…").first.click()
+    page.wait_for_url("**/restore")
     is_inert(page)
     page.go_back()
     page.get_by_role("link", name="Delete…").first.click()
+    page.wait_for_url("**/delete")
     is_inert(page)
     is_shown(watched.open(f"{address}?view=removed"))

@@ -69,16 +69,17 @@ def proposals(page: Page) -> Locator:
     return page.locator("article.prop")
 
 
-def current(page: Page) -> Locator:
-    """The proposal that has the focus, which is the current one."""
+def names_of(page: Page) -> list[str]:
+    return [one.get_attribute("id") or "" for one in proposals(page).all()]
+
+
+def is_current(page: Page, name: str) -> Locator:
+    """Wait until this proposal is the current one, alone, and has the focus."""
     one = page.locator("article.prop.is-cur")
     expect(one).to_have_count(1)
+    expect(one).to_have_id(name)
     expect(one).to_be_focused()
     return one
-
-
-def name_of(one: Locator) -> str:
-    return one.get_attribute("id") or ""
 
 
 def press(page: Page, *keys: str) -> None:
@@ -87,47 +88,46 @@ def press(page: Page, *keys: str) -> None:
 
 
 def test_j_and_k_go_to_the_next_and_the_previous_proposal(page: Page) -> None:
-    names = [name_of(one) for one in proposals(page).all()]
+    names = names_of(page)
     assert len(names) > TURNS
-    seen = []
-    for _ in names:
+    for name in names:
         press(page, "j")
-        seen.append(name_of(current(page)))
-    assert seen == names
+        is_current(page, name)
     press(page, "k", "k")
-    assert name_of(current(page)) == names[-3]
+    is_current(page, names[-3])
 
 
 def test_the_focus_is_seen_and_no_bar_hides_it(page: Page) -> None:
-    for key in ["j"] * proposals(page).count() + ["k"] * (proposals(page).count() - 1):
+    names = names_of(page)
+    for key, name in [*(("j", name) for name in names), *(("k", name) for name in reversed(names[:-1]))]:
         press(page, key)
-        one = current(page)
-        assert one.evaluate(HIDDEN) == [], f"{name_of(one)} is hidden after {key}"
+        one = is_current(page, name)
+        assert one.evaluate(HIDDEN) == [], f"{name} is hidden after {key}"
         assert one.evaluate(RING)
 
 
 def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Page) -> None:
-    names = [name_of(one) for one in proposals(page).all()]
+    names = names_of(page)
     press(page, "j", "a")
     expect(page.locator(f"#{names[0]}.is-yes")).to_be_visible()
-    assert name_of(current(page)) == names[1]
+    is_current(page, names[1])
     press(page, "x")
     expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
-    assert name_of(current(page)) == names[2]
+    is_current(page, names[2])
 
 
 def test_n_passes_over_what_is_decided(page: Page) -> None:
-    names = [name_of(one) for one in proposals(page).all()]
+    names = names_of(page)
     press(page, "j", "j", "a")
     expect(page.locator(f"#{names[1]}.is-yes")).to_be_visible()
     press(page, "k", "k")
-    assert name_of(current(page)) == names[0]
+    is_current(page, names[0])
     press(page, "n")
-    assert name_of(current(page)) == names[2]
+    is_current(page, names[2])
 
 
 def test_u_undoes_the_last_step_alone(page: Page) -> None:
-    names = [name_of(one) for one in proposals(page).all()]
+    names = names_of(page)
     press(page, "j", "a", "x")
     expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
     press(page, "u")
@@ -140,8 +140,8 @@ def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
     press(page, "j", "A")
     expect(turns.first.locator("article.prop[data-open]")).to_have_count(0)
     expect(turns.first).to_contain_text("decided")
-    assert turns.nth(1).locator("article.prop[data-open]").count() > 0
-    assert turns.nth(1).locator("article.prop.is-yes").count() == 0
+    expect(turns.nth(1).locator("article.prop[data-open]")).not_to_have_count(0)
+    expect(turns.nth(1).locator("article.prop.is-yes")).to_have_count(0)
 
 
 def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -> None:
@@ -158,7 +158,8 @@ def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -
 
 def test_keys_do_nothing_while_one_types_and_with_a_modifier(page: Page) -> None:
     press(page, "j")
-    was = name_of(current(page))
+    first = names_of(page)[0]
+    is_current(page, first)
     page.evaluate("document.querySelector('main').append(document.createElement('textarea'))")
     field = page.locator("textarea")
     field.focus()
@@ -166,10 +167,10 @@ def test_keys_do_nothing_while_one_types_and_with_a_modifier(page: Page) -> None
     expect(field).to_have_value("jknaxuAo?")
     field.evaluate("(one) => one.blur()")
     press(page, "Control+a", "Alt+x")
-    assert name_of(page.locator("article.prop.is-cur")) == was
+    expect(page.locator("article.prop.is-cur")).to_have_id(first)
     is_undecided(page)
 
 
 def is_undecided(page: Page) -> None:
     page.reload()
-    assert page.locator("article.prop").count() == page.locator("article.prop[data-open]").count()
+    expect(page.locator("article.prop[data-open]")).to_have_count(proposals(page).count())

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.browser.chromium import Watched
+from tests.browser.chromium import Watched, poll
 from tests.browser.staging import LONG_STEPS, put_titled, title, worker_of
 from tests.factories import assistant, chain, session_bytes, text
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS, wait_until
+from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
 ABNORMAL = 1006
@@ -94,9 +94,9 @@ def shown_rows(page: Page) -> list[int]:
 
 def is_whole(page: Page, server: Server) -> None:
     """Every row is there once, in order: as many as a page that is loaded now has."""
-    rows = shown_rows(page)
-    loaded = re.findall(r'data-seq="(\d+)"', server.get(path_of(page)))
-    assert rows == list(range(1, len(loaded) + 1))
+    loaded = row_count(server, newest_run(server))
+    expect(page.locator("#log [data-seq]")).to_have_count(loaded)
+    assert shown_rows(page) == list(range(1, loaded + 1))
     assert page.evaluate("window.stayed")
 
 
@@ -130,11 +130,7 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
     watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
     page, pid = started(watched, "cut")
 
-    def connected() -> bool:
-        page.wait_for_timeout(20)
-        return bool(sockets)
-
-    wait_until(connected)
+    poll(page, lambda: sockets)
     is_down = True
     sockets[-1].close(code=ABNORMAL)
     expect(page.locator("#lost")).to_be_visible()
@@ -181,7 +177,7 @@ def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: O
     page.locator("#listing[data-asked]").wait_for()
     field = page.get_by_label("Filter by name or project")
     field.focus()
-    page.keyboard.type("parser")
+    page.keyboard.insert_text("parser")
     page.wait_for_url("**/?q=parser*")
     page.locator("#listing[data-asked='2']").wait_for()
     page.evaluate("window.stayed = document.querySelector('#q')")
@@ -189,11 +185,11 @@ def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: O
     first = page.locator("table.sessions tbody tr").first
     expect(first).to_contain_text(title("busy"))
     expect(first).to_contain_text("live, just written to")
-    page.keyboard.type("x")
+    page.keyboard.insert_text("x")
     expect(field).to_have_value("parserx")
     expect(field).to_be_focused()
-    assert page.evaluate("window.stayed === document.querySelector('#q')")
     expect(page.get_by_text("No session matches")).to_be_visible()
+    assert page.evaluate("window.stayed === document.querySelector('#q')")
 
 
 def append(path: Path) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
-from tests.browser.chromium import Watched
+from tests.browser.chromium import Watched, poll
 from tests.browser.staging import put_titled, start, title
 from tests.run_factories import (
     HOST,
@@ -121,7 +121,7 @@ def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(told_server: Ser
     is_same(page, later, factory.seq)
     factory.end("cancelled")
     is_same(page, later, factory.seq)
-    assert page.locator(".ev--pending").count() == 3
+    expect(page.locator(".ev--pending")).to_have_count(3)
     assert page.evaluate("window.stayed")
 
 
@@ -144,7 +144,7 @@ def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
     page.locator(".thought summary").click()
     factory.add_all([streamed_event(1, ["thought", "U" * 500]), answered_event(1)])
     up_to(page, factory.seq)
-    assert page.locator(".thought__t").inner_text() == "T" * THOUGHT_SHOWN + "U" * 500
+    expect(page.locator(".thought__t")).to_have_text("T" * THOUGHT_SHOWN + "U" * 500)
     page.reload()
     expect(page.locator(".thought__t")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
@@ -155,6 +155,7 @@ def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse
     for turn in range(1, 6):
         add_turn(factory, turn)
     page = browse(told_server).open(path)
+    up_to(page, factory.seq)
     place = page.locator("#log .turn").nth(2)
     place.scroll_into_view_if_needed()
     before = place.bounding_box()
@@ -169,7 +170,7 @@ def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse
         ]
     )
     up_to(page, factory.seq)
-    assert place.bounding_box() == before
+    poll(page, lambda: place.bounding_box() == before)
 
 
 def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, browse: Opener) -> None:
@@ -221,12 +222,13 @@ def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, br
         page = browse(told_server, **options).open(path)
         for place in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):
             page.evaluate(f"scrollTo(0, {place})")
-            assert page.evaluate(IN_VIEW, stop), f"{width} wide, {place}"
+            page.wait_for_function(IN_VIEW, arg=stop)
             if width >= 1_181:
-                assert page.evaluate(IN_VIEW, "#traffic dd")
+                page.wait_for_function(IN_VIEW, arg="#traffic dd")
         page.evaluate("scrollTo(0, 0)")
         page.get_by_role("link", name="Newest").click()
-        assert page.evaluate(IN_VIEW, "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child")
+        last = "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child"
+        page.wait_for_function(IN_VIEW, arg=last)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("link", name="Newest").press("Tab")
         expect(page.locator(stop)).to_be_focused()
@@ -306,7 +308,7 @@ def test_the_form_says_where_a_model_is_asked_before_it_is(server: Server, brows
     expect(size).not_to_have_text(shown)
     page.get_by_label("Planner").select_option("embedded")
     expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
-    assert page.locator("input[name=disclosed]").count() == 0
+    expect(page.locator("input[name=disclosed]")).to_have_count(0)
 
 
 def longest(page: Page, kind: str) -> list[str]:
@@ -345,4 +347,4 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
     page.get_by_role("link", name="Review what it proposes").click()
-    assert page.locator("article.prop[data-open]").count() > 0
+    expect(page.locator("article.prop[data-open]")).not_to_have_count(0)

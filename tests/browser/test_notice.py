@@ -6,14 +6,16 @@ What the system shows is out of reach; what it is told is kept by a stand-in for
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import Watched
+from tests.browser.chromium import Watched, poll
 from tests.factories import assistant, message, session_bytes, text, working_session
 from tests.files import place
 from tests.server import Server, start_server
@@ -24,6 +26,10 @@ HOSTILE = "Mend <img src=x onerror=alert(1)> \u202e the parser."
 STAND_IN = """
 (() => {
   if (window.location.protocol === "about:") return;
+  window.openSockets = 0;
+  window.WebSocket = class extends WebSocket {
+    constructor(...given) { super(...given); this.addEventListener("open", () => { window.openSockets += 1; }); }
+  };
   const told = [];
   let permission = window.sessionStorage.getItem("permission") || "%s";
   window.toldBySystem = told;
@@ -88,15 +94,15 @@ def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, brow
     fill(server)
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting span").first).to_have_text("1")
-    [notice] = told(page)
+    [notice] = poll(page, lambda: told(page))
     assert notice["title"] == "A proposal waits"
     assert "<img src=x onerror=alert(1)>" in notice["body"]
     assert "\u202e" not in notice["body"]
-    assert page.locator("img").count() == 0
+    expect(page.locator("img")).to_have_count(0)
     with page.expect_popup() as opened:
         page.evaluate("window.lastNotice.dispatchEvent(new Event('click'))")
     expect(opened.value.get_by_role("heading", name="the parser")).to_be_visible()
-    assert opened.value.url.endswith("/review")
+    expect(opened.value).to_have_url(re.compile("/review$"))
     expect(page.locator("#waiting")).to_be_hidden()
 
 
@@ -104,13 +110,12 @@ def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) 
     watched = window(browse, server)
     listed = watched.open("/")
     connected(listed)
-    settings = watched.context.new_page()
-    with settings.expect_websocket(lambda socket: socket.url.endswith("/ws/sessions")):
-        settings.goto(server.base + "/settings")
+    settings = watched.open("/settings")
+    settings.wait_for_function("window.openSockets === 1")
     fill(server)
     expect(listed.locator("#waiting")).to_be_visible()
     expect(settings.locator("#waiting")).to_be_visible()
-    tags = [notice["tag"] for page in (listed, settings) for notice in told(page)]
+    tags = [notice["tag"] for page in (listed, settings) for notice in poll(page, partial(told, page))]
     assert len(tags) == 2
     assert len(set(tags)) == 1, "the system shows one of a tag"
 

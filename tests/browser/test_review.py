@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.chromium import LOST, Watched
+from tests.browser.chromium import LOST, Watched, poll
 from tests.browser.staging import decide, planned
 from tests.browser.test_shots import GENERIC_FONTS, keep
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
 
 PROPOSALS = 240
 """More than two windows of them."""
-PATIENCE = WAIT_SECONDS * 1_000
 FAILED = "the server responded with a status of"
 Opener = Callable[..., Watched]
 
@@ -65,14 +62,7 @@ def wait_for_undecided(page: Page, count: int) -> None:
     """Wait for it as long as anything is decided within the limit."""
     bar = page.locator("#bar")
     while (shown := bar.get_attribute("data-undecided")) != str(count):
-        expect(bar).not_to_have_attribute("data-undecided", shown or "", timeout=PATIENCE)
-
-
-def wait_until(page: Page, found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not found() and time.monotonic() < deadline:
-        page.wait_for_timeout(20)
-    assert found()
+        expect(bar).not_to_have_attribute("data-undecided", shown or "")
 
 
 def hold_decisions(page: Page) -> list[Route]:
@@ -93,7 +83,7 @@ def press(page: Page, *keys: str) -> None:
 
 def current(page: Page) -> str:
     one = page.locator("article.prop.is-cur")
-    expect(one).to_have_count(1, timeout=PATIENCE)
+    expect(one).to_have_count(1)
     return one.get_attribute("id") or ""
 
 
@@ -111,7 +101,7 @@ def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
     press(page, *["a"] * 130)
     wait_for_undecided(page, total - 130)
     page.reload()
-    assert page.locator("article.prop.is-cur").count() == 0
+    expect(page.locator("article.prop.is-cur")).to_have_count(0)
     press(page, "n")
     current(page)
     press(page, *["a"] * (total - 130))
@@ -119,6 +109,7 @@ def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
     press(page, "a")
     expect(page.locator("#said")).to_contain_text("Nothing to approve here")
     page.reload()
+    wait_for_undecided(page, 0)
     assert counts(page) == (0, total)
 
 
@@ -144,7 +135,7 @@ def test_what_is_undecided_before_the_window_is_found(
         decide(server, run, approve_turn=str(turn))
     page.goto(f"{server.base}{review}?turn=8")
     press(page, "n")
-    assert current(page) == first
+    expect(page.locator("article.prop.is-cur")).to_have_id(first or "")
 
 
 def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Opener) -> None:
@@ -154,7 +145,7 @@ def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Ope
     while page.locator("article.prop.is-cur").get_attribute("id") != before:
         press(page, "k")
     press(page, "k")
-    expect(page.locator(f"#{before}.is-cur")).to_have_count(0, timeout=PATIENCE)
+    expect(page.locator(f"#{before}.is-cur")).to_have_count(0)
     assert int(current(page).split("-")[1]) < int((before or "").split("-")[1])
 
 
@@ -174,8 +165,8 @@ def test_a_key_that_can_do_nothing_says_why(
     page = browse(server).open(review)
     for key in keys:
         press(page, key)
-        expect(page.locator("article.prop[data-sent]")).to_have_count(0, timeout=PATIENCE)
-    expect(page.locator("#said")).to_contain_text(words, timeout=PATIENCE)
+        expect(page.locator("article.prop[data-sent]")).to_have_count(0)
+    expect(page.locator("#said")).to_contain_text(words)
 
 
 @pytest.mark.parametrize("width", [390, 1_000, 1_440])
@@ -218,7 +209,7 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     asked: list[str] = []
     page.on("dialog", lambda dialog: asked.append(dialog.type))
     page.evaluate("() => { window.setTimeout(() => window.location.reload(), 0); }")
-    wait_until(page, lambda: bool(asked))
+    poll(page, lambda: bool(asked))
     assert asked == ["beforeunload"]
     page.unroute("**/decide")
     wait_for_undecided(page, total - 3)
@@ -249,13 +240,13 @@ def test_a_decision_that_could_not_be_sent_is_shown_and_taken_back(
     first = current(page)
     press(page, "a", "a", "a")
     expect(page.locator("article.prop[data-sent]")).to_have_count(3)
-    wait_until(page, lambda: bool(held))
+    poll(page, lambda: bool(held))
     if status:
         held[0].fulfill(status=status)
     else:
         held[0].abort("connectionrefused")
     fault = page.get_by_role("alert")
-    expect(fault).to_contain_text(words, timeout=PATIENCE)
+    expect(fault).to_contain_text(words)
     expect(fault).to_contain_text("may not have been saved")
     expect(fault).to_be_in_viewport()
     expect(page.locator("#said")).to_contain_text("2 more decisions were not sent.")
@@ -280,10 +271,10 @@ def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, brow
         page = watched.open(f"{planned(lost, lost.session('lost parser'))}/review")
         page.wait_for_load_state("networkidle")
         expect(page.locator("#lost")).to_be_hidden()
-    expect(page.locator("#lost")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("#lost")).to_be_visible()
     expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
     told = watched.complaints
-    wait_until(page, lambda: all(any(re.search(each, one) for one in told) for each in complaints))
+    poll(page, lambda: all(any(re.search(each, one) for one in told) for each in complaints))
 
 
 # ---- two windows -----------------------------------------------------------------------------------------
@@ -298,9 +289,9 @@ def test_a_second_tab_does_not_approve_what_the_first_pinned(
     press(one, "j")
     pinned = current(one)
     press(one, "x")
-    expect(one.locator(f"#{pinned}.is-kept")).to_be_visible(timeout=PATIENCE)
+    expect(one.locator(f"#{pinned}.is-kept")).to_be_visible()
     press(other, "j", "a")
-    expect(other.get_by_role("alert")).to_contain_text("was rejected and pinned", timeout=PATIENCE)
+    expect(other.get_by_role("alert")).to_contain_text("was rejected and pinned")
     expect(other.locator(f"#{pinned}.is-kept")).to_contain_text("rejected, pinned")
     _, total = counts(other)
     wait_for_undecided(other, total - 1)
@@ -308,7 +299,7 @@ def test_a_second_tab_does_not_approve_what_the_first_pinned(
     wait_for_undecided(other, 0)
     expect(other.locator(f"#{pinned}.is-kept")).to_be_attached()
     press(one, "u")
-    expect(one.get_by_role("alert")).to_contain_text("Nothing was undone", timeout=PATIENCE)
+    expect(one.get_by_role("alert")).to_contain_text("Nothing was undone")
     wait_for_undecided(one, 0)
 
 

@@ -62,7 +62,9 @@ def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
     walking.plan("from-elsewhere.jsonl")
     page.get_by_role("link", name="Review what it proposes").click()
     page.get_by_role("button", name="Approve all").click()
+    expect(page.locator("#bar")).to_have_attribute("data-undecided", "0")
     page.get_by_role("link", name=re.compile("^Commit")).click()
+    page.wait_for_url("**/commit")
     for box in page.locator("input[name=yes]").all():
         box.check()
     page.get_by_role("button", name="Back up and append").click()
