@@ -4,8 +4,11 @@ BIN := $(VENV)/bin
 INTEROP := .venv-interop
 # Each worker starts servers and browsers of its own.
 WORKERS ?= 2
+# Tests without a server, a database or a browser.
+PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog $(addprefix tests/sessions_app/, \
+	test_agents.py test_context_windows.py test_filters.py test_migration.py test_readers.py)
 
-.PHONY: help setup run test test-deps lint interop bench shots soak clean
+.PHONY: help setup run check test test-deps lint interop bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -26,7 +29,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 run: $(VENV)/.installed ## serve the pages on this machine, with PORT=N on that port
 	$(BIN)/redline serve $(if $(PORT),--port $(PORT))
 
-test: test-deps lint ## check the code and run all tests, in a browser too
+check: lint ## check the code and run the tests of the pure core, within a minute
+	$(BIN)/python -m pytest -n $(WORKERS) $(PURE_TESTS)
+
+test: test-deps lint ## check the code and run all tests, also in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-deps: ## install the browser that tests drive, where it is missing and may be installed
