@@ -17,10 +17,10 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
-from compaction_app.runs import worker_processes
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.badge import told_anew
-from compaction_app.runs.lease import LeaseWatch, fail_unstarted, queued_llm_runs, queued_runs
+from compaction_app.runs.lease import LeaseWatch
+from compaction_app.runs.worker_processes import WorkerProcesses, serve_with
 from sessions_app.children import Children
 from sessions_app.index import progress
 from sessions_app.web import broadcast
@@ -41,21 +41,21 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await receive()
     news = asyncio.Event()
     children = Children(partial(_relay, news))
-    workers = worker_processes.WorkerProcesses(children, _fail_unstarted)
+    processes = WorkerProcesses(children)
     broadcast.serve_on(asyncio.get_running_loop())
-    worker_processes.serve_with(workers)
+    serve_with(processes)
     tasks = [
         asyncio.create_task(one)
-        for one in (_follow(children), _sweep(), _look_at_due(news), _tell_of_proposals())
+        for one in (_follow(children), _look_after_runs(processes), _look_at_due(news), _tell_of_proposals())
     ]
     await send({"type": "lifespan.startup.complete"})
     await receive()
     for task in tasks:
         task.cancel()
     await children.stop()
-    await workers.stop()
+    await processes.stop()
     await asyncio.gather(*tasks, return_exceptions=True)
-    worker_processes.serve_with(None)
+    serve_with(None)
     broadcast.serve_on(None)
     await send({"type": "lifespan.shutdown.complete"})
 
@@ -85,24 +85,21 @@ async def _follow(children: Children) -> None:
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
 
 
-async def _sweep() -> None:
-    """Runs that wait are worked on, whoever forgot them; runs whose worker is gone are said to be."""
+async def _look_after_runs(processes: WorkerProcesses) -> None:
+    """Have queued runs worked on, however they were queued, and give up the runs whose worker is gone."""
     watch = LeaseWatch()
     while True:
         try:
             await sync_to_async(watch.give_up_dead_runs)()
             if settings.REDLINE.work_in == "server":
-                for run_id in await sync_to_async(queued_runs)():
-                    worker_processes.start_worker(run_id)
-                if await sync_to_async(queued_llm_runs)():
-                    worker_processes.start_model_worker()
+                await processes.start_needed()
         except DatabaseError as fault:
             # Another writer held the database for too long: the next look comes soon.
             _log.error("Runs could not be looked after: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged
             # Whatever it was: without this look, runs would wait until the server ends.
             _log.exception("Runs could not be looked after")
-        await asyncio.sleep(SWEEP_SECONDS)
+        await processes.wait(SWEEP_SECONDS)
 
 
 async def _look_at_due(news: asyncio.Event) -> None:
@@ -142,15 +139,3 @@ async def _tell_of_proposals() -> None:
         except Exception:  # noqa: BLE001  # it is logged
             _log.exception("Proposals that wait could not be looked at")
         await asyncio.sleep(SWEEP_SECONDS)
-
-
-async def _fail_unstarted(run_id: int | None, why: str) -> None:
-    """A run for which no worker can be started does not wait for ever; without a number, all that wait for a model."""
-    try:
-        waiting = [run_id] if run_id is not None else await sync_to_async(queued_llm_runs)()
-        for one in waiting:
-            if await sync_to_async(fail_unstarted)(one, why):
-                _log.error("Run %d was given up: its worker could not be started (%s)", one, why)
-    except DatabaseError as fault:
-        # It still waits, so workers are started for it again.
-        _log.error("Runs could not be given up: %s", type(fault).__name__)

@@ -15,12 +15,6 @@ REDLINE_SOURCES = configuration.sources(REDLINE_DATA_DIR, REDLINE_FAULTS)
 REDLINE_MISSPELT = configuration.misspelt()
 REDLINE_FILE_NAME = configuration.FILE_NAME
 
-# Where runs are worked on. The row of a run is the truth; a backend only says who looks at it first.
-TASK_BACKENDS = {
-    "server": "compaction_app.backends.ServingBackend",
-    "worker": "compaction_app.backends.RowBackend",
-}
-
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
 # Of all names below localhost `sessions_app.web.credentials` lets one in, which is a secret and can change.
@@ -36,7 +30,6 @@ INSTALLED_APPS = [
     "channels",
     "csp",
     "django_htmx",
-    "django_tasks",
     "template_partials",
     "sessions_app",
     "compaction_app",
@@ -111,7 +104,6 @@ ASGI_APPLICATION = "redline.asgi.application"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}
 }
-TASKS = {"default": {"BACKEND": TASK_BACKENDS[REDLINE.work_in], "QUEUES": ["default", "models"]}}
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"

@@ -164,7 +164,7 @@ OTHERS: Final[list[list[str]]] = [
     ["worker", "--run", "-5"],
     ["worker", "--run", "9" * 30],
     ["worker", "--run", "x"],
-    ["worker", "--run", "1", "--models"],
+    ["worker", "--run", "1", "--until-idle"],
     ["check_vectors", "{there}/text.jsonl", "/dev/null"],
     ["check_vectors", "{there}/binary.jsonl.gz"],
     ["check_vectors", "{there}/deep.json"],

@@ -75,7 +75,7 @@ def test_no_child_of_a_server_imports_from_where_it_was_started(hostile: Path, t
 
 
 @pytest.mark.parametrize(
-    "arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--models")]
+    "arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")]
 )
 def test_children_start_outside_of_any_folder_of_a_user(
     arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch

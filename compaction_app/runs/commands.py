@@ -1,4 +1,4 @@
-"""What a human does to a run: starts it, stops it, resumes it, has it planned again from here."""
+"""What a user does to a run: start it, stop it, resume it, plan it again from where the file stands now."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from compaction_app.models import Run
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.plan import effective_parameters, is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import session_path, snapshot_of
-from compaction_app.services.tasks import enqueue
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.web.broadcast import announce, run_group
 
 from .lease import change_state, require_state, wrong_state
+from .worker_processes import wake_workers
 
 
 def require_writable(session: Session) -> None:
@@ -78,7 +78,7 @@ def start_run(
             replaces=replaces,
             created_at=timezone.now(),
         )
-        transaction.on_commit(partial(enqueue, run))
+        transaction.on_commit(wake_workers)
     return run
 
 
@@ -114,7 +114,7 @@ def resume_run(run: Run) -> None:
         if not change_state(run.pk, RunState.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
-        transaction.on_commit(partial(enqueue, run))
+        transaction.on_commit(wake_workers)
 
 
 def plan_again(run: Run) -> Run:

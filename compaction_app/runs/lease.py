@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from compaction_app.core.states import TRANSITIONS, RunState
+from compaction_app.core.states import ACTIVE, TRANSITIONS, RunState
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.web.broadcast import announce, run_group
@@ -31,6 +31,8 @@ BEAT_SECONDS: Final = 3
 LOOK_SECONDS: Final = 4
 """What counts at most of the time between two looks: a watcher that was stopped for longer has not watched."""
 AT_ONCE_SECONDS: Final = 1
+_OF_LLM: Final = Q(planner__contains="/")
+"""A model is called by its provider's name and its own; no other planner has a slash in its name."""
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
@@ -160,17 +162,24 @@ def fail_unstarted(run_id: int, why: str) -> bool:
 
 
 def queued_runs() -> list[int]:
-    """The runs that wait for a worker and need the processor, the oldest first."""
-    return _waiting(of_models=False)
+    """The runs that no worker has taken yet, the oldest first."""
+    return _numbers(Run.objects.filter(state=RunState.QUEUED))
 
 
 def queued_llm_runs() -> list[int]:
-    """The runs that wait for a worker and then mostly for a model, the oldest first."""
-    return _waiting(of_models=True)
+    """Those of LLM planners, which mostly wait for an answer."""
+    return _numbers(Run.objects.filter(_OF_LLM, state=RunState.QUEUED))
 
 
-def _waiting(*, of_models: bool) -> list[int]:
-    # A model is called by its provider's name and its own; no other planner has a slash in its name.
-    waiting = Run.objects.filter(state=RunState.QUEUED)
-    waiting = waiting.filter(planner__contains="/") if of_models else waiting.exclude(planner__contains="/")
-    return list(waiting.order_by("pk").values_list("pk", flat=True))
+def queued_embedded_runs() -> list[int]:
+    """Those of the embedded planner, which need the processor."""
+    return _numbers(Run.objects.filter(~_OF_LLM, state=RunState.QUEUED))
+
+
+def unfinished_embedded_runs() -> int:
+    """How many runs of the embedded planner are queued or worked on."""
+    return Run.objects.filter(~_OF_LLM, state__in=ACTIVE).count()
+
+
+def _numbers(runs: QuerySet[Run]) -> list[int]:
+    return list(runs.order_by("pk").values_list("pk", flat=True))

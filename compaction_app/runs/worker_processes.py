@@ -1,106 +1,117 @@
-"""Workers of the serving process: a child for each run that needs the processor, a few at a time, and one for all runs
-that wait for models.
+"""The worker processes of the server: as many as the queued runs need.
+
+    row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ RunPool ─▶ claim
+
+The database row is authoritative. Waking the server only makes it look sooner than it would anyway: a call that is lost
+or comes twice does no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections import Counter
 from typing import Final
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
 
 from sessions_app.children import Children
 
-AT_ONCE: Final = max(2, os.cpu_count() or 2)
-"""Runs that are worked on at the same time; the others wait in their rows."""
-STARTS: Final = 3
-"""How often in a row a worker may fail before its run is looked at: one that still waits would wait for ever."""
+from .lease import fail_unstarted, queued_runs, unfinished_embedded_runs
 
-Unstarted = Callable[[int | None, str], Awaitable[object]]
-"""Told the number of a run whose workers failed (None: those of all runs of models), and how the last one did."""
+PROCESSES: Final = max(2, os.cpu_count() or 2)
+"""At the same time; runs beyond what they take stay queued."""
+STARTS: Final = 3
+"""A run that is still queued after so many processes have failed in a row is given up."""
 
 _log = logging.getLogger("redline")
 
 
 class WorkerProcesses:
-    """The workers of one server. All of it happens on the server's loop."""
+    """The worker processes of one server. Only `wake` may be called outside the server's loop."""
 
-    def __init__(self, children: Children, unstarted: Unstarted) -> None:
+    def __init__(self, children: Children) -> None:
         self._children = children
-        self._unstarted = unstarted
-        self._failures: dict[int, int] = {}
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._models: asyncio.Task[None] | None = None
-        self._model_failures = 0
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: Counter[int] = Counter()
+        """By queued run: the processes that have failed in a row."""
 
-    def start(self, run_id: int) -> None:
-        """Have a run worked on in a process of its own, as soon as there is a place; never twice at once."""
-        if run_id not in self._tasks:
-            task = asyncio.create_task(self._work(run_id))
-            self._tasks[run_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+    def wake(self) -> None:
+        """Say that a run is queued."""
+        self._loop.call_soon_threadsafe(self._woken.set)
 
-    def start_models(self) -> None:
-        """See to it that the process for runs of models is there; it looks for them by itself."""
-        if self._models is None or self._models.done():
-            self._models = asyncio.create_task(self._work_on_models())
+    async def wait(self, seconds: float) -> None:
+        """Wait until a run is queued, or for so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        self._woken.clear()
+
+    async def start_needed(self) -> None:
+        """Start as many processes as the queued runs need beside those that are there. Raises DatabaseError."""
+        needed = await sync_to_async(needed_processes)()
+        for _ in range(needed - len(self._tasks)):
+            task = asyncio.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Forget the runs that wait for a place; those that are worked on end with their children."""
-        tasks = [*self._tasks.values(), *([self._models] if self._models is not None else [])]
-        for task in tasks:
+        """Forget the processes, which end with the children of the server."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _work_on_models(self) -> None:
-        why = await self._worker("--models")
-        if not why or self._children.stopping:
-            self._model_failures = 0
+    async def _run(self) -> None:
+        """Run one process to its end. If it fails again and again, give up the runs that are still queued."""
+        why = await self._failure()
+        if self._children.stopping:
             return
-        self._model_failures += 1
-        if self._model_failures >= STARTS:
-            self._model_failures = 0
-            await self._unstarted(None, why)
-
-    async def _work(self, run_id: int) -> None:
-        async with self._places:
-            why = await self._worker("--run", str(run_id))
-        if not why or self._children.stopping:
-            self._failures.pop(run_id, None)
+        if not why:
+            self._failures.clear()
             return
-        self._failures[run_id] = self._failures.get(run_id, 0) + 1
-        if self._failures[run_id] >= STARTS:
-            del self._failures[run_id]
-            await self._unstarted(run_id, why)
-
-    async def _worker(self, *what: str) -> str:
-        """Have one process work on what is named; how it failed, empty where it did not."""
         try:
-            code = await self._children.run("worker", *what)
+            await sync_to_async(self._count_failure)(why)
+        except DatabaseError as fault:
+            # They are still queued, so another process is started for them.
+            _log.error("Runs could not be given up: %s", type(fault).__name__)
+
+    async def _failure(self) -> str:
+        """Run one process; how it failed, empty if it did not."""
+        try:
+            code = await self._children.run("worker", "--until-idle")
         except OSError as fault:
-            _log.error("A worker (%s) could not be started: %s", " ".join(what), fault.strerror)
+            _log.error("A worker process could not be started: %s", fault.strerror)
             return str(fault.strerror)
         return f"exit code {code}" if code else ""
 
-
-_workers: WorkerProcesses | None = None
-
-
-def serve_with(workers: WorkerProcesses | None) -> None:
-    """This is the serving process, and these its workers; None when it ends."""
-    global _workers  # noqa: PLW0603  # there is one server in a process
-    _workers = workers
+    def _count_failure(self, why: str) -> None:
+        for run_id in queued_runs():
+            self._failures[run_id] += 1
+            if self._failures[run_id] >= STARTS and fail_unstarted(run_id, why):
+                _log.error("Run %d was given up: its worker could not be started (%s)", run_id, why)
 
 
-def start_worker(run_id: int) -> None:
-    """Have a run worked on here, where this is the serving process. On its loop."""
-    if _workers is not None:
-        _workers.start(run_id)
+def needed_processes() -> int:
+    """One for each unfinished run of the embedded planner, and at least one; none while no run is queued."""
+    if not queued_runs():
+        return 0
+    return min(PROCESSES, max(1, unfinished_embedded_runs()))
 
 
-def start_model_worker() -> None:
-    """Have the runs of models worked on here, where this is the serving process. On its loop."""
-    if _workers is not None:
-        _workers.start_models()
+_server: WorkerProcesses | None = None
+
+
+def serve_with(processes: WorkerProcesses | None) -> None:
+    """This is the serving process, and these are its worker processes; None when it ends."""
+    global _server  # noqa: PLW0603  # there is one server in a process
+    _server = processes
+
+
+def wake_workers() -> None:
+    """Have a queued run worked on soon, if this is the serving process. Elsewhere whoever works looks at the rows."""
+    if _server is not None:
+        _server.wake()

@@ -34,11 +34,6 @@ def serve_on(loop: asyncio.AbstractEventLoop | None) -> None:
     _loop = loop
 
 
-def serving_loop() -> asyncio.AbstractEventLoop | None:
-    """The server's loop, where this is the serving process."""
-    return _loop
-
-
 def relay_through(parent: TextIO | None) -> None:
     """This is a child of the server: announcements are lines that it reads."""
     global _parent  # noqa: PLW0603  # there is one parent

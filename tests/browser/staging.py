@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,21 +97,20 @@ def worker(server: Server, page: str) -> subprocess.Popen[bytes]:
 
 
 def worker_of(server: Server, page: str) -> int | None:
-    """The process of this server that works on a run, by its command line and its data directory."""
-    wanted = ["worker", "--run", page.rsplit("/", 1)[1]]
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = _words(process / "cmdline")
-            own = words[-3:] == wanted and f"REDLINE_DATA_DIR={server.data}" in _words(process / "environ")
-        except OSError:
-            continue
-        if own:
-            return int(process.name)
-    return None
+    """The process that works on a run, as the database knows it; None if that is not there, or the run is over."""
+    query = "SELECT worker FROM compaction_app_run WHERE id = ? AND state = 'running'"
+    with closing(sqlite3.connect(server.data / "redline.sqlite3")) as database:
+        row = database.execute(query, (page.rsplit("/", 1)[1],)).fetchone()
+    pid = row[0].split(":")[1] if row is not None else ""
+    return int(pid) if pid and is_alive(pid) else None
 
 
-def _words(path: Path) -> list[str]:
-    return path.read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+def is_alive(pid: str) -> bool:
+    """Whether there is a process that has not ended; one that ended and was not waited for has no command line."""
+    try:
+        return bool((Path("/proc") / pid / "cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def undecided(server: Server, run: str) -> list[str]:

@@ -196,7 +196,7 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
         shown = running.get(page)
         assert "Its worker could not be started (exit code 2)" in shown
         told = (running.data / "logs" / "redline.log").read_text(encoding="utf-8")
-    assert "worker --run 1: redline: live_minute" in told
+    assert "worker --until-idle: redline: live_minute" in told
     assert "Run 1 was given up" in told
 
 
@@ -275,7 +275,7 @@ def test_a_server_shuts_down_whatever_happened(monkeypatch: pytest.MonkeyPatch) 
     async def fail(*given: object) -> None:
         raise ValueError("not foreseen")
 
-    for task in ("_follow", "_sweep"):
+    for task in ("_follow", "_look_after_runs"):
         monkeypatch.setattr(redline.serving, task, fail)
     sent: list[str] = []
 

@@ -27,13 +27,13 @@ class Command(RedlineCommand):
         only = parser.add_mutually_exclusive_group()
         only.add_argument("--run", type=int, metavar="N", help="work on this run only, then exit")
         only.add_argument(
-            "--models",
+            "--until-idle",
             action="store_true",
-            help="work on the runs of LLM planners only, then exit",
+            help="exit when there have been no queued runs for a while: how the server starts its workers",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:
-        return options["run"] is None and not options["models"]
+        return options["run"] is None and not options["until_idle"]
 
     def run(self, options: dict[str, Any]) -> int | None:
         if options["run"] is not None and not Run.objects.filter(pk=options["run"]).exists():
@@ -43,12 +43,12 @@ class Command(RedlineCommand):
             if self.as_json:
                 self.show_json({"data": str(settings.REDLINE_DATA_DIR)})
                 self.stdout.flush()
-            elif options["run"] is not None or options["models"]:
+            elif options["run"] is not None or options["until_idle"]:
                 # The server that started this reads what it announces; without one, nobody does.
                 relay_through(sys.stdout)
             if options["run"] is not None:
                 _work(options["run"])
-            elif options["models"]:
+            elif options["until_idle"]:
                 work_until_idle()
             else:
                 self.say(f"Working on runs in {settings.REDLINE_DATA_DIR}. Ctrl-C stops it.")

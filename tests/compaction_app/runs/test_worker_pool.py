@@ -59,29 +59,29 @@ def test_runs_begin_as_far_as_there_is_room(
     begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = begun("a.jsonl"), begun("b.jsonl")
-    monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", first.session.size)
-    crew = RunPool()
+    monkeypatch.setattr(worker_pool, "LLM_BYTES", first.session.size)
+    pool = RunPool()
     try:
-        crew.look()
+        pool.start_queued()
         wait_until(lambda: has_planned(first))
-        crew.look()
+        pool.start_queued()
         assert state(second) == RunState.QUEUED
-        monkeypatch.setattr(worker_pool, "BYTES_AT_ONCE", 3 * first.session.size)
-        crew.look()
+        monkeypatch.setattr(worker_pool, "LLM_BYTES", 3 * first.session.size)
+        pool.start_queued()
         wait_until(lambda: has_planned(second))
         assert state(first) == RunState.RUNNING
     finally:
-        crew.end()
+        pool.stop()
 
 
 def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     begun: Callable[[str], Run],
 ) -> None:
     runs = [begun(f"{name}.jsonl") for name in "abc"]
-    crew = RunPool()
-    crew.look()
+    pool = RunPool()
+    pool.start_queued()
     wait_until(lambda: all(map(has_planned, runs)))
-    crew.end()
+    pool.stop()
     assert [state(run) for run in runs] == [RunState.INTERRUPTED] * 3
     assert all(map(has_planned, runs))
 
@@ -115,7 +115,7 @@ def test_a_process_whose_server_is_gone_begins_nothing_more(
     begun: Callable[[str], Run], redline: Installation, provider: ScriptedProvider
 ) -> None:
     first = begun("a.jsonl")
-    child = redline.start("worker", "--models", stdin=subprocess.PIPE)
+    child = redline.start("worker", "--until-idle", stdin=subprocess.PIPE)
     assert child.stdin is not None
     wait_until(lambda: has_planned(first))
     threads = thread_count(child)
