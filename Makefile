@@ -2,13 +2,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INTEROP := .venv-interop
+STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
+CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
 # Each worker starts servers and browsers of its own.
 WORKERS ?= 2
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog $(addprefix tests/sessions_app/, \
 	test_agents.py test_context_windows.py test_filters.py test_migration.py test_readers.py)
 
-.PHONY: help setup run check test test-deps lint interop bench shots soak clean
+.PHONY: help setup run check test test-deps lint format interop bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -46,6 +48,11 @@ lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@for file in $(STYLES); do $(CSS_BEAUTIFY) $$file | diff --unified $$file - || exit 1; done
+
+format: $(VENV)/.installed-dev ## format code and styles as lint wants them
+	$(BIN)/ruff format .
+	$(CSS_BEAUTIFY) --replace $(STYLES)
 
 interop: $(VENV)/.installed-dev $(INTEROP)/.installed ## run plans through LiteLLM's proxy, installed for itself
 	$(BIN)/python -m pytest tests/interop

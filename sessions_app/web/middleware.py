@@ -6,6 +6,7 @@ A failure below `/api/` is `{"error": {"code", "message"}}`, as commands tell it
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from django.conf import settings
@@ -20,8 +21,10 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from .credentials import API, COOKIE, Credentials, new_launch_cookie
 from .launch_tokens import SESSION_SECONDS, use_token
+from .stylesheet import Stylesheet
 
 LAUNCH_PATH: Final = "/launch"
+STYLESHEET: Final = "/redline/redline.css"
 REFUSED_BODY: Final = "redline.refused_body"
 """Where the scope of a request says, in words, why its body was not received."""
 
@@ -29,9 +32,19 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class StaticMiddleware(WhiteNoiseMiddleware):
-    """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator."""
+    """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator.
+
+    The stylesheet of the pages is one response, whatever it imports.
+    """
+
+    def get_static_file(self, path: str, url: str, stat_cache: object = None) -> object:
+        if url.endswith(STYLESHEET):
+            return Stylesheet(Path(path))
+        return super().get_static_file(path, url, stat_cache)
 
     def serve(self, static_file: object, request: HttpRequest) -> HttpResponse:
+        if isinstance(static_file, Stylesheet):
+            return static_file.respond(request)
         streamed = super().serve(static_file, request)
         return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
 

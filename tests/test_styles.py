@@ -1,0 +1,119 @@
+"""Styles and what wears them name each other: nothing is styled that no page has, and no class is without a style."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.template.base import Lexer, TokenType
+from django.test import Client
+
+from compaction_app.commit.presenter import KINDS
+from sessions_app.web.stylesheet import Stylesheet
+from tests.html import elements
+from tests.paths import PROJECT
+
+SHEET: Final = PROJECT / "static/redline/redline.css"
+FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
+TEMPLATES: Final = sorted(
+    path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin"
+)
+SCRIPTS: Final = sorted((PROJECT / "static/redline").rglob("*.js"))
+
+VARIABLE: Final = "…"
+DRAWN: Final = {
+    "band--…": ("quiet",),
+    "tie--…": ("first", "last", "mid", "none", "through"),
+    "is-…": ("faint", "kept", "open", "pair", "refused", "stays", "struck", "yes"),
+    "k-…": tuple(KINDS),
+}
+"""Classes that a template completes with a variable, and the values that pages give it."""
+OF_LIBRARIES: Final = {"htmx-request"}
+UNSTYLED: Final = {"entry--damage", "entry--text", "restore", "tie--through"}
+"""Classes without a style of their own: they say what an element is."""
+
+
+def selectors(text: str) -> str:
+    """What stands before the braces."""
+    bare = re.sub(r"/\*.*?\*/|\"[^\"]*\"", "", text, flags=re.DOTALL)
+    return "\n".join(re.findall(r"([^{};]+)\{", bare))
+
+
+def styled_classes() -> set[str]:
+    return set(re.findall(r"\.(-?[a-z][\w-]*)", selectors(Stylesheet(SHEET).text)))
+
+
+def template_classes(path: Path) -> set[str]:
+    """The classes of a template's elements, in any of its branches."""
+    kept = {TokenType.TEXT: "{}", TokenType.VAR: VARIABLE, TokenType.BLOCK: " ", TokenType.COMMENT: " "}
+    tokens = Lexer(path.read_text(encoding="utf-8")).tokenize()
+    markup = "".join(kept[token.token_type].format(token.contents) for token in tokens)
+    return {name for found in elements(markup, "[class]") for name in str(found.attributes["class"]).split()}
+
+
+def drawn_classes() -> set[str]:
+    """Every class that an element of a page can have."""
+    written = set().union(*(template_classes(path) for path in TEMPLATES))
+    assert {name for name in written if VARIABLE in name} == set(DRAWN)
+    completed = {name.replace(VARIABLE, value) for name, values in DRAWN.items() for value in values}
+    scripts = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
+    added = set(re.findall(r'classList\.\w+\("([\w-]+)"\)', scripts))
+    return written - set(DRAWN) | completed | added
+
+
+def test_every_style_is_worn() -> None:
+    assert styled_classes() - drawn_classes() - OF_LIBRARIES == set()
+
+
+def test_every_class_has_a_style() -> None:
+    assert drawn_classes() - styled_classes() == UNSTYLED
+
+
+def test_every_property_is_defined_and_used() -> None:
+    text = Stylesheet(SHEET).text
+    defined = set(re.findall(r"^\s*(--[\w-]+):", text, flags=re.MULTILINE))
+    assert defined == set(re.findall(r"var\((--[\w-]+)", text))
+
+
+def test_every_file_is_imported_once() -> None:
+    imported = re.findall(r'^@import "(.+)";$', SHEET.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(imported) == [f"css/{path.name}" for path in FILES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_of_styles_imports_nothing(path: Path) -> None:
+    assert "@import" not in path.read_text(encoding="utf-8")
+
+
+# ---- how pages get them ------------------------------------------------------------------------------------
+
+
+def test_all_styles_are_one_response(client: Client) -> None:
+    response = client.get("/static/redline/redline.css")
+    assert response.headers["Content-Type"] == "text/css; charset=utf-8"
+    text = response.content.decode()
+    assert "@import" not in text
+    assert all(path.read_text(encoding="utf-8") in text for path in FILES)
+
+
+def test_a_browser_that_has_the_styles_does_not_get_them_again(client: Client) -> None:
+    first = client.get("/static/redline/redline.css")
+    assert first.headers["Cache-Control"] == "max-age=60, public"
+    again = client.get("/static/redline/redline.css", headers={"if-none-match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_another_text_has_another_tag(tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.css"
+    sheet.write_text('@import "part.css";\n', encoding="utf-8")
+    tags = set()
+    for colour in ("red", "blue"):
+        (tmp_path / "part.css").write_text(f"a {{ color: {colour} }}\n", encoding="utf-8")
+        tags.add(Stylesheet(sheet).etag)
+    assert len(tags) == 2
+
+
+def test_styles_are_only_read(client: Client) -> None:
+    assert client.post("/static/redline/redline.css").status_code == 405
