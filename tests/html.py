@@ -69,6 +69,11 @@ def form(source: Source, action: str) -> Element:
     return found[0]
 
 
+def actions(source: Source) -> list[str]:
+    """The addresses that the forms are sent to."""
+    return [str(one.attributes.get("action")) for one in elements(source, "form")]
+
+
 def values(source: Source, name: str) -> list[str]:
     """The values of all fields, choices and buttons with this name, chosen or not."""
     return [str(found.attributes.get("value") or "") for found in elements(source, f'[name="{name}"]')]

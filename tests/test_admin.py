@@ -71,13 +71,13 @@ def test_every_model_is_there() -> None:
     assert set(site._registry) == set(OURS)
 
 
-def test_a_browser_that_is_not_known_sees_none_of_it(client: Client, rows: None) -> None:
+def test_an_unknown_browser_gets_403(client: Client, rows: None) -> None:
     assert client.get("/admin/").status_code == 403
     assert client.get(address(Run)).status_code == 403
 
 
 @pytest.mark.parametrize("model", OURS, ids=lambda model: model.__name__)
-def test_rows_can_be_looked_at(browser: Client, rows: None, model: type) -> None:
+def test_every_row_can_be_viewed(browser: Client, rows: None, model: type) -> None:
     key = model._default_manager.first().pk
     for place in ("/admin/", f"/admin/{model._meta.app_label}/", address(model), address(model, key)):
         answer = browser.get(place)
@@ -110,7 +110,7 @@ def test_nothing_can_be_changed(browser: Client, rows: None, model: type) -> Non
     assert list(model._default_manager.values()) == before
 
 
-def test_there_is_nobody_to_log_in_as(browser: Client, rows: None) -> None:
+def test_there_are_no_accounts_and_no_login(browser: Client, rows: None) -> None:
     for place in (
         "login/",
         "logout/",
@@ -124,7 +124,7 @@ def test_there_is_nobody_to_log_in_as(browser: Client, rows: None) -> None:
                 and name != "django_migrations"]  # fmt: skip
 
 
-def test_lists_do_not_load_what_is_bulky(browser: Client, rows: None) -> None:
+def test_lists_do_not_load_bulky_columns(browser: Client, rows: None) -> None:
     bulky = [
         (Session, "state"), (Session, "fingerprint"), (Session, "damage"), (RunEvent, "data"),
         *[(model, field.name) for model in OURS for field in model._meta.concrete_fields
@@ -140,11 +140,11 @@ def test_lists_do_not_load_what_is_bulky(browser: Client, rows: None) -> None:
         assert not [query["sql"] for query in queries.captured_queries if column in query["sql"]]
 
 
-def test_a_row_that_is_not_there_is_not_found(browser: Client, rows: None) -> None:
+def test_a_missing_row_is_not_found(browser: Client, rows: None) -> None:
     assert browser.get(address(Run, 999)).status_code == 404
     assert browser.get(address(Run, "x")).status_code == 404
 
 
-def test_the_apps_of_the_admin_leave_no_trace_in_the_database(browser: Client, rows: None) -> None:
+def test_the_admin_apps_leave_no_trace_in_the_database(browser: Client, rows: None) -> None:
     applied = MigrationExecutor(connection).loader.applied_migrations
     assert {app for app, _ in applied} == {"sessions_app", "compaction_app"}

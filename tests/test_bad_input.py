@@ -141,7 +141,7 @@ HEADERLESS = {
 
 
 @pytest.mark.parametrize("content", HEADERLESS.values(), ids=HEADERLESS)
-def test_a_session_without_header_is_not_written_to_and_is_given_one_in_a_copy(
+def test_a_session_without_a_header_is_not_written_to_but_migrated_to_a_copy(
     redline: Installation, path: Path, content: bytes
 ) -> None:
     """Agents refuse such a file, and Atomic before 0.9.4 empties it when it opens it."""
@@ -169,7 +169,7 @@ def test_a_session_without_header_is_not_written_to_and_is_given_one_in_a_copy(
 
 
 @pytest.mark.parametrize("tail", [b'{"type":"message","id":"n1","parent', b"{", b"\0" * 7, b"nul"])
-def test_a_torn_last_line_can_be_read_past_but_not_written_after(
+def test_a_torn_last_line_is_skipped_by_readers_and_stops_writers(
     redline: Installation, path: Path, tail: bytes
 ) -> None:
     content = session_bytes(WHOLE) + tail
@@ -211,7 +211,7 @@ COMMANDS = [*LOOKING, ["compact", "--yes", "--live"], ["migrate-session"]]
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_a_file_that_is_no_session_is_left_alone(
+def test_a_file_that_is_not_a_session_is_left_alone(
     redline: Installation, path: Path, content: bytes, command: list[str]
 ) -> None:
     place(path, content)
@@ -223,7 +223,7 @@ def test_a_file_that_is_no_session_is_left_alone(
 
 @pytest.mark.parametrize("command", [*COMMANDS, ["restore", "--yes"], ["check_vectors"]], ids=" ".join)
 @pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "device", "loop", "below a file"])
-def test_a_path_that_is_no_file_is_named_and_never_waited_for(
+def test_a_path_that_is_not_a_file_is_named_without_blocking(
     redline: Installation, path: Path, kind: str, command: list[str]
 ) -> None:
     path.parent.mkdir(parents=True)
@@ -251,7 +251,7 @@ def test_a_path_that_is_no_file_is_named_and_never_waited_for(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_what_may_not_be_read_is_a_failure_of_the_system(public: Installation, command: list[str]) -> None:
+def test_an_unreadable_file_is_a_system_failure(public: Installation, command: list[str]) -> None:
     path = place(public.sessions / "s.jsonl", session_bytes(WHOLE))
     give_to_nobody(path.parent, path)
     path.chmod(0)
@@ -265,7 +265,7 @@ def test_what_may_not_be_read_is_a_failure_of_the_system(public: Installation, c
     assert snapshot(path.parent) == {path.name: session_bytes(WHOLE)}
 
 
-def test_a_directory_that_may_not_be_searched_does_not_stop_the_index(public: Installation) -> None:
+def test_an_unreadable_directory_does_not_stop_the_index(public: Installation) -> None:
     closed = place(public.home / "closed" / "deep" / "a.jsonl", session_bytes(WHOLE))
     open_ = place(public.home / "open" / "b.jsonl", session_bytes(WHOLE))
     give_to_nobody(closed.parent.parent, closed.parent, closed, open_.parent, open_)
@@ -286,7 +286,7 @@ def test_a_directory_that_may_not_be_searched_does_not_stop_the_index(public: In
     closed.parent.parent.chmod(0o700)
 
 
-def test_a_root_that_may_not_be_looked_at_does_not_stop_the_others(public: Installation) -> None:
+def test_an_unreadable_root_does_not_stop_the_others(public: Installation) -> None:
     closed = place(public.home / ".atomic" / "agent" / "sessions" / "a.jsonl", session_bytes(WHOLE))
     open_ = place(public.home / ".pi" / "agent" / "sessions" / "b.jsonl", session_bytes(WHOLE))
     for below in (closed, open_):
@@ -343,7 +343,7 @@ def assert_harmless(ended: Result) -> None:
     )
 
 
-def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Installation) -> None:
+def test_content_of_files_is_escaped_on_the_terminal(redline: Installation) -> None:
     typed = re.sub("[\0/]", "", EVIL)
     name = f"{typed}\n.jsonl"
     path = place(redline.sessions / f"dir{name}" / name, session_bytes(evil_session()))
@@ -387,7 +387,7 @@ def test_nothing_that_a_file_holds_reaches_the_terminal_as_it_is(redline: Instal
     assert "\\x1b[2J" in shown[3].out
 
 
-def test_json_is_plain_ascii_whatever_a_file_holds(redline: Installation, path: Path) -> None:
+def test_json_output_is_plain_ascii_whatever_a_file_contains(redline: Installation, path: Path) -> None:
     place(path, session_bytes(evil_session()))
     for command in LOOKING:
         ended = run(redline, path, *command)
@@ -453,7 +453,7 @@ def with_value(keys: str, value: object) -> list[dict[str, Any]]:
         *("message.content.type", "message.content.text", "message.content.arguments", "message.content.id"),
     ],
 )
-def test_a_field_may_hold_anything(redline: Installation, path: Path, keys: str) -> None:
+def test_a_field_may_have_any_value(redline: Installation, path: Path, keys: str) -> None:
     for value in STRANGE:
         content = session_bytes(with_value(keys, value))
         place(path, content)
@@ -467,7 +467,7 @@ def test_a_field_may_hold_anything(redline: Installation, path: Path, keys: str)
 @pytest.mark.parametrize(
     "cwd", ["/proc/self", "/dev", "/" + "x" * 5_000, "/\0", "relative", "~", "/dev/null"]
 )
-def test_a_cwd_is_data_and_not_a_place_to_trust(redline: Installation, path: Path, cwd: str) -> None:
+def test_a_cwd_is_data_not_a_trusted_path(redline: Installation, path: Path, cwd: str) -> None:
     place(path, session_bytes([{**HEADER, "cwd": cwd}, *WHOLE[1:]]))
     assert run(redline, path, "index").code == 0
     assert redline.call("sessions", "--json").json[0]["project"] == cwd
@@ -487,7 +487,7 @@ def test_a_cwd_is_data_and_not_a_place_to_trust(redline: Installation, path: Pat
         lambda path: path.mkdir(),
     ],
 )
-def test_hostile_settings_of_a_project_are_passed_over(
+def test_hostile_project_settings_are_ignored(
     redline: Installation, path: Path, tmp_path: Path, make: Callable[[Path], object]
 ) -> None:
     project = tmp_path / "project"
@@ -500,7 +500,7 @@ def test_hostile_settings_of_a_project_are_passed_over(
     assert redline.call("sessions").code == 0
 
 
-def test_models_of_another_shape_are_passed_over(redline: Installation, path: Path) -> None:
+def test_malformed_model_files_are_ignored(redline: Installation, path: Path) -> None:
     place(path, session_bytes([*WHOLE, message("n1", LEAF, assistant(text("x"), provider="p", model="m"))]))
     run(redline, path, "index")
     models = redline.home / ".pi" / "agent" / "models.json"
@@ -524,7 +524,9 @@ def test_models_of_another_shape_are_passed_over(redline: Installation, path: Pa
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, ["backups"]], ids=" ".join)
-def test_a_name_that_is_no_utf8_ends_in_words(redline: Installation, path: Path, command: list[str]) -> None:
+def test_a_file_name_that_is_not_utf8_is_handled(
+    redline: Installation, path: Path, command: list[str]
+) -> None:
     path.parent.mkdir(parents=True)
     path = place(path.parent / os.fsdecode(b"s\xff.jsonl"), session_bytes(WHOLE))
     ended = redline.call(command[0], path, *command[1:], "--json")
@@ -534,14 +536,14 @@ def test_a_name_that_is_no_utf8_ends_in_words(redline: Installation, path: Path,
     assert path.read_bytes() == session_bytes(WHOLE)
 
 
-def test_a_process_prints_names_that_are_no_utf8(fresh: Installation) -> None:
+def test_a_process_prints_names_that_are_not_utf8(fresh: Installation) -> None:
     path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), session_bytes(WHOLE))
     shown = fresh.run("tree", path)
     assert shown.code == 0
     assert "s\\udcff\\x1b.jsonl: 27 entries" in shown.out
 
 
-def test_the_longest_name_can_still_be_told_from_a_failure(redline: Installation, path: Path) -> None:
+def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline: Installation, path: Path) -> None:
     # A session name may be so long that its backup's would be too long.
     path.parent.mkdir(parents=True)
     path = place(path.parent / ("n" * 240 + ".jsonl"), session_bytes(WHOLE))
@@ -555,7 +557,7 @@ def test_the_longest_name_can_still_be_told_from_a_failure(redline: Installation
 # The vectors keep the project honest about sessions that are broken --------------------------------------------
 
 
-def test_the_vectors_hold_after_a_round_through_the_command(redline: Installation, tmp_path: Path) -> None:
+def test_check_vectors_passes_and_changes_no_vector(redline: Installation, tmp_path: Path) -> None:
     copy = tmp_path / "vectors"
     shutil.copytree(PROJECT / "tests" / "vectors", copy)
     before = snapshot(copy)

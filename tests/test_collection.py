@@ -33,7 +33,7 @@ def collected(seed: int, timezone: str) -> list[str]:
     return [line for line in ended.stdout.splitlines() if "::" in line]
 
 
-def test_every_process_collects_the_same_tests_whenever_it_does() -> None:
+def test_every_process_collects_the_same_tests_at_any_time() -> None:
     first = collected(seed=1, timezone="UTC")
     assert len(first) > 1_000
     assert collected(seed=2, timezone="Asia/Tokyo") == first

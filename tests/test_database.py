@@ -43,14 +43,14 @@ def older(redline: Installation, path: Path) -> Installation:
     return redline
 
 
-def test_first_uses_at_once_make_it_once(fresh: Installation) -> None:
+def test_concurrent_first_uses_create_it_once(fresh: Installation) -> None:
     started = [fresh.start("sessions", "--json") for _ in range(3)]
     ended = [finish(process) for process in started]
     assert [one.code for one in ended] == [0, 0, 0], ended
     assert copies(fresh) == []
 
 
-def test_the_first_use_makes_the_database(fresh: Installation) -> None:
+def test_the_first_use_creates_the_database(fresh: Installation) -> None:
     assert fresh.run("sessions", "--json").json == []
     assert {"sessions_app_session", "sessions_app_entry", "compaction_app_backup"} <= tables(
         fresh.data / "redline.sqlite3"
@@ -106,7 +106,7 @@ def test_a_newer_database_is_refused_and_untouched(redline: Installation, path: 
     assert {name: content for name, content in snapshot(redline.data).items() if name in before} == before
 
 
-def test_a_newer_database_does_not_stop_those_that_only_read_the_session(
+def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(
     redline: Installation, path: Path
 ) -> None:
     with connection.cursor() as cursor:
@@ -118,7 +118,7 @@ def test_a_newer_database_does_not_stop_those_that_only_read_the_session(
 
 
 @pytest.mark.parametrize("content", [b"this is no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 5_000])
-def test_a_file_that_is_no_database_is_a_failure_of_the_system(fresh: Installation, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_a_system_failure(fresh: Installation, content: bytes) -> None:
     fresh.data.mkdir(mode=0o700)
     (fresh.data / "redline.sqlite3").write_bytes(content)
     ended = fresh.run("sessions", "--json")
@@ -126,13 +126,13 @@ def test_a_file_that_is_no_database_is_a_failure_of_the_system(fresh: Installati
     assert (fresh.data / "redline.sqlite3").read_bytes() == content
 
 
-def test_an_index_of_another_schema_is_made_anew(redline: Installation, path: Path) -> None:
+def test_an_index_of_another_schema_is_rebuilt(redline: Installation, path: Path) -> None:
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(schema=0, entry_count=99, state={"of": "another time"})
     assert index_file(path).entry_count == 1
 
 
-def test_the_lists_order_does_not_depend_on_the_database(redline: Installation, path: Path) -> None:
+def test_the_order_of_the_list_does_not_depend_on_the_database(redline: Installation, path: Path) -> None:
     for number in range(3):
         place(path.with_name(f"{number}.jsonl"), session_bytes(chain(user("One"))))
     redline.call("index", redline.home)

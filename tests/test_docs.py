@@ -24,11 +24,11 @@ def rows_under(heading: str, document: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_architecture_page_lists_every_gate_as_it_is() -> None:
+def test_the_architecture_page_lists_every_gate_with_its_rule() -> None:
     assert rows_under("The airlock", ARCHITECTURE) == [[gate.name, gate.kind, gate.rule] for gate in GATES]
 
 
-def test_the_architecture_page_lists_every_tool_as_it_is() -> None:
+def test_the_architecture_page_lists_every_tool_with_its_description() -> None:
     assert rows_under("The tools", ARCHITECTURE) == [
         [f"`{name}`", tool.description] for name, tool in TOOLS.items()
     ]
@@ -45,7 +45,7 @@ def test_the_readme_shows_every_setting() -> None:
         assert re.search(rf"^\[*{name}\b", shown, flags=re.MULTILINE), name
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_a_documented_reason() -> None:
     project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
     reasons = ARCHITECTURE.split("\n## Dependencies\n", 1)[1].split("\n## ", 1)[0].lower()
     for name in re.findall(r'^    "([A-Za-z0-9-]+)[><=]', project, flags=re.MULTILINE):
@@ -53,7 +53,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("package", ["sessions_app", "compaction_app", "redline", "devtools"])
-def test_every_module_has_its_place_in_the_house(package: str) -> None:
+def test_every_module_appears_on_the_architecture_page(package: str) -> None:
     house = ARCHITECTURE.split("\n## The house\n", 1)[1].split("\n## ", 1)[0]
     passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
     for module in (PROJECT / package).rglob("*.py"):
@@ -68,7 +68,7 @@ def test_no_document_names_a_path_outside_the_project() -> None:
         assert not re.search(r"(?<![\w.~$])/(?:work|root|tmp)/", Path(document).read_text(encoding="utf-8"))
 
 
-def test_the_table_of_states_is_that_of_the_code() -> None:
+def test_the_table_of_states_matches_the_code() -> None:
     section = ARCHITECTURE.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
     told: dict[str, set[str]] = {}
     for states, others in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.MULTILINE):

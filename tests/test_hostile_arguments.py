@@ -278,7 +278,7 @@ def with_json(arguments: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_any_arguments_end_in_words(redline: Installation, there: Path, name: str) -> None:
+def test_any_arguments_end_with_an_explanation(redline: Installation, there: Path, name: str) -> None:
     arguments = filled(LISTS[name], there)
     assert_in_words(redline.call(*arguments), arguments)
     assert_one_document(redline.call(*with_json(arguments)), arguments)
@@ -305,20 +305,22 @@ SAMPLE: Final = [name for name in LISTS if exec_able(LISTS[name])][:: len(LISTS)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_any_arguments_of_a_process_end_in_words(redline: Installation, there: Path, name: str) -> None:
+def test_any_arguments_of_a_process_end_with_an_explanation(
+    redline: Installation, there: Path, name: str
+) -> None:
     arguments = filled(LISTS[name], there)
     assert_in_words(through_a_process(redline, arguments), arguments)
     assert_one_document(through_a_process(redline, with_json(arguments)), arguments)
 
 
-def test_there_are_enough_lists() -> None:
+def test_there_are_enough_argument_lists() -> None:
     assert len(LISTS) >= 150
     assert len(SAMPLE) >= THROUGH_A_PROCESS
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 @pytest.mark.parametrize("command", ["tree", "sessions", "compact"])
-def test_closed_standard_streams_end_in_words(
+def test_closed_standard_streams_end_without_a_traceback(
     redline: Installation, there: Path, command: str, closed: tuple[int, ...]
 ) -> None:
     session = there / "s.jsonl"

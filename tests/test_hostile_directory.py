@@ -55,7 +55,9 @@ def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
     assert executed(hostile) == ["redline"]
 
 
-def test_no_child_of_a_server_imports_from_where_it_was_started(hostile: Path, tmp_path: Path) -> None:
+def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
+    hostile: Path, tmp_path: Path
+) -> None:
     session = session_bytes(working_session(steps=20))
     with (
         ScriptedProvider() as provider,
@@ -77,7 +79,7 @@ def test_no_child_of_a_server_imports_from_where_it_was_started(hostile: Path, t
 @pytest.mark.parametrize(
     "arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")]
 )
-def test_children_start_outside_of_any_folder_of_a_user(
+def test_child_processes_start_outside_any_users_directory(
     arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(hostile)
@@ -86,7 +88,7 @@ def test_children_start_outside_of_any_folder_of_a_user(
     assert directory == "/"
 
 
-def test_commands_that_the_bench_runs_import_nothing_from_there(
+def test_commands_run_by_bench_import_nothing_from_the_current_directory(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(hostile)
@@ -95,7 +97,7 @@ def test_commands_that_the_bench_runs_import_nothing_from_there(
     assert executed(hostile) == []
 
 
-def test_what_the_environment_names_from_there_means_the_same_to_children(
+def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,13 +111,13 @@ def test_what_the_environment_names_from_there_means_the_same_to_children(
     assert given["PYTHONPATH"] == f"{tmp_path / 'hooks'}{os.pathsep}/x"
 
 
-def test_a_server_and_its_children_share_a_data_directory_that_is_named_from_there(tmp_path: Path) -> None:
+def test_a_server_and_its_child_processes_share_a_relative_data_directory(tmp_path: Path) -> None:
     place(tmp_path / "sessions" / "a.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, REDLINE_DATA_DIR="data", started_in=tmp_path) as server:
         server.session("Mend the parser.")
 
 
-def test_a_root_has_to_be_named_whole(fresh: Installation) -> None:
+def test_a_root_must_be_an_absolute_path(fresh: Installation) -> None:
     """Named from the current directory it would be another one for each command."""
     ended = fresh.run("sessions", "--json", REDLINE_ROOTS='[{"path": "sessions"}]')
     assert (ended.code, ended.error) == (2, "bad_configuration")

@@ -151,7 +151,7 @@ def body_of(answer: Any) -> str:
 
 
 @pytest.mark.parametrize("below", PAGES)
-def test_no_page_shows_what_a_link_leads_to(
+def test_no_page_shows_the_target_of_a_link(
     browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}{below}"
@@ -165,7 +165,7 @@ def test_no_page_shows_what_a_link_leads_to(
 
 
 @pytest.mark.parametrize("below", ACTIONS)
-def test_no_action_reads_what_a_link_leads_to(
+def test_no_action_reads_the_target_of_a_link(
     browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = f"/sessions/{Session.objects.get(relative_path__contains=NAME).root_id}/below/{NAME}"
@@ -178,7 +178,7 @@ def test_no_action_reads_what_a_link_leads_to(
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_no_indexing_reads_what_a_link_leads_to(
+def test_indexing_never_reads_the_target_of_a_link(
     path: Path, swap: Swap, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def index() -> None:
@@ -190,7 +190,7 @@ def test_no_indexing_reads_what_a_link_leads_to(
         assert OUTSIDE not in kept(), moment
 
 
-def test_a_link_that_is_swapped_leads_no_indexing_out_of_the_root(
+def test_a_link_swapped_during_indexing_does_not_leave_the_root(
     path: Path, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session is itself a link, inside its root when it is found, and out of it when it is read."""
@@ -218,7 +218,7 @@ for _ in range(2_000_000):
 """
 
 
-def test_nothing_outside_is_shown_or_kept_while_links_come_and_go(
+def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(
     browser: Client, path: Path, swap: Swap
 ) -> None:
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}"
@@ -248,7 +248,7 @@ def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path
     assert [session.title for session in Session.objects.all()] == ["here"]
 
 
-def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_path: Path) -> None:
+def test_a_path_named_by_the_user_may_contain_links(redline: Installation, tmp_path: Path) -> None:
     path = place(tmp_path / "real" / NAME, session_bytes(working_session()))
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
@@ -267,7 +267,7 @@ def test_a_path_that_is_named_may_lead_over_links(redline: Installation, tmp_pat
     assert link.is_symlink()
 
 
-def test_a_path_that_was_not_resolved_is_refused(redline: Installation, path: Path) -> None:
+def test_an_unresolved_path_is_refused(redline: Installation, path: Path) -> None:
     path.parent.with_name("linked").symlink_to(path.parent)
     with pytest.raises(RedlineError) as refused:
         index_file(path.parent.with_name("linked") / NAME)

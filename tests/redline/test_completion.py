@@ -18,7 +18,7 @@ def offered(script: str, *words: str) -> list[str]:
     return shown.stdout.split()
 
 
-def test_bash_offers_commands_flags_and_leaves_paths_to_itself(redline: Installation) -> None:
+def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline: Installation) -> None:
     script = redline.call("completion", "bash").out
     assert set(offered(script, "redline", "")) == {*commands(), "--help", "--version"}
     assert offered(script, "redline", "comp") == ["compact", "completion"]

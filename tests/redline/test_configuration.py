@@ -34,7 +34,7 @@ def mode(path: Path) -> int:
 # Where values come from -------------------------------------------------------------------------------------
 
 
-def test_without_a_word_the_agents_own_places_are_the_roots(
+def test_the_agents_own_directories_are_the_default_roots(
     clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
@@ -105,7 +105,7 @@ def test_the_environment_wins_over_the_file(
         (b"live_minuets = 5", "live_minuets"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_and_the_defaults_are_in_force(
+def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(
     clean: None, tmp_path: Path, content: bytes, told: str
 ) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
@@ -134,7 +134,7 @@ def test_a_mistake_in_the_environment_is_named(
     assert name.removeprefix("REDLINE_").lower() in faults[0].lower()
 
 
-def test_a_file_that_may_not_be_read_is_a_mistake_in_words(clean: None, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(clean: None, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     _, faults = load(tmp_path)
     assert len(faults) == 1
@@ -158,7 +158,7 @@ def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installat
     assert {name: content for name, content in snapshot(fresh.data).items() if name != "secret_key"} == before
 
 
-def test_a_root_that_is_a_file_is_a_warning_and_no_failure(fresh: Installation) -> None:
+def test_a_root_that_is_a_file_is_a_warning(fresh: Installation) -> None:
     place(fresh.home / ".atomic" / "agent" / "sessions", b"a file")
     place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(chain(user("x"))))
     ended = fresh.run("index", "--json")
@@ -169,7 +169,7 @@ def test_a_root_that_is_a_file_is_a_warning_and_no_failure(fresh: Installation) 
 # The data directory -----------------------------------------------------------------------------------------
 
 
-def test_what_redline_keeps_is_its_users_alone(fresh: Installation) -> None:
+def test_files_of_redline_are_private(fresh: Installation) -> None:
     assert fresh.run("sessions").code == 0
     assert mode(fresh.data) == 0o700
     assert mode(fresh.data / "secret_key") == 0o600
@@ -180,13 +180,13 @@ def test_what_redline_keeps_is_its_users_alone(fresh: Installation) -> None:
     assert (fresh.data / "secret_key").read_text() == key
 
 
-def test_the_key_is_the_same_for_two_first_starts_at_once(tmp_path: Path) -> None:
+def test_the_secret_key_is_created_once(tmp_path: Path) -> None:
     assert configuration.secret_key(tmp_path) == configuration.secret_key(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
 
 
 @pytest.mark.parametrize("already_there", ["", "secret_key", FILE_NAME, "redline.sqlite3"])
-def test_a_data_directory_that_others_may_read_is_closed_to_them(
+def test_a_data_directory_readable_by_others_is_made_private(
     fresh: Installation, empty_database: Path, already_there: str
 ) -> None:
     fresh.data.mkdir()
@@ -200,14 +200,14 @@ def test_a_data_directory_that_others_may_read_is_closed_to_them(
     assert mode(fresh.data) == 0o700
 
 
-def test_an_empty_data_directory_that_others_may_write_to_is_closed_to_them(fresh: Installation) -> None:
+def test_an_empty_data_directory_writable_by_others_is_made_private(fresh: Installation) -> None:
     fresh.data.mkdir()
     fresh.data.chmod(0o1777)
     assert fresh.run("sessions").code == 0
     assert mode(fresh.data) == 0o700
 
 
-def test_where_others_may_have_put_files_nothing_is_read(fresh: Installation) -> None:
+def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installation) -> None:
     """A configuration names modules to run, and a key signs cookies: closing the directory would come too late."""
     fresh.data.mkdir()
     (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\n', encoding="utf-8")
@@ -221,7 +221,7 @@ def test_where_others_may_have_put_files_nothing_is_read(fresh: Installation) ->
     assert fresh.run("sessions", "--json").error == "bad_configuration"
 
 
-def test_a_directory_of_other_things_is_not_closed(fresh: Installation) -> None:
+def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) -> None:
     """`REDLINE_DATA_DIR=/` as root must not lock everybody out of the machine."""
     fresh.data.mkdir()
     (fresh.data / "letters").mkdir()
@@ -242,7 +242,7 @@ def test_a_data_directory_of_another_user_is_refused(
     )
 
 
-def test_every_file_in_the_data_directory_is_its_users_alone_whatever_the_umask(
+def test_every_file_in_the_data_directory_is_private_whatever_the_umask(
     tmp_path: Path,
 ) -> None:
     usual = os.umask(0)
@@ -276,7 +276,7 @@ def test_every_file_in_the_data_directory_is_its_users_alone_whatever_the_umask(
     assert set(beside.values()) == {0o664}
 
 
-def test_without_a_name_the_data_lies_where_the_platform_keeps_it(
+def test_the_default_data_directory_is_that_of_the_platform(
     clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -287,7 +287,7 @@ def test_without_a_name_the_data_lies_where_the_platform_keeps_it(
     assert mode(directory) == 0o700
 
 
-def test_a_data_directory_that_cannot_be_made_is_a_failure_of_the_system(fresh: Installation) -> None:
+def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh: Installation) -> None:
     place(fresh.data, b"a file in its place")
     ended = fresh.run("sessions", "--json")
     assert (ended.code, ended.error, ended.err) == (6, "no_data_directory", "")
@@ -297,7 +297,7 @@ def test_a_data_directory_that_cannot_be_made_is_a_failure_of_the_system(fresh: 
     assert "Traceback" not in for_people.err
 
 
-def test_a_data_directory_that_may_not_be_written_is_a_failure_of_the_system(
+def test_an_unwritable_data_directory_is_a_system_failure(
     public: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
@@ -312,7 +312,7 @@ def test_a_data_directory_that_may_not_be_written_is_a_failure_of_the_system(
         configuration.secret_key(public.data / "nowhere")
 
 
-def test_a_database_that_may_not_be_written_is_a_failure_of_the_system(public: Installation) -> None:
+def test_an_unwritable_database_is_a_system_failure(public: Installation) -> None:
     database = public.data / "redline.sqlite3"
     path = place(public.home / "s.jsonl", session_bytes(chain(user("x"))))
     path.chmod(0o644)

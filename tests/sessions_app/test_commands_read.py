@@ -129,7 +129,7 @@ def test_wrong_arguments_are_bad_input(redline: Installation, command: str) -> N
     assert f"{command} --help" in for_people.err
 
 
-def test_the_exit_code_is_that_of_the_process(fresh: Installation) -> None:
+def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> None:
     ended = fresh.run("tree", "nowhere.jsonl", "--json")
     assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
     ended = fresh.run("tree", "nowhere.jsonl")
@@ -154,14 +154,14 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     }
 
 
-def test_a_flag_that_is_cut_short_is_not_a_yes(redline: Installation, path: Path) -> None:
+def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     ended = redline.call("compact", path, "--ye")
     assert ended.code == 2
     assert path.read_bytes() == before
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(fresh: Installation, tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Path) -> None:
     path = place(
         tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(20_000)]))
     )
@@ -175,7 +175,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(fresh: Installation, tmp_pa
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(
+def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(
     fresh: Installation, tmp_path: Path, encoding: str
 ) -> None:
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
@@ -187,7 +187,7 @@ def test_a_terminal_that_knows_few_characters_gets_what_it_can_show(
 # sessions ---------------------------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_path: Path) -> None:
+def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp_path: Path) -> None:
     place(
         redline.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl",
         session_bytes(
@@ -228,12 +228,12 @@ def test_sessions_are_listed_with_how_full_they_are(redline: Installation, tmp_p
     assert "a.jsonl" in shown[1]
 
 
-def test_an_empty_list_says_what_to_do(redline: Installation) -> None:
+def test_an_empty_list_says_what_to_do_next(redline: Installation) -> None:
     assert "redline index" in redline.call("sessions").out
     assert redline.call("sessions", "--json").json == []
 
 
-def test_a_session_that_is_gone_or_cannot_be_read_is_marked(redline: Installation) -> None:
+def test_missing_and_unreadable_sessions_are_marked(redline: Installation) -> None:
     root = redline.sessions
     place(root / "gone.jsonl", session_bytes(chain(user("x"))))
     place(root / "broken.jsonl", session_bytes(chain(user("x"))))
@@ -292,7 +292,7 @@ def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installa
 # context ----------------------------------------------------------------------------------------------------
 
 
-def test_a_context_is_what_the_model_sees(redline: Installation, path: Path) -> None:
+def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -> None:
     recorded = chain(
         user("Begin."),
         assistant(text("One"), text("Two")),
@@ -329,7 +329,7 @@ def test_a_context_is_what_the_model_sees(redline: Installation, path: Path) -> 
     assert "files" not in shown
 
 
-def test_the_whole_text_of_an_entry_is_shown_whether_the_model_sees_it_or_not(
+def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(
     redline: Installation, path: Path
 ) -> None:
     hidden = {"kind": "entry", "entryId": "e2"}
@@ -351,7 +351,7 @@ def test_the_whole_text_of_an_entry_is_shown_whether_the_model_sees_it_or_not(
     assert redline.call("context", path, "--entry", "x", "--json").error == "unknown_entry"
 
 
-def test_context_of_a_pi_session_prints_what_the_model_is_given_in_place_of_what_was_recorded(
+def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_recorded_text(
     redline: Installation,
 ) -> None:
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
@@ -376,7 +376,7 @@ def test_context_of_a_pi_session_prints_what_the_model_is_given_in_place_of_what
     ("arguments", "code"),
     [(["--leaf", "nowhere"], "unknown_entry"), (["--reader", "claude"], "unknown_reader")],
 )
-def test_what_is_not_there_is_bad_input(
+def test_an_unknown_path_entry_or_reader_is_bad_input(
     redline: Installation, path: Path, arguments: list[str], code: str
 ) -> None:
     ended = redline.call("context", path, *arguments, "--json")
@@ -386,7 +386,7 @@ def test_what_is_not_there_is_bad_input(
 # The whole life of real sessions, read only ------------------------------------------------------------------
 
 
-def test_looking_at_real_sessions_changes_no_byte_of_them(redline: Installation, tmp_path: Path) -> None:
+def test_read_only_commands_change_no_byte_of_real_sessions(redline: Installation, tmp_path: Path) -> None:
     for source in corpus_sessions(tmp_path):
         path = redline.home / source.name
         shutil.copyfile(source, path)
@@ -412,7 +412,7 @@ def test_looking_at_real_sessions_changes_no_byte_of_them(redline: Installation,
 # check_vectors and bench ------------------------------------------------------------------------------------
 
 
-def test_a_vector_that_differs_fails_the_check(redline: Installation, tmp_path: Path) -> None:
+def test_a_differing_vector_fails_the_check(redline: Installation, tmp_path: Path) -> None:
     import gzip
 
     line = gzip.decompress((PROJECT / "tests" / "vectors" / "cases.jsonl.gz").read_bytes()).splitlines()[0]
@@ -439,7 +439,7 @@ def test_a_vector_that_differs_fails_the_check(redline: Installation, tmp_path: 
         (None, b"", "no_such_file"),
     ],
 )
-def test_what_is_no_vector_is_bad_input(
+def test_a_file_that_is_not_a_vector_is_bad_input(
     redline: Installation, tmp_path: Path, name: str | None, content: bytes, code: str
 ) -> None:
     path = place(tmp_path / name, content) if name else tmp_path / "nowhere"
@@ -448,7 +448,7 @@ def test_what_is_no_vector_is_bad_input(
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
-def test_a_bar_that_does_not_hold_is_exit_code_1(
+def test_a_missed_bar_is_exit_code_1(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, holds: bool | None, code: int
 ) -> None:
     value = {True: 1.0, False: 3.0, None: None}[holds]

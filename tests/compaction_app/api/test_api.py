@@ -125,12 +125,12 @@ def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Pat
     "query",
     ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=%F0%9F%98%80", "after=x", "after=" + "9" * 30],
 )
-def test_a_page_that_cannot_be_listed_is_bad_input(script: Client, known_root: Path, query: str) -> None:
+def test_an_invalid_list_query_is_bad_input(script: Client, known_root: Path, query: str) -> None:
     answer = script.get(f"/api/sessions?{query}")
     assert (answer.status_code, code_of(answer)) == (400, "bad_query")
 
 
-def test_behind_a_session_that_is_gone_nothing_is_listed(script: Client, known_root: Path) -> None:
+def test_listing_after_an_unknown_session_is_an_error(script: Client, known_root: Path) -> None:
     answer = script.get("/api/sessions?after=4711")
     assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
 
@@ -161,12 +161,12 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
     }
 
 
-def test_without_a_word_what_is_in_force_counts(script: Client, address: str) -> None:
+def test_an_empty_body_uses_the_effective_settings(script: Client, address: str) -> None:
     assert script.post(address, b"", content_type=JSON).status_code == 202
     assert Run.objects.get().asked == {}
 
 
-def test_a_form_does_as_well(script: Client, address: str) -> None:
+def test_a_form_body_is_accepted(script: Client, address: str) -> None:
     form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
     assert script.post(address, form).status_code == 202
     run = Run.objects.get()
@@ -197,7 +197,7 @@ def test_a_form_does_as_well(script: Client, address: str) -> None:
         json.dumps({"query": "x" * 4_001}).encode(),
     ],
 )
-def test_a_body_that_cannot_be_used_starts_nothing(script: Client, address: str, body: bytes) -> None:
+def test_an_invalid_body_starts_nothing(script: Client, address: str, body: bytes) -> None:
     answer = script.post(address, body, content_type=JSON)
     assert (answer.status_code, code_of(answer)) == (400, "bad_body")
     assert not Run.objects.exists()
@@ -215,7 +215,7 @@ def test_a_body_that_cannot_be_used_starts_nothing(script: Client, address: str,
         ({"leaf": "nowhere"}, "unknown_entry"),
     ],
 )
-def test_what_is_out_of_range_or_unknown_starts_nothing(
+def test_a_value_out_of_range_or_unknown_starts_nothing(
     script: Client, address: str, wanted: dict[str, Any], code: str
 ) -> None:
     answer = ask(script, address, **wanted)
@@ -223,13 +223,13 @@ def test_what_is_out_of_range_or_unknown_starts_nothing(
     assert not Run.objects.exists()
 
 
-def test_a_body_that_is_too_long_starts_nothing(script: Client, address: str, settings: Any) -> None:
+def test_an_oversized_body_starts_nothing(script: Client, address: str, settings: Any) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
     answer = ask(script, address, query="x" * 200)
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
 
 
-def test_a_model_plans_where_it_is_named(script: Client, address: str) -> None:
+def test_the_named_model_plans(script: Client, address: str) -> None:
     Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
     PlannerModel.objects.create(
         provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low"]
@@ -246,7 +246,7 @@ def test_a_second_run_of_a_session_is_a_conflict(script: Client, address: str) -
     assert (answer.status_code, code_of(answer)) == (409, "run_in_flight")
 
 
-def test_a_session_that_cannot_be_written_to_is_not_planned(script: Client, known_root: Path) -> None:
+def test_a_session_that_needs_migration_is_not_planned(script: Client, known_root: Path) -> None:
     old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
     session = index_file(place(known_root / "old.jsonl", old))
     answer = ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")
@@ -256,7 +256,7 @@ def test_a_session_that_cannot_be_written_to_is_not_planned(script: Client, know
 # ---- asking and stopping -----------------------------------------------------------------------------------
 
 
-def test_a_run_is_told_from_its_start_to_its_plan(script: Client, address: str, session: Session) -> None:
+def test_a_run_is_reported_from_start_to_plan(script: Client, address: str, session: Session) -> None:
     started = ask(script, address, compression_ratio=0.5).json()
     told = script.get(started["stateUrl"]).json()
     assert (told["state"], told["active"], told["percent"], told["target"]) == ("queued", True, 0.0, 50.0)
@@ -302,12 +302,12 @@ def test_a_run_is_stopped(script: Client, address: str) -> None:
         "/api/sessions/1/nothing.jsonl/compact",
     ],
 )
-def test_what_is_not_there_is_not_found_in_json(script: Client, session: Session, address: str) -> None:
+def test_an_unknown_address_is_404_in_json(script: Client, session: Session, address: str) -> None:
     answer = script.post(address) if address.endswith("compact") else script.get(address)
     assert (answer.status_code, code_of(answer)) == (404, "not_found")
 
 
-def test_a_method_that_is_not_meant_is_told_in_json(script: Client, address: str) -> None:
+def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
     answer = script.get(address)
     assert (answer.status_code, code_of(answer), answer["Allow"]) == (405, "bad_method", "POST")
     number = ask(script, address).json()["run"]
@@ -346,13 +346,13 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(
     assert not Run.objects.exists()
 
 
-def test_without_any_token_a_script_is_told_where_to_get_one(address: str, client: Client) -> None:
+def test_without_a_token_the_error_says_how_to_get_one(address: str, client: Client) -> None:
     answer = client.post(address)
     assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]
 
 
-def test_before_there_is_a_token_nothing_is_one(address: str, client: Client) -> None:
+def test_before_a_token_exists_every_token_is_refused(address: str, client: Client) -> None:
     for given in ("Bearer ", "Bearer x"):
         assert client.post(address, headers={"authorization": given}).status_code == 401
 
@@ -384,7 +384,7 @@ def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Ins
     assert answer.status_code == 200
 
 
-def test_the_token_is_the_users_alone_and_lasts(redline: Installation) -> None:
+def test_the_token_is_private_and_lasts_until_replaced(redline: Installation) -> None:
     first = redline.call("token").out.strip()
     path = redline.data / API_TOKEN_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -397,7 +397,7 @@ def test_the_token_is_the_users_alone_and_lasts(redline: Installation) -> None:
     assert not is_api_token(redline.data, first)
 
 
-def test_an_empty_token_file_lets_nobody_in(redline: Installation, address: str, client: Client) -> None:
+def test_an_empty_token_file_admits_nobody(redline: Installation, address: str, client: Client) -> None:
     (redline.data / API_TOKEN_FILE).write_text("")
     assert client.post(address, headers={"authorization": "Bearer "}).status_code == 401
 
@@ -416,7 +416,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def test_a_script_plans_a_session_on_a_served_machine(server: Server, tmp_path: Path) -> None:
+def test_a_script_plans_a_session_on_a_running_server(server: Server, tmp_path: Path) -> None:
     page = server.session("Mend the parser.")
     token = api_token(server.data)
 
@@ -442,7 +442,7 @@ def test_a_script_plans_a_session_on_a_served_machine(server: Server, tmp_path: 
         assert token not in kept.read_text(errors="replace")
 
 
-def test_a_failure_of_ours_is_told_in_json(
+def test_an_internal_error_is_500_in_json(
     script: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.raise_request_exception = False

@@ -22,7 +22,7 @@ def backup(redline: Installation, path: Path) -> Path:
     return Path(redline.call("compact", path, "--yes", "--json").json["backupPath"])
 
 
-def test_without_a_yes_nothing_is_restored(redline: Installation, path: Path, backup: Path) -> None:
+def test_without_a_confirmation_nothing_is_restored(redline: Installation, path: Path, backup: Path) -> None:
     before = snapshot(path.parent)
     refused = redline.run("restore", backup, "--json")
     assert (refused.code, refused.error) == (5, "not_confirmed")
@@ -30,7 +30,7 @@ def test_without_a_yes_nothing_is_restored(redline: Installation, path: Path, ba
     assert snapshot(path.parent) == before
 
 
-def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
+def test_newer_lines_are_listed_and_need_their_own_confirmation(
     redline: Installation, path: Path, backup: Path
 ) -> None:
     with path.open("ab") as file:
@@ -55,7 +55,7 @@ def test_what_came_after_the_backup_is_listed_and_needs_its_own_yes(
     assert "Would be" not in shown
 
 
-def test_a_backup_of_unknown_make_needs_its_own_yes(redline: Installation, path: Path) -> None:
+def test_an_unverified_backup_needs_its_own_confirmation(redline: Installation, path: Path) -> None:
     content = path.read_bytes()
     agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), content[:-1])
     (listed,) = redline.call("backups", path, "--json").json
@@ -73,7 +73,7 @@ def test_a_backup_of_unknown_make_needs_its_own_yes(redline: Installation, path:
 
 
 @pytest.mark.parametrize("label", ["compact", "auto-compact", "overflow-auto-compact", "context-compact"])
-def test_the_agents_own_backups_are_listed_with_their_label_and_restored_like_other_unverified_ones(
+def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(
     redline: Installation, path: Path, label: str
 ) -> None:
     content = path.read_bytes()
@@ -87,9 +87,7 @@ def test_the_agents_own_backups_are_listed_with_their_label_and_restored_like_ot
     assert path.read_bytes() == content[:-1]
 
 
-def test_a_damaged_backup_is_shown_as_such_and_not_restored(
-    redline: Installation, path: Path, backup: Path
-) -> None:
+def test_a_damaged_backup_is_marked_and_not_restored(redline: Installation, path: Path, backup: Path) -> None:
     backup.write_bytes(backup.read_bytes()[:-2])
     assert [one["holds"] for one in redline.call("backups", path, "--json").json] == [False]
     assert "DAMAGED" in redline.call("backups", path).out
@@ -99,7 +97,7 @@ def test_a_damaged_backup_is_shown_as_such_and_not_restored(
     assert snapshot(path.parent) == before
 
 
-def test_a_vanished_session_is_restored_by_its_backup(
+def test_a_missing_session_is_restored_from_its_backup(
     redline: Installation, path: Path, backup: Path
 ) -> None:
     content = backup.read_bytes()
@@ -114,7 +112,9 @@ def test_a_vanished_session_is_restored_by_its_backup(
     ("name", "code"),
     [("s.jsonl", "not_a_backup"), ("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "no_such_file")],
 )
-def test_what_is_no_backup_is_bad_input(redline: Installation, path: Path, name: str, code: str) -> None:
+def test_a_file_that_is_not_a_backup_is_bad_input(
+    redline: Installation, path: Path, name: str, code: str
+) -> None:
     before = snapshot(path.parent)
     ended = redline.call("restore", path.with_name(name), "--yes", "--json")
     assert (ended.code, ended.error) == (2, code)

@@ -137,7 +137,7 @@ def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: 
 # Parameters -------------------------------------------------------------------------------------------------
 
 
-def test_the_parameters_of_the_run_count_and_are_told(redline: Installation, path: Path) -> None:
+def test_parameters_on_the_command_line_are_used_and_shown(redline: Installation, path: Path) -> None:
     given = ["--ratio", "0.3", "--preserve-recent", "5", "--query", "line_7_1"]
     found = redline.call("compact", path, "--dry-run", "--json", *given).json
     assert found["parameters"] == {"compression_ratio": 0.3, "preserve_recent": 5, "query": "line_7_1"}
@@ -147,7 +147,7 @@ def test_the_parameters_of_the_run_count_and_are_told(redline: Installation, pat
     assert not deleted & set(found["protectedEntryIds"])
 
 
-def test_the_users_settings_count_where_the_run_says_nothing(redline: Installation, path: Path) -> None:
+def test_the_users_settings_are_the_defaults(redline: Installation, path: Path) -> None:
     place(
         redline.home / ".atomic" / "agent" / "settings.json",
         b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}',
@@ -201,7 +201,7 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
     assert any(f"({stats['percentReduction']}%; asked for 50%)" in line for line in shown)
 
 
-def test_texts_are_shown_whole_where_that_is_wanted(redline: Installation, path: Path) -> None:
+def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -> None:
     plan = redline.call("compact", path, "--dry-run", "--json").json
     shown = redline.call("compact", path, "--dry-run", "--full").out
     texts = load_session(path).texts(load_session(path).log.entries)
@@ -217,7 +217,7 @@ def test_texts_are_shown_whole_where_that_is_wanted(redline: Installation, path:
 
 
 @pytest.mark.parametrize("pager", ["cat", "sh -c 'sed s/^/paged:/'", "nowhere", "'open", ""])
-def test_a_long_plan_goes_through_the_users_pager_and_a_question_follows(
+def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(
     redline: Installation, path: Path, pager: str
 ) -> None:
     code, screen = on_terminal(redline, "n\n", "compact", path, "--full", PAGER=pager, LINES="10")
@@ -227,9 +227,7 @@ def test_a_long_plan_goes_through_the_users_pager_and_a_question_follows(
     assert "Traceback" not in screen
 
 
-def test_on_a_terminal_a_plan_fits_and_has_colours_unless_they_are_unwanted(
-    redline: Installation, path: Path
-) -> None:
+def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(redline: Installation, path: Path) -> None:
     _, screen = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
     assert "\x1b[31m" in screen
     _, plain = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
@@ -242,9 +240,7 @@ def test_on_a_terminal_a_plan_fits_and_has_colours_unless_they_are_unwanted(
 # Saying yes -------------------------------------------------------------------------------------------------
 
 
-def test_without_confirmation_and_without_a_terminal_nothing_is_written(
-    redline: Installation, path: Path
-) -> None:
+def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline: Installation, path: Path) -> None:
     before = snapshot(redline.home)
     ended = redline.run("compact", path, "--json")
     assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
@@ -254,9 +250,7 @@ def test_without_confirmation_and_without_a_terminal_nothing_is_written(
     assert snapshot(redline.home) == before
 
 
-def test_a_plan_says_how_to_write_it_with_all_confirmations_at_once(
-    redline: Installation, path: Path
-) -> None:
+def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline: Installation, path: Path) -> None:
     named = path.rename(path.with_name("it's a session.jsonl"))
     arguments = [*make_another_branch(named), "--ratio", "0.4", "--query", "a b"]
     make_live(named)
@@ -286,7 +280,7 @@ def test_a_torn_last_line_is_shown_with_the_plan(redline: Installation, path: Pa
     assert f"The session ends in a torn line of 25 bytes, from byte {size:,} on." in shown
 
 
-def test_a_refused_plan_says_how_to_write_it_too(redline: Installation, path: Path) -> None:
+def test_a_refused_plan_shows_that_command_too(redline: Installation, path: Path) -> None:
     make_live(path)
     arguments = ["compact", path, "--yes", *ask_too_much(path)]
     for_programs = redline.call(*arguments, "--json")
@@ -299,7 +293,9 @@ def test_a_refused_plan_says_how_to_write_it_too(redline: Installation, path: Pa
     ]
 
 
-def test_a_plan_that_cannot_be_written_says_why_and_needs_nothing(redline: Installation, path: Path) -> None:
+def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(
+    redline: Installation, path: Path
+) -> None:
     place(path, re.sub(rb'"version": ?3', b'"version":9', path.read_bytes(), count=1))
     found = redline.call("compact", path, "--dry-run", "--json")
     assert (found.code, found.json["needs"], found.json["to_write"]) == (0, [], None)
@@ -316,7 +312,7 @@ def test_every_confirmation_has_a_flag() -> None:
     assert set(CONFIRMATIONS) == {field.name for field in fields(Confirmations)}
 
 
-def test_a_dry_run_wins_over_a_yes(redline: Installation, path: Path) -> None:
+def test_a_dry_run_overrides_yes(redline: Installation, path: Path) -> None:
     before = snapshot(redline.home)
     assert redline.call("compact", path, "--dry-run", "--yes").code == 0
     assert snapshot(redline.home) == before
@@ -353,7 +349,7 @@ def on_terminal(
 
 
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("\n", False), ("y\n", True)])
-def test_on_a_terminal_it_shows_and_asks(
+def test_on_a_terminal_the_plan_is_shown_before_the_question(
     redline: Installation, path: Path, answer: str, written: bool
 ) -> None:
     before = snapshot(path.parent)
@@ -366,7 +362,7 @@ def test_on_a_terminal_it_shows_and_asks(
         assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
 
 
-def test_a_question_that_is_interrupted_writes_nothing(redline: Installation, path: Path) -> None:
+def test_an_interrupted_question_writes_nothing(redline: Installation, path: Path) -> None:
     before = snapshot(path.parent)
     code, screen = on_terminal(redline, "\x03", "compact", path)
     assert code == 130
@@ -374,7 +370,7 @@ def test_a_question_that_is_interrupted_writes_nothing(redline: Installation, pa
     assert snapshot(path.parent) == before
 
 
-def test_with_json_it_never_asks(redline: Installation, path: Path) -> None:
+def test_with_json_no_question_is_asked(redline: Installation, path: Path) -> None:
     before = snapshot(path.parent)
     code, screen = on_terminal(redline, "y\n", "compact", path, "--json")
     assert code == 5
@@ -422,7 +418,7 @@ def ask_too_much(path: Path) -> list[str]:
         (ask_too_much, "--allow-below-target", 3, "target_not_met"),
     ],
 )
-def test_each_case_needs_its_own_yes(
+def test_each_case_needs_its_own_confirmation(
     redline: Installation, path: Path, prepare: Any, flag: str, exit_code: int, code: str
 ) -> None:
     arguments = ["compact", path, "--yes", "--json", *prepare(path)]
@@ -443,7 +439,7 @@ def test_each_case_needs_its_own_yes(
     assert Compaction.objects.get().entry_id == written.json["entryId"]
 
 
-def test_a_dry_run_below_the_target_says_so_by_its_exit_code(redline: Installation, path: Path) -> None:
+def test_a_dry_run_below_the_target_has_its_own_exit_code(redline: Installation, path: Path) -> None:
     ended = redline.call("compact", path, "--dry-run", "--json", *ask_too_much(path))
     assert (ended.code, ended.json["targetMet"]) == (3, False)
     assert ended.json["deletedTargets"]
@@ -451,7 +447,7 @@ def test_a_dry_run_below_the_target_says_so_by_its_exit_code(redline: Installati
     assert (shown.code, "--allow-below-target" in shown.out) == (3, True)
 
 
-def test_a_session_in_which_nothing_may_go_is_said_to_be_one(redline: Installation, path: Path) -> None:
+def test_a_session_without_deletable_entries_is_reported_as_such(redline: Installation, path: Path) -> None:
     place(path, session_bytes(working_session(steps=0)))
     ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
     assert (ended.code, ended.error) == (3, "nothing_deletable")
@@ -474,7 +470,7 @@ def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Insta
     assert [one["reason"] for one in redline.call("backups", path, "--json").json] == ["compact", "compact"]
 
 
-def test_two_processes_at_once_write_one_compaction(redline: Installation, path: Path) -> None:
+def test_two_concurrent_processes_write_one_compaction(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
     ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
@@ -487,7 +483,7 @@ def test_two_processes_at_once_write_one_compaction(redline: Installation, path:
     assert load_session(path).log.damage == []
 
 
-def test_a_reader_that_has_seen_enough_does_not_stop_the_write(redline: Installation, path: Path) -> None:
+def test_a_closed_output_pipe_does_not_stop_the_write(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     child = redline.start("compact", path, "--yes", "--live")
     assert child.stdout is not None
@@ -497,9 +493,7 @@ def test_a_reader_that_has_seen_enough_does_not_stop_the_write(redline: Installa
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
-def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
-    redline: Installation, path: Path
-) -> None:
+def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     with Path("/dev/full").open("wb") as full:
         child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
@@ -507,7 +501,7 @@ def test_an_output_that_cannot_be_written_is_told_and_undoes_nothing(
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
-def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_path: Path) -> None:
+def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_path: Path) -> None:
     """By the user's choice, and whatever Redline itself appended."""
     path = backdate(place(tmp_path / "guessed.jsonl", session_bytes(working_session())))
     assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
@@ -520,7 +514,7 @@ def test_a_plan_is_read_as_its_commit_would_read_it(redline: Installation, tmp_p
     assert "That agent ignores a context_compaction." in chosen
 
 
-def test_a_plan_that_can_never_be_written_says_why_as_json_too(redline: Installation, tmp_path: Path) -> None:
+def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline: Installation, tmp_path: Path) -> None:
     path = backdate(place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:])))
     document = redline.call("compact", path, "--dry-run", "--json").json
     assert (document["needs"], document["to_write"]) == ([], None)

@@ -114,7 +114,7 @@ def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
     assert sorted(snapshot(path.parent)) == sorted([path.name, backup.name, f"{backup.name}.sha256"])
 
 
-def test_what_the_entry_does_not_hold_is_kept_in_the_database(path: Path) -> None:
+def test_facts_missing_from_the_entry_are_kept_in_the_database(path: Path) -> None:
     approved = approved_plan(path, compression_ratio=0.4, query="the parser")
     committed = done(approved)
     row = Compaction.objects.get()
@@ -137,14 +137,16 @@ def test_what_the_entry_does_not_hold_is_kept_in_the_database(path: Path) -> Non
     assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
 
 
-def test_the_id_of_the_entry_is_new_in_the_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_id_of_the_new_entry_is_unique_in_the_session(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
     monkeypatch.setattr(commit_service.secrets, "token_hex", lambda _: next(ids))
     assert done(approved_plan(path)).entry_id == "00000001"
 
 
-def test_a_session_behind_a_symlink_is_written_where_it_is(path: Path, tmp_path: Path) -> None:
+def test_a_session_behind_a_symlink_is_written_at_its_real_path(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
     committed = done(approved_plan(link))
@@ -153,7 +155,7 @@ def test_a_session_behind_a_symlink_is_written_where_it_is(path: Path, tmp_path:
     assert last_line(path)["id"] == committed.entry_id
 
 
-def test_a_session_is_compacted_again_on_top_of_the_first_time(path: Path) -> None:
+def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path: Path) -> None:
     context = context_ids(path)
     first = done(approved_plan(path, compression_ratio=0.7))
     once = context_ids(path)
@@ -213,7 +215,7 @@ def change_a_text_and_grow(path: Path) -> None:
         (change_a_text_and_grow, "4 session_rewritten"),
     ],
 )
-def test_a_session_that_is_another_now_is_not_written_to(
+def test_a_replaced_session_is_not_written_to(
     path: Path, change: Callable[[Path], None], answer: str
 ) -> None:
     approved = approved_plan(path)
@@ -221,7 +223,7 @@ def test_a_session_that_is_another_now_is_not_written_to(
     assert refused(path, lambda: done(approved)) == answer
 
 
-def test_text_that_came_since_is_kept_and_the_entry_follows_it(path: Path) -> None:
+def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path: Path) -> None:
     approved = approved_plan(path)
     before = path.read_bytes()
     added = foreign(
@@ -236,7 +238,7 @@ def test_text_that_came_since_is_kept_and_the_entry_follows_it(path: Path) -> No
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
-def test_so_much_text_that_the_target_is_missed_does_not_undo_the_yes(path: Path) -> None:
+def test_new_text_that_makes_the_target_be_missed_does_not_undo_the_approval(path: Path) -> None:
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("More. " * 10_000)))
     assert done(approved).validated.stats.percent_reduction < 50
@@ -246,7 +248,7 @@ def late_result(entry_id: str, parent: str) -> dict[str, Any]:
     return message(entry_id, parent, result("c1", "Late."))
 
 
-def test_a_result_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
+def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path) -> None:
     approved = approved_plan(path, compression_ratio=0.05)
     assert "e3" in {target.entry_id for target in approved.targets}
     foreign(path, late_result("n1", LAST))
@@ -257,7 +259,7 @@ def test_a_result_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None
         done(approved)
 
 
-def test_an_error_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None:
+def test_a_new_error_of_a_deleted_call_is_a_conflict(path: Path) -> None:
     approved = approved_plan(path, compression_ratio=0.05)
     foreign(
         path,
@@ -268,7 +270,7 @@ def test_an_error_that_came_for_a_deleted_call_is_a_conflict(path: Path) -> None
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
 
 
-def test_another_branch_that_became_the_active_one_is_a_conflict(path: Path) -> None:
+def test_a_switch_to_another_branch_is_a_conflict(path: Path) -> None:
     approved = approved_plan(path)
     foreign(path, message("n1", "e5", user("Try it otherwise.")))
     assert refused(path, lambda: done(approved, switch_branch=True)) == "4 other_branch"
@@ -302,9 +304,7 @@ def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> Non
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
-def test_a_confirmed_torn_line_stays_and_the_compaction_follows_on_a_line_of_its_own(
-    path: Path, torn: bytes
-) -> None:
+def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: Path, torn: bytes) -> None:
     before = path.read_bytes() + torn
     place(path, before)
     committed = done(approved_plan(path), after_torn_line=True)
@@ -313,7 +313,7 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_follows_on_a_line_of_its
     done(approved_plan(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
 
 
-def test_a_line_that_was_torn_at_the_review_and_is_whole_now_is_followed(path: Path) -> None:
+def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path: Path) -> None:
     line = session_bytes([message("n1", LAST, user("Now whole."))])
     with path.open("ab") as file:
         file.write(line[:30])
@@ -338,7 +338,7 @@ def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
     return write
 
 
-def test_a_line_that_comes_between_our_look_and_our_write_stays_and_ours_goes(
+def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
@@ -354,9 +354,7 @@ def test_a_line_that_comes_between_our_look_and_our_write_stays_and_ours_goes(
     assert done(approved).parent_id == "n1"
 
 
-def test_a_line_that_comes_during_the_backup_is_a_conflict(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_written_during_the_backup_is_a_conflict(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("During the backup."))])
     back_up = commit_service.back_up
@@ -371,7 +369,7 @@ def test_a_line_that_comes_during_the_backup_is_a_conflict(
     assert snapshot(path.parent) == {path.name: before + line}
 
 
-def test_bytes_of_ours_that_had_to_be_left_keep_their_backup(
+def test_bytes_that_could_not_be_removed_keep_their_backup(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
@@ -388,7 +386,7 @@ def test_bytes_of_ours_that_had_to_be_left_keep_their_backup(
     assert not Compaction.objects.exists()
 
 
-def test_an_agent_that_writes_right_after_us_makes_the_session_live(
+def test_an_agent_writing_right_after_the_commit_makes_the_session_live(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def followed(*arguments: Any, **more: Any) -> Any:
@@ -404,7 +402,7 @@ def test_an_agent_that_writes_right_after_us_makes_the_session_live(
 
 
 @pytest.mark.parametrize("model", [Compaction, Backup])
-def test_what_a_database_that_fails_did_not_record_is_recorded_with_the_next_lock(
+def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch, model: type[Any]
 ) -> None:
     before = path.read_bytes()
@@ -426,9 +424,7 @@ def test_what_a_database_that_fails_did_not_record_is_recorded_with_the_next_loc
     assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
 
 
-def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_commit(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Path) -> None:
         raise DatabaseError("database is locked")
 
@@ -439,7 +435,7 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_commit(
 # The explicit yeses -----------------------------------------------------------------------------------------
 
 
-def test_a_session_that_was_just_written_to_needs_a_yes(path: Path) -> None:
+def test_a_session_written_to_recently_needs_a_confirmation(path: Path) -> None:
     approved = approved_plan(path)
     os.utime(path)
     approved = approved_plan(path)
@@ -447,7 +443,7 @@ def test_a_session_that_was_just_written_to_needs_a_yes(path: Path) -> None:
     assert done(approved, live=True).parent_id == LAST
 
 
-def test_a_session_written_to_between_review_and_commit_needs_a_yes(path: Path) -> None:
+def test_a_session_written_to_between_review_and_commit_needs_a_confirmation(path: Path) -> None:
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("Still here.")))
     os.utime(path)
@@ -462,12 +458,12 @@ def test_a_write_of_redlines_own_does_not_make_a_session_live(path: Path) -> Non
     )
 
 
-def test_a_clock_that_runs_ahead_makes_a_session_live(path: Path) -> None:
+def test_a_modification_time_in_the_future_makes_a_session_live(path: Path) -> None:
     backdate(path, hours=-1)
     assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
 
-def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> None:
+def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Path) -> None:
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
     approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved)) == "5 switches_branch"
@@ -487,7 +483,9 @@ def test_another_branch_needs_a_yes_and_becomes_the_active_one(path: Path) -> No
         message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
     ],
 )
-def test_an_agent_that_ignores_the_entry_needs_a_yes(redline: Installation, sign: dict[str, Any]) -> None:
+def test_an_agent_that_ignores_the_entry_needs_a_confirmation(
+    redline: Installation, sign: dict[str, Any]
+) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     foreign(path, sign)
     approved = approved_plan(path)
@@ -495,7 +493,7 @@ def test_an_agent_that_ignores_the_entry_needs_a_yes(redline: Installation, sign
     assert done(approved, not_honoured=True).parent_id == "n1"
 
 
-def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline: Installation) -> None:
+def test_a_session_of_an_unknown_agent_needs_a_confirmation(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     approved = approved_plan(path)
     with pytest.raises(ConfirmationNeeded) as caught:
@@ -505,7 +503,7 @@ def test_a_session_of_which_nothing_shows_the_agent_needs_a_confirmation(redline
     assert done(approved, not_honoured=True).parent_id == LAST
 
 
-def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(redline: Installation) -> None:
+def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     done(approved_plan(path), not_honoured=True)
     assert refused(path, lambda: done(approved_plan(path, ratio=0.1), below_target=True)) == "5 not_honoured"
@@ -515,27 +513,27 @@ def test_what_redline_wrote_on_a_guess_does_not_turn_the_guess_into_knowledge(re
     assert index_file(path).read_as == "pi"
 
 
-def test_a_reader_that_the_user_chose_is_no_guess(redline: Installation) -> None:
+def test_a_reader_chosen_by_the_user_is_not_a_guess(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     approved = approved_plan(path)
     choose_reader(index_file(path), "atomic-0.8")
     assert done(approved).parent_id == LAST
 
 
-def test_a_session_among_pis_needs_a_yes(redline: Installation) -> None:
+def test_a_session_in_a_pi_directory_needs_a_confirmation(redline: Installation) -> None:
     path = place(
         redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session())
     )
     assert refused(path, lambda: done(approved_plan(path))) == "5 not_honoured"
 
 
-def test_a_plan_below_its_target_needs_a_yes(path: Path) -> None:
+def test_a_plan_below_its_target_needs_a_confirmation(path: Path) -> None:
     approved = approved_plan(path, compression_ratio=0.1, preserve_recent=20)
     assert refused(path, lambda: done(approved)) == "3 target_not_met"
     assert not done(approved, below_target=True).validated.target_met
 
 
-def test_one_yes_does_not_cover_another_case(path: Path) -> None:
+def test_one_confirmation_does_not_cover_another_case(path: Path) -> None:
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
     os.utime(path)
     approved = approved_plan(path, leaf_id=LAST)
@@ -593,7 +591,7 @@ def at_once(act: Callable[[], object]) -> list[str]:
     return sorted(answers)
 
 
-def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
+def test_two_concurrent_commits_give_one_entry_and_one_conflict(path: Path) -> None:
     for ratio in (0.9, 0.7, 0.5):
         before = path.read_bytes()
         answers = at_once(partial(done, approved_plan(path, compression_ratio=ratio)))
@@ -615,7 +613,7 @@ def test_two_commits_at_once_leave_one_entry_and_a_conflict(path: Path) -> None:
         (0o600, 0o700, "done"),
     ],
 )
-def test_without_the_permission_nothing_is_left_behind(
+def test_without_write_permission_nothing_is_left_behind(
     public: Installation, file_mode: int, directory_mode: int, answer: str
 ) -> None:
     path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
@@ -641,7 +639,7 @@ def with_file_limit(size: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
-def test_a_disk_that_fills_up_leaves_the_session_and_no_piece_of_a_backup(path: Path, room: int) -> None:
+def test_a_full_disk_leaves_the_session_and_no_partial_backup(path: Path, room: int) -> None:
     # Larger than the database, so that the limit meets the session: first its backup, then the append.
     place(path, session_bytes(working_session(steps=40, words=2_000)))
     before = path.read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -40,6 +39,7 @@ from sessions_app.storage.append import append_line
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import backdate, place
+from tests.html import actions, fields, links, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 
@@ -58,12 +58,12 @@ def run(path: Path) -> Run:
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: nobody catches it."""
+    """The end of the process: nothing catches it."""
 
 
 @contextmanager
 def no_cleaning_up(run: Run, now: datetime) -> Iterator[None]:
-    """What a killed process does not come to."""
+    """A killed process does not reach the end of a commit."""
     run.refresh_from_db()
     yield
 
@@ -88,26 +88,31 @@ def append(path: Path, *entries: dict[str, Any]) -> None:
     backdate(path)
 
 
-def commit(browser: Client, run: Run, *yeses: str) -> Any:
-    """Open the page, and say yes to what it shows."""
-    return browser.post(f"/runs/{run.pk}/commit", {"yes": yeses, "plan": shown(browser, run)})
+def commit(browser: Client, run: Run, *confirmations: str) -> Any:
+    """Open the page and confirm what it shows."""
+    return browser.post(f"/runs/{run.pk}/commit", {"yes": confirmations, "plan": shown(browser, run)})
 
 
 def shown(browser: Client, run: Run) -> str:
-    found = re.search(r'name="plan" value="([^"]+)"', browser.get(f"/runs/{run.pk}/commit").content.decode())
-    return found[1] if found is not None else ""
+    """The digest of the plan that the commit page shows; empty if it shows none."""
+    return "".join(fields(browser.get(f"/runs/{run.pk}/commit")).get("plan", []))
 
 
-def test_the_page_says_what_is_written_and_where_and_what_an_open_agent_does(
+def plans_again(page: Any, run: Run) -> bool:
+    """Whether a page offers to plan the run again."""
+    return f"/runs/{run.pk}/again" in actions(page)
+
+
+def test_the_page_shows_what_will_be_written_where_and_warns_about_an_open_agent(
     browser: Client, run: Run
 ) -> None:
     answer = browser.get(f"/runs/{run.pk}/commit")
-    page = answer.content.decode()
+    page = text_of(answer)
     assert answer.status_code == 200
     assert "work.jsonl" in page
     assert ".compact.bak" in page
     assert "Close the session in the agent" in page
-    assert 'name="yes"' not in page
+    assert values(answer, "yes") == []
 
 
 def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
@@ -139,7 +144,7 @@ def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
 
 def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Run) -> None:
     commit(browser, run)
-    page = browser.get(f"/runs/{run.pk}/result").content.decode()
+    page = text_of(browser.get(f"/runs/{run.pk}/result"))
     assert "one line appended" in page
     assert "context_compaction" in page
     assert "Reload the session there" in page
@@ -160,14 +165,14 @@ def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> No
     before = path.read_bytes()
     assert commit(browser, run, "below_target").status_code == 409
     assert path.read_bytes() == before
-    assert "Nothing is approved" in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert "Nothing is approved" in text_of(browser.get(f"/runs/{run.pk}/commit"))
 
 
 # ---- explicit yeses --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch", "after_torn_line"])
-def test_each_case_asks_for_its_own_yes_and_takes_no_other(
+def test_each_case_needs_its_own_confirmation_and_no_other(
     browser: Client, path: Path, known_root: Path, name: str
 ) -> None:
     recorded = working_session()
@@ -187,9 +192,7 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     if name == "live":
         os.utime(path)
     before = path.read_bytes()
-    page = browser.get(f"/runs/{run.pk}/commit").content.decode()
-    assert page.count('name="yes"') == 1
-    assert f'value="{name}"' in page
+    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == [name]
     others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
     refused = commit(browser, run, *others)
     assert refused.status_code == 409
@@ -198,7 +201,7 @@ def test_each_case_asks_for_its_own_yes_and_takes_no_other(
     assert path.read_bytes() != before
 
 
-def test_a_session_of_which_nothing_shows_the_agent_says_so_and_needs_a_confirmation(
+def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     browser: Client, path: Path, known_root: Path, settings: Any
 ) -> None:
     roots = [RootSetting(path=known_root)]
@@ -206,14 +209,14 @@ def test_a_session_of_which_nothing_shows_the_agent_says_so_and_needs_a_confirma
     configured_roots()
     session = index_file(path)
     run = approve(planned(session))
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
+    page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
     assert "so this is a guess" in page
     assert "is honoured" not in page
     before = path.read_bytes()
-    page = browser.get(f"/runs/{run.pk}/commit").content.decode()
-    assert page.count('name="yes"') == 1
-    assert "it is not known which agent owns this session" in page
-    assert "so this is a guess" in page
+    answer = browser.get(f"/runs/{run.pk}/commit")
+    assert values(answer, "yes") == ["not_honoured"]
+    assert "it is not known which agent owns this session" in text_of(answer)
+    assert "so this is a guess" in text_of(answer)
     assert commit(browser, run).status_code == 409
     assert path.read_bytes() == before
     assert commit(browser, run, "not_honoured").status_code == 302
@@ -222,7 +225,7 @@ def test_a_session_of_which_nothing_shows_the_agent_says_so_and_needs_a_confirma
 # ---- conflicts -------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_only_grew_is_committed_where_it_stands(browser: Client, run: Run, path: Path) -> None:
+def test_a_session_that_only_grew_is_committed_at_its_new_leaf(browser: Client, run: Run, path: Path) -> None:
     append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
     assert commit(browser, run).status_code == 302
     assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "later"
@@ -235,15 +238,14 @@ def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(
     backdate(path)
     before = path.read_bytes()
     answer = commit(browser, run)
-    page = answer.content.decode()
     assert answer.status_code == 409
     assert path.read_bytes() == before
-    assert f'action="/runs/{run.pk}/again"' in page
+    assert plans_again(answer, run)
     run.refresh_from_db()
     assert run.state == RunState.TARGET_MET
 
 
-def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps_the_decisions(
+def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_are_kept(
     browser: Client, run: Run, path: Path
 ) -> None:
     append(path, {**user("another way"), "id": "other", "parentId": "e5"})
@@ -258,7 +260,7 @@ def test_a_session_that_went_on_elsewhere_is_a_conflict_and_planning_again_keeps
     assert run.state == RunState.SUPERSEDED
 
 
-def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run, path: Path) -> None:
+def test_a_lock_that_is_not_released_in_time_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
     before = path.read_bytes()
     with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = commit(browser, run)
@@ -266,20 +268,20 @@ def test_a_wait_for_the_lock_that_is_too_long_is_said(browser: Client, run: Run,
     assert path.read_bytes() == before
 
 
-def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
+def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
     browser: Client, run: Run, path: Path
 ) -> None:
     commit(browser, run)
     # The agent had the session open: its next line continues from its own leaf.
     append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
     session = index_file(path)
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
-    assert "is bypassed" in page
-    assert f'action="/runs/{run.pk}/again"' in page
-    assert "sends to" not in page
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
+    assert "is bypassed" in text_of(page)
+    assert plans_again(page, run)
+    assert "sends to" not in text_of(page)
     Run.objects.filter(pk=run.pk).update(base_url="https://models.example:8443/v1")
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}").content.decode()
-    assert "sends to models.example:8443 again" in page
+    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
+    assert "sends to models.example:8443 again" in text_of(page)
     Run.objects.filter(pk=run.pk).update(base_url="")
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
@@ -297,41 +299,41 @@ def test_a_plan_that_an_agent_went_past_can_be_applied_again_where_it_went(
 # ---- what was shown, and nothing else -------------------------------------------------------------------
 
 
-def test_a_yes_to_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
+def test_confirming_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
     run = approve(planned(index_file(path)), first=1)
     plan, before = shown(browser, run), path.read_bytes()
     approve(run)
     answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
     assert answer.status_code == 409
-    assert "no longer what this page showed" in answer.content.decode()
+    assert "no longer what this page showed" in text_of(answer)
     assert path.read_bytes() == before
     assert browser.post(f"/runs/{run.pk}/commit").status_code == 409
     assert path.read_bytes() == before
 
 
-def test_nobody_decides_resumes_or_plans_again_while_it_is_written(
+def test_decisions_and_resuming_are_refused_during_a_commit(
     browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = approve(planned(index_file(path)))
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
-    told: list[str] = []
+    refused: list[str] = []
     usual = commit_service.back_up
 
     def back_up(*arguments: Any) -> Any:
         target = Target(run.proposals.order_by("order")[0].entry_id)
-        told.append(refusal(lambda: decide(run, Kind.REJECT, [target], timezone.now())))
-        told.append(refusal(lambda: resume_run(run)))
+        refused.append(refusal(lambda: decide(run, Kind.REJECT, [target], timezone.now())))
+        refused.append(refusal(lambda: resume_run(run)))
         return usual(*arguments)
 
     monkeypatch.setattr(commit_service, "back_up", back_up)
     assert commit(browser, run).status_code == 302
-    assert told == ["4 being_committed", "4 wrong_state"]
+    assert refused == ["4 being_committed", "4 wrong_state"]
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
     assert not run.decisions.filter(kind="reject").exists()
 
 
-def test_after_a_commit_that_failed_decisions_are_free_again(
+def test_after_a_failed_commit_decisions_are_possible_again(
     browser: Client, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -347,7 +349,7 @@ def test_after_a_commit_that_failed_decisions_are_free_again(
     assert commit(browser, run).status_code == 302
 
 
-def test_a_link_that_took_the_place_of_a_session_is_never_followed(
+def test_a_link_in_place_of_a_session_is_never_followed(
     browser: Client, run: Run, path: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -366,7 +368,7 @@ def test_a_link_that_took_the_place_of_a_session_is_never_followed(
     assert (outside / "secret.jsonl").read_bytes() == before
 
 
-def test_an_id_that_names_another_line_now_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
+def test_an_entry_id_that_now_names_another_line_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
     proposal = run.proposals.filter(block_index=None).order_by("order")[0]
     recorded = next(
         json.loads(line)
@@ -385,28 +387,28 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client
     backdate(path)
     run = approve(planned(index_file(path), leaf_id="e27"))
     append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
-    assert 'value="switch_branch"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == []
     assert commit(browser, run).status_code == 302
     assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
 
 
-def test_a_reader_that_was_changed_since_asks_for_its_yes(browser: Client, run: Run, path: Path) -> None:
+def test_a_reader_changed_since_the_plan_needs_a_confirmation(browser: Client, run: Run, path: Path) -> None:
     session = run.session
     session.reader = "pi"
     session.save()
-    assert 'value="not_honoured"' in browser.get(f"/runs/{run.pk}/commit").content.decode()
+    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == ["not_honoured"]
     assert commit(browser, run, "not_honoured").status_code == 302
 
 
-def test_a_lock_that_is_held_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
+def test_a_locked_session_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
     plan = shown(browser, run)
     with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     assert answer.status_code == 409
-    assert f"/runs/{run.pk}/again" not in answer.content.decode()
+    assert not plans_again(answer, run)
 
 
-def test_an_older_version_is_not_planned_at_all(browser: Client, known_root: Path) -> None:
+def test_an_older_session_version_is_not_planned(browser: Client, known_root: Path) -> None:
     old = known_root / "old.jsonl"
     recorded = working_session()
     recorded[0] = {**recorded[0], "version": 2}
@@ -414,10 +416,10 @@ def test_an_older_version_is_not_planned_at_all(browser: Client, known_root: Pat
     session = index_file(backdate(old))
     answer = browser.post(f"/sessions/{session.root_id}/old.jsonl/compact", {"planner": "embedded"})
     assert answer.status_code == 409
-    assert "version 3 copy" in answer.content.decode()
+    assert "version 3 copy" in text_of(answer)
 
 
-def test_planning_again_that_fails_leaves_the_decisions_where_they_were(
+def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
     browser: Client, run: Run, path: Path
 ) -> None:
     browser.post(f"/runs/{run.pk}/again")
@@ -431,7 +433,7 @@ def test_planning_again_that_fails_leaves_the_decisions_where_they_were(
     assert commit(browser, run).status_code == 302
 
 
-def test_what_nobody_approved_is_not_approved_by_planning_again(browser: Client, path: Path) -> None:
+def test_planning_again_approves_nothing_that_was_not_approved(browser: Client, path: Path) -> None:
     run = planned(index_file(path))
     Proposal.objects.create(
         run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
@@ -442,7 +444,7 @@ def test_what_nobody_approved_is_not_approved_by_planning_again(browser: Client,
 # ---- a torn last line, a restore, a kill ------------------------------------------------------------------
 
 
-def test_a_torn_last_line_is_shown_before_the_review_in_it_and_before_the_commit(
+def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(
     browser: Client, path: Path
 ) -> None:
     session = index_file(path)
@@ -450,24 +452,22 @@ def test_a_torn_last_line_is_shown_before_the_review_in_it_and_before_the_commit
     form = f"/sessions/{session.root_id}/{session.relative_path}/compact"
     pages = (form, f"/runs/{run.pk}/review", f"/runs/{run.pk}/commit")
     for page in pages:
-        assert "a torn line of" not in browser.get(page).content.decode()
+        assert "a torn line of" not in text_of(browser.get(page))
     size = path.stat().st_size
     place(path, path.read_bytes() + b'{"type":"mess')
     for page in pages:
-        assert f"a torn line of 13 bytes, from byte {size:,} on" in browser.get(page).content.decode(), page
+        assert f"a torn line of 13 bytes, from byte {size:,} on" in text_of(browser.get(page)), page
 
 
-def test_after_a_restore_the_run_is_restored_everywhere_and_committed_again_when_that_is_taken_back(
-    browser: Client, run: Run
-) -> None:
+def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(browser: Client, run: Run) -> None:
     commit(browser, run)
     backup = Path(Compaction.objects.get().backup.path)
 
     def pages() -> dict[str, str]:
         names = {"list": "/runs/", "run": f"/runs/{run.pk}", "result": f"/runs/{run.pk}/result"}
-        found = {name: browser.get(address, follow=True).content.decode() for name, address in names.items()}
-        assert f"/runs/{run.pk}/result" in found["run"]
-        return found
+        found = {name: browser.get(address, follow=True) for name, address in names.items()}
+        assert f"/runs/{run.pk}/result" in [address for _, address in links(found["run"])]
+        return {name: text_of(page) for name, page in found.items()}
 
     assert not [name for name, page in pages().items() if "taken back by a restore" in page]
     way_back = restore(backup, RestoreConfirmations(), timezone.now()).previous_backup
@@ -489,7 +489,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client,
     commit(browser, run)
     first = Compaction.objects.get()
     restore(Path(first.backup.path), RestoreConfirmations(), timezone.now())
-    assert f'action="/runs/{run.pk}/again"' in browser.get(f"/runs/{run.pk}/result").content.decode()
+    assert plans_again(browser.get(f"/runs/{run.pk}/result"), run)
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     work(later.pk, worker_name())
@@ -500,7 +500,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client,
 
 
 @pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
-def test_whoever_looks_at_a_run_whose_commit_was_killed_sees_what_was_written(
+def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
     browser: Client, run: Run, path: Path, page: str
 ) -> None:
     def write_and_die(fd: int, payload: bytes) -> int:
@@ -517,10 +517,11 @@ def test_whoever_looks_at_a_run_whose_commit_was_killed_sees_what_was_written(
     Run.objects.filter(pk=run.pk).update(committing_since=now)
     assert path.read_bytes() != before
     assert not Compaction.objects.exists()
-    shown_page = browser.get(f"/runs/{run.pk}{page}", follow=True).content.decode()
+    answer = browser.get(f"/runs/{run.pk}{page}", follow=True)
     assert Compaction.objects.get().run == run
-    assert f'/runs/{run.pk}/result"' in shown_page or "one line appended" in shown_page
-    assert "Nothing was written" not in shown_page
+    addresses = [address for _, address in links(answer)]
+    assert f"/runs/{run.pk}/result" in addresses or "one line appended" in text_of(answer)
+    assert "Nothing was written" not in text_of(answer)
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
 
@@ -536,7 +537,7 @@ def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def test_a_database_that_is_busy_after_the_append_does_not_hide_that_the_line_is_written(
+def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
     browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
 ) -> None:
     before, plan = path.read_bytes(), shown(browser, run)
@@ -548,17 +549,17 @@ def test_a_database_that_is_busy_after_the_append_does_not_hide_that_the_line_is
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_service, "record_commit", record_too_late)
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
-    page = answer.content.decode()
+    page = text_of(answer)
     assert path.read_bytes() != before
     assert (answer.status_code, "was appended to" in page) == (409, True)
     assert "Nothing was written" not in page
     other_writer.execute("ROLLBACK")
-    assert "one line appended" in browser.get(f"/runs/{run.pk}/result").content.decode()
+    assert "one line appended" in text_of(browser.get(f"/runs/{run.pk}/result"))
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
 
 
-def test_an_interrupted_step_keeps_nobody_from_looking_while_the_database_is_busy(
+def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
     browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
 ) -> None:
     def write_and_die(fd: int, payload: bytes) -> int:

@@ -121,7 +121,7 @@ def each_step(world: World, act: Callable[[], object], check: Callable[[], str])
     raise AssertionError("it has no end")
 
 
-def test_a_commit_killed_before_any_step_is_finished_or_never_was(
+def test_a_commit_killed_before_any_step_is_completed_or_undone(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = world.path.read_bytes()
@@ -170,7 +170,7 @@ def test_a_commit_killed_before_any_step_is_finished_or_never_was(
     assert min(found["before"], found["after"]) > 5
 
 
-def test_a_restore_killed_before_any_step_is_finished_or_never_was(
+def test_a_restore_killed_before_any_step_is_completed_or_undone(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = world.path.read_bytes()

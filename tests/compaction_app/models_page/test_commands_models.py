@@ -92,7 +92,7 @@ def test_a_second_model_needs_no_address(redline: Installation) -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else " ".join(given).replace("/", "_"),
 )
-def test_what_cannot_be_added_leaves_nothing_behind(
+def test_a_model_that_cannot_be_added_leaves_nothing_behind(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: str
 ) -> None:
     monkeypatch.setenv("OWN_KEY", KEY)
@@ -104,7 +104,7 @@ def test_what_cannot_be_added_leaves_nothing_behind(
     assert read_keys(redline.data) == {}
 
 
-def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_alone(
+def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWN_KEY", KEY)
@@ -124,7 +124,7 @@ def test_a_key_comes_from_standard_input(redline: Installation, monkeypatch: pyt
     assert read_keys(redline.data)["acme"].key == KEY
 
 
-def test_a_process_takes_a_key_from_a_pipe_and_none_from_an_empty_one(redline: Installation) -> None:
+def test_a_process_reads_a_key_from_a_pipe_and_refuses_an_empty_one(redline: Installation) -> None:
     arguments = ("models", "add", "acme/m-1", *LIMITS, "--base-url", URL, "--key-stdin", "--json")
     assert redline.run(*arguments).error == "no_key"
     child = redline.start(*arguments, stdin=subprocess.PIPE)
@@ -135,7 +135,7 @@ def test_a_process_takes_a_key_from_a_pipe_and_none_from_an_empty_one(redline: I
 
 
 @pytest.mark.parametrize("name", ["acme", "openai"])
-def test_a_key_for_a_provider_that_is_there_becomes_its_key(
+def test_a_key_for_an_existing_provider_becomes_its_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     added(redline)
@@ -145,7 +145,7 @@ def test_a_key_for_a_provider_that_is_there_becomes_its_key(
     assert read_keys(redline.data)[name].key == KEY
 
 
-def test_a_model_without_a_key_is_added_and_says_what_it_needs(redline: Installation) -> None:
+def test_a_model_without_a_key_is_added_with_a_hint_about_the_missing_key(redline: Installation) -> None:
     ended = redline.call("models", "add", "anthropic/m-1", *LIMITS)
     assert ended.code == 0
     assert "Set ANTHROPIC_API_KEY" in ended.out
@@ -153,7 +153,7 @@ def test_a_model_without_a_key_is_added_and_says_what_it_needs(redline: Installa
 
 
 @pytest.mark.parametrize(("script", "code"), [("good-plan", 0), ("refuses", 1)])
-def test_a_model_is_tested_with_one_call(
+def test_a_model_is_tested_with_one_request(
     redline: Installation, provider: ScriptedProvider, script: str, code: int
 ) -> None:
     url = provider.base_url("openai")
@@ -173,7 +173,7 @@ def test_a_model_is_removed(redline: Installation) -> None:
     assert Provider.objects.exists()
 
 
-def test_a_provider_goes_with_its_models_and_its_key_after_a_confirmation(
+def test_removing_a_provider_removes_its_models_and_key_after_a_confirmation(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWN_KEY", KEY)
@@ -191,11 +191,11 @@ def test_a_provider_goes_with_its_models_and_its_key_after_a_confirmation(
 @pytest.mark.parametrize(
     "arguments", [(), ("nonsense",), ("list", "more"), ("add",), ("test",), ("--no",)], ids=str
 )
-def test_wrong_arguments_are_one_json_document(redline: Installation, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_give_one_json_document(redline: Installation, arguments: tuple[str, ...]) -> None:
     ended = redline.call("models", *arguments, "--json")
     assert (ended.code, ended.error) == (2, "bad_arguments")
 
 
-def test_the_help_of_an_action_is_named_in_its_errors(redline: Installation) -> None:
+def test_errors_of_an_action_name_its_help(redline: Installation) -> None:
     assert "`redline models add --help`" in redline.call("models", "add").err
     assert "`redline models --help`" in redline.call("models").err

@@ -33,13 +33,13 @@ def file(tmp_path: Path) -> Path:
 # ---- the file ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_file_there_are_no_keys_and_none_is_made(tmp_path: Path, file: Path) -> None:
+def test_without_a_file_there_are_no_keys_and_no_file_is_created(tmp_path: Path, file: Path) -> None:
     assert read_keys(tmp_path) == {}
     assert drop_key(tmp_path, "own") is False
     assert not file.exists()
 
 
-def test_a_key_comes_back_with_its_origin_until_it_is_dropped(tmp_path: Path) -> None:
+def test_a_key_is_kept_with_its_origin_until_it_is_dropped(tmp_path: Path) -> None:
     keep_key(tmp_path, "own", KEPT)
     keep_key(tmp_path, "other", KeptKey("http://localhost:4000", "x"))
     assert read_keys(tmp_path)["own"] == KEPT
@@ -48,7 +48,7 @@ def test_a_key_comes_back_with_its_origin_until_it_is_dropped(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_only_its_user_may_read_it_whatever_the_umask(tmp_path: Path, file: Path, mask: int) -> None:
+def test_the_file_is_private_whatever_the_umask(tmp_path: Path, file: Path, mask: int) -> None:
     usual = os.umask(mask)
     try:
         keep_key(tmp_path, "own", KEPT)
@@ -58,7 +58,7 @@ def test_only_its_user_may_read_it_whatever_the_umask(tmp_path: Path, file: Path
 
 
 @pytest.mark.parametrize("found", [0o644, 0o666, 0o640, 0o400])
-def test_a_file_that_others_may_read_is_private_after_the_first_look(
+def test_a_file_readable_by_others_is_made_private_when_first_read(
     tmp_path: Path, file: Path, found: int
 ) -> None:
     keep_key(tmp_path, "own", KEPT)
@@ -70,7 +70,7 @@ def test_a_file_that_others_may_read_is_private_after_the_first_look(
     assert mode(file) == 0o600
 
 
-def test_a_change_never_writes_into_the_file_that_is_there(tmp_path: Path, file: Path) -> None:
+def test_a_change_never_writes_into_the_existing_file(tmp_path: Path, file: Path) -> None:
     """Whoever had it open while others could read it sees nothing of a key that came later."""
     file.write_text("{}")
     file.chmod(0o644)
@@ -80,7 +80,7 @@ def test_a_change_never_writes_into_the_file_that_is_there(tmp_path: Path, file:
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
 
 
-def test_a_change_that_fails_leaves_the_keys_as_they_were_and_no_draft(
+def test_a_failed_change_leaves_the_keys_unchanged_and_no_draft(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_key(tmp_path, "own", KEPT)
@@ -103,7 +103,7 @@ def _keep_many(directory: Path, writer: int, count: int) -> None:
         keep_key(directory, f"p{writer}-{number}", KeptKey("https://x.example", f"{KEY}{writer}{number}"))
 
 
-def test_of_two_writers_at_once_neither_loses_a_key(tmp_path: Path) -> None:
+def test_two_concurrent_writers_lose_no_key(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_keep_many, args=(tmp_path, writer, 15)) for writer in range(2)]
     for writer in writers:
@@ -116,7 +116,7 @@ def test_of_two_writers_at_once_neither_loses_a_key(tmp_path: Path) -> None:
     assert set(read_keys(tmp_path)) == {f"p{writer}-{number}" for writer in range(2) for number in range(15)}
 
 
-def test_a_file_of_somebody_else_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_permission_denied(tmp_path: Path) -> None:
     base = tmp_path / "data"
     base.mkdir()
     for above in (*tmp_path.parents, tmp_path, base):
@@ -144,7 +144,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_an_error_and_never_written_over(
+def test_a_damaged_file_is_an_error_and_never_overwritten(
     tmp_path: Path, file: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_bytes(content)
@@ -166,7 +166,7 @@ def test_a_damaged_file_is_an_error_and_never_written_over(
     assert KEY not in caplog.text
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path, file: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path, file: Path) -> None:
     file.mkdir()
     with pytest.raises(RedlineError) as failure:
         keep_key(tmp_path, "own", KEPT)
@@ -194,7 +194,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, file: Path) -> None:
         "x" * 8_193,
     ],
 )
-def test_what_no_header_could_carry_is_refused_without_being_quoted(given: str) -> None:
+def test_a_key_unfit_for_a_header_is_refused_without_being_quoted(given: str) -> None:
     with pytest.raises(BadInput) as refused:
         checked_key(given)
     assert refused.value.code == "bad_key"
@@ -210,11 +210,11 @@ def test_blanks_around_a_key_are_not_part_of_it() -> None:
     ("key", "hint"),
     [(KEY, "…WXYZ"), ("", ""), ("abcd", "…"), ("secret-pass", "…"), ("x" * 12 + "last", "…last")],
 )
-def test_a_hint_is_the_last_four_characters_and_of_a_short_key_nothing(key: str, hint: str) -> None:
+def test_a_hint_shows_the_last_four_characters_and_nothing_of_a_short_key(key: str, hint: str) -> None:
     assert hint_of(key) == hint
 
 
-def test_no_repr_holds_a_key(tmp_path: Path) -> None:
+def test_no_repr_contains_a_key(tmp_path: Path) -> None:
     keep_key(tmp_path, "own", KEPT)
     assert KEY not in repr(read_keys(tmp_path))
     assert KEY not in f"{KEPT} {KEPT!r}"

@@ -127,7 +127,7 @@ def deleted(ended: Any) -> set[str]:
 # ---- the example, as a user switches it on ---------------------------------------------------------------
 
 
-def test_the_example_keeps_what_is_labelled_through_run_review_and_commit(tmp_path: Path) -> None:
+def test_the_example_keeps_labelled_entries_through_run_review_and_commit(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     path = place(root / "s.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, roots=root, REDLINE_HOOKS=EXAMPLE) as server:
@@ -152,7 +152,7 @@ def test_the_example_keeps_what_is_labelled_through_run_review_and_commit(tmp_pa
     assert victim not in gone
 
 
-def test_the_example_is_switched_on_in_the_file_and_binds_the_command_line(fresh: Installation) -> None:
+def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(fresh: Installation) -> None:
     path = place(fresh.sessions / "s.jsonl", session_bytes(labelled(label("e3"), label("e5"))))
     without = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert {"e3", "e5"} <= deleted(without)
@@ -185,7 +185,7 @@ def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any
     assert ("e3" not in deleted(ended)) is stays, ended
 
 
-def test_a_label_that_was_set_on_another_branch_counts(fresh: Installation) -> None:
+def test_a_label_set_on_another_branch_counts(fresh: Installation) -> None:
     elsewhere = labelled(label("e3"))
     back = {**elsewhere[-2], "id": "back", "parentId": elsewhere[-2]["id"]}
     path = place(fresh.sessions / "s.jsonl", session_bytes([*elsewhere, back]))
@@ -207,7 +207,7 @@ def table_of(heading: str) -> dict[str, str]:
     return {name.strip("`"): meaning for name, meaning in rows[2:]}
 
 
-def test_the_document_lists_what_is_passed(session: Session) -> None:
+def test_the_document_lists_the_arguments(session: Session) -> None:
     assert table_of("What `session_before_compact` passes") == dict(BEFORE)
     assert table_of("What `session_compact` passes") == dict(AFTER)
     seen: list[set[str]] = []
@@ -293,7 +293,7 @@ def test_the_documented_module_does_what_the_document_says(
         ("[]", []),
     ],
 )
-def test_the_variable_takes_names_or_json(
+def test_the_variable_accepts_names_or_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, names: list[str]
 ) -> None:
     monkeypatch.setenv("REDLINE_HOOKS", value)
@@ -304,9 +304,7 @@ def test_the_variable_takes_names_or_json(
 
 
 @pytest.mark.parametrize("value", ['["a', "[1]", '[["a"]]'])
-def test_a_variable_that_names_nothing_usable_is_a_fault_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_an_invalid_variable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REDLINE_HOOKS", value)
     found, faults = load(tmp_path)
     assert found.hooks == []
@@ -347,7 +345,7 @@ def test_an_async_function_cannot_be_a_hook() -> None:
         HookSignal().connect(later)
 
 
-def test_a_module_that_exits_is_told_of_and_ends_nothing(
+def test_a_module_that_exits_is_reported_and_ends_nothing(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(tmp_path / "own" / "leaves_at_once.py", b"import sys\n\nsys.exit(3)\n")
@@ -360,7 +358,7 @@ def test_a_module_that_exits_is_told_of_and_ends_nothing(
     assert (run.state, "leaves_at_once" in run.failure) == (RunState.FAILED, True)
 
 
-def test_a_hook_that_exits_fails_its_run_alone(session: Session) -> None:
+def test_a_hook_that_exits_fails_only_its_run(session: Session) -> None:
     def leaver(**sent: Any) -> None:
         sys.exit(3)
 
@@ -370,7 +368,7 @@ def test_a_hook_that_exits_fails_its_run_alone(session: Session) -> None:
     assert "leaver failed (SystemExit). Nothing was planned" in run.failure
 
 
-def test_a_plan_is_refused_where_a_hook_could_not_be_loaded(session: Session) -> None:
+def test_a_plan_is_refused_if_a_hook_could_not_be_loaded(session: Session) -> None:
     load_hooks([NOT_THERE])
     assert [found.id for found in check_hooks(None)] == ["redline.E002"]
     assert check_hooks_connect(None) == []
@@ -408,7 +406,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
     assert set(review_of(run).pins) == {Target("e3"), Target("e5")}
 
 
-def test_what_is_passed_is_what_is_planned(session: Session) -> None:
+def test_hooks_receive_what_will_be_planned(session: Session) -> None:
     seen: dict[str, Any] = {}
     asked(lambda **sent: seen.update(sent))
     run = planned(session)
@@ -422,7 +420,7 @@ def test_what_is_passed_is_what_is_planned(session: Session) -> None:
     assert run.state == RunState.TARGET_MET
 
 
-def test_a_cancelled_run_fails_with_the_words_of_the_hook(session: Session) -> None:
+def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session) -> None:
     answers(Cancel("not on a\nFriday"))
     run = planned(session)
     assert run.state == RunState.FAILED
@@ -458,7 +456,7 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
 
 
 @pytest.mark.parametrize("answer", [True, [Target("e3")], "e3", {"deletions": []}, Pin])
-def test_another_answer_than_the_known_ones_fails_the_run(session: Session, answer: object) -> None:
+def test_an_unknown_answer_fails_the_run(session: Session, answer: object) -> None:
     answers(answer)
     run = planned(session)
     assert run.state == RunState.FAILED
@@ -478,12 +476,12 @@ def test_another_answer_than_the_known_ones_fails_the_run(session: Session, answ
         lambda: Cancel(None),  # type: ignore[arg-type]
     ],
 )
-def test_an_answer_that_cannot_be_meant_is_refused_where_it_is_made(make: Callable[[], object]) -> None:
+def test_an_invalid_answer_is_refused_when_it_is_created(make: Callable[[], object]) -> None:
     with pytest.raises((TypeError, ValueError)):
         make()
 
 
-def test_a_hook_on_the_command_line_fails_it_in_words(redline: Installation) -> None:
+def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
     def protector(**sent: Any) -> None:
@@ -499,7 +497,7 @@ def test_a_hook_on_the_command_line_fails_it_in_words(redline: Installation) -> 
 # ---- a plan of a hook ------------------------------------------------------------------------------------
 
 
-def test_what_a_hook_supplies_is_proposed_in_its_name_and_committed(session: Session) -> None:
+def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -> None:
     told: list[dict[str, Any]] = []
     session_compact.connect(lambda **sent: told.append(sent), weak=False)
     answers(Supply([whole("e3"), whole("e5")], "read twice"))
@@ -565,7 +563,7 @@ def test_pair_repair_leaves_what_a_hook_pinned(pinning: Run) -> None:
     assert review.items[Target("e3")].standing is ReviewStatus.REJECTED
 
 
-def test_what_stays_anyway_or_is_not_there_is_counted_and_not_pinned(session: Session) -> None:
+def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(session: Session) -> None:
     answers(Pin([Target("e1"), Target("e27"), Target("e3", 9), Target("nowhere"), Target("e4")]))
     run = planned(session)
     assert said(run) == [
@@ -574,12 +572,12 @@ def test_what_stays_anyway_or_is_not_there_is_counted_and_not_pinned(session: Se
     assert review_of(run).pins == (Target("e4"),)
 
 
-def test_a_pin_of_nothing_is_not_told_of(session: Session) -> None:
+def test_an_empty_pin_is_not_recorded(session: Session) -> None:
     answers(Pin([], "it never finds any"))
     assert said(planned(session)) == []
 
 
-def test_a_pin_of_what_stays_anyway_counts_no_objects(session: Session) -> None:
+def test_a_pin_of_targets_that_stay_anyway_counts_no_objects(session: Session) -> None:
     answers(Pin([Target("e1"), Target("nowhere")]))
     assert said(planned(session)) == [
         "Nothing more pinned by tests.compaction_app.planning.test_hooks.answers.<locals>.hook; 1 stays anyway; "
@@ -598,7 +596,7 @@ def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
     assert review_of(pinning).pins == (Target("e3"),)
 
 
-def test_a_human_may_take_a_pin_of_a_hook_back(browser: Client, pinning: Run) -> None:
+def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) -> None:
     shown = browser.get(f"/runs/{pinning.pk}/review").content.decode()
     assert shown.count("pinned by a hook") == 1
     assert "dear to me" in shown
@@ -613,7 +611,7 @@ def test_a_human_may_take_a_pin_of_a_hook_back(browser: Client, pinning: Run) ->
     assert review_of(pinning).pins == (Target("e3"),)
 
 
-def test_what_a_human_took_back_stays_so_when_it_is_planned_again_and_again(pinning: Run) -> None:
+def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning: Run) -> None:
     decide(pinning, Kind.REOPEN, [Target("e3")], timezone.now())
     later = worked(plan_again(pinning))
     assert "e3" in proposed(later)
@@ -623,7 +621,7 @@ def test_what_a_human_took_back_stays_so_when_it_is_planned_again_and_again(pinn
     assert review_of(last).pins == ()
 
 
-def test_planning_again_asks_anew_and_doubles_nothing(pinning: Run) -> None:
+def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning: Run) -> None:
     decide(pinning, Kind.REJECT, [Target("e9")], timezone.now())
     later = worked(plan_again(pinning))
     assert set(review_of(later).pins) == {Target("e3"), Target("e9")}
@@ -635,7 +633,7 @@ def test_planning_again_asks_anew_and_doubles_nothing(pinning: Run) -> None:
     assert not last.decisions.filter(seq=PINNED_SEQ).exists()
 
 
-def test_a_resumed_run_asks_anew_and_doubles_nothing(
+def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(Pin([Target("e3"), Target("e5")], "dear to me"))
@@ -651,7 +649,7 @@ def test_a_resumed_run_asks_anew_and_doubles_nothing(
     assert "e3" not in proposed(run)
 
 
-def test_an_interrupted_run_is_resumed_with_the_pins_in_force(session: Session) -> None:
+def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
     def killed(**sent: Any) -> None:
         raise Terminated
 
@@ -671,7 +669,7 @@ def test_an_interrupted_run_is_resumed_with_the_pins_in_force(session: Session) 
 # ---- told of what was written ----------------------------------------------------------------------------
 
 
-def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
+def test_every_receiver_is_called_after_the_write_even_if_others_fail(
     redline: Installation, tmp_path: Path
 ) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
@@ -700,7 +698,7 @@ def test_every_receiver_is_told_after_the_write_whatever_the_others_do(
     assert "text of the session" not in log.read_text()
 
 
-def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None:
+def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     told: list[bool] = []
     session_compact.connect(lambda **sent: told.append(sent["from_hook"]), weak=False)
@@ -712,7 +710,7 @@ def test_it_is_told_that_a_hook_supplied_the_plan(redline: Installation) -> None
     assert origin["tool"] == "hook"
 
 
-def test_nobody_is_told_where_nothing_was_written(redline: Installation) -> None:
+def test_no_receiver_is_called_if_nothing_was_written(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     told: list[object] = []
     session_compact.connect(lambda **sent: told.append(sent), weak=False)
@@ -722,7 +720,7 @@ def test_nobody_is_told_where_nothing_was_written(redline: Installation) -> None
     assert told == []
 
 
-def test_what_a_hook_gives_as_its_reason_is_text_on_every_page(browser: Client, session: Session) -> None:
+def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session: Session) -> None:
     answers(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
     run = planned(session)
     for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review"):

@@ -78,7 +78,7 @@ def key_sent(planner: str) -> str:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_key_of_the_environment_goes_to_its_providers_own_host(
+def test_an_environment_key_is_sent_to_its_providers_own_host(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(f"{name.upper()}_API_KEY", f"{KEY}\n")
@@ -88,7 +88,7 @@ def test_a_key_of_the_environment_goes_to_its_providers_own_host(
     assert KEY not in repr(endpoint)
 
 
-def test_with_a_base_url_beside_it_the_key_goes_there_and_no_longer_to_the_providers_own(
+def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers_own_host(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -111,7 +111,7 @@ def test_with_a_base_url_beside_it_the_key_goes_there_and_no_longer_to_the_provi
         "https://api.openai.co/v1",
     ],
 )
-def test_a_model_with_an_address_of_its_own_elsewhere_is_not_given_the_key_of_the_environment(
+def test_a_model_with_its_own_base_url_elsewhere_does_not_get_the_environment_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, elsewhere: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -120,7 +120,7 @@ def test_a_model_with_an_address_of_its_own_elsewhere_is_not_given_the_key_of_th
     assert "goes nowhere else" in model_named("openai/m").fault
 
 
-def test_a_model_of_the_environment_on_this_machine_is_asked_without_the_key(
+def test_a_local_model_of_an_environment_provider_gets_no_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -128,7 +128,7 @@ def test_a_model_of_the_environment_on_this_machine_is_asked_without_the_key(
     assert key_sent("openai/m") == ""
 
 
-def test_another_path_of_the_same_host_is_given_the_key(
+def test_another_path_of_the_same_host_gets_the_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -139,7 +139,7 @@ def test_another_path_of_the_same_host_is_given_the_key(
 @pytest.mark.parametrize(
     "plain", ["http://gateway.example.com/v1", "http://10.0.0.7/v1", "http://0.0.0.0/v1"]
 )
-def test_no_key_goes_over_plain_http_to_another_machine(
+def test_no_key_is_sent_over_plain_http_to_another_machine(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, plain: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -157,7 +157,7 @@ def test_no_key_goes_over_plain_http_to_another_machine(
     assert key_sent("own/m") == ""
 
 
-def test_plain_http_to_this_machine_carries_a_key(redline: Installation) -> None:
+def test_a_key_is_sent_over_plain_http_to_this_machine(redline: Installation) -> None:
     add_provider(TypedProvider("own", "openai", "http://127.0.0.1:4000/v1", TYPED))
     put("own", "m")
     assert key_sent("own/m") == TYPED
@@ -167,7 +167,7 @@ def test_plain_http_to_this_machine_carries_a_key(redline: Installation) -> None
     "elsewhere",
     ["https://evil.example/v1", "https://llm.example.com/other/v1", "https://llm.example.com:444/v1"],
 )
-def test_changing_the_base_url_drops_the_key_and_changing_it_back_does_not_bring_it_again(
+def test_changing_the_base_url_drops_the_key_for_good(
     redline: Installation, added: Provider, elsewhere: str
 ) -> None:
     assert key_sent("own/m") == TYPED
@@ -179,32 +179,30 @@ def test_changing_the_base_url_drops_the_key_and_changing_it_back_does_not_bring
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_base_url_that_changed_behind_redlines_back_gets_no_key(added: Provider) -> None:
+def test_a_base_url_changed_in_the_database_gets_no_key(added: Provider) -> None:
     Provider.objects.update(base_url="https://evil.example/v1")
     assert key_sent("own/m") == ""
     assert provider_named("own").key_hint == ""
 
 
-def test_the_key_stays_where_only_the_spelling_of_the_base_url_changes(added: Provider) -> None:
+def test_the_key_stays_if_only_the_spelling_of_the_base_url_changes(added: Provider) -> None:
     done = change_provider("own", TypedProvider("own", "openai", " https://LLM.example.com:443/v1/ "))
     assert not done.key_dropped
     assert key_sent("own/m") == TYPED
 
 
-def test_a_key_that_is_typed_with_a_new_base_url_belongs_there(
-    redline: Installation, added: Provider
-) -> None:
+def test_a_key_entered_with_a_new_base_url_belongs_to_it(redline: Installation, added: Provider) -> None:
     change_provider("own", TypedProvider("own", "openai", "https://new.example.com/v1", KEY))
     assert key_sent("own/m") == KEY
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_model_elsewhere_is_not_given_the_key_that_was_entered(added: Provider) -> None:
+def test_a_model_at_another_host_does_not_get_the_entered_key(added: Provider) -> None:
     put("own", "elsewhere", base_url="https://evil.example/v1")
     assert key_sent("own/elsewhere") == ""
 
 
-def test_a_removed_provider_leaves_no_key_and_another_of_its_name_does_not_inherit_one(
+def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(
     redline: Installation, added: Provider
 ) -> None:
     remove_provider("own")
@@ -216,13 +214,13 @@ def test_a_removed_provider_leaves_no_key_and_another_of_its_name_does_not_inher
     assert not PlannerModel.objects.filter(name="m").exists()
 
 
-def test_adding_a_provider_that_is_there_already_leaves_its_key_alone(added: Provider) -> None:
+def test_adding_an_existing_provider_leaves_its_key_alone(added: Provider) -> None:
     with pytest.raises(BadInput):
         add_provider(TypedProvider("own", "openai", "https://evil.example/v1", KEY))
     assert key_sent("own/m") == TYPED
 
 
-def test_a_key_for_a_provider_of_the_environment_can_be_entered_and_counts_less_than_the_variable(
+def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variable(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("openai", "m")
@@ -237,7 +235,7 @@ def test_a_key_for_a_provider_of_the_environment_can_be_entered_and_counts_less_
     assert forget_key("openai")
 
 
-def test_a_key_is_not_kept_for_another_origin_than_its_user_was_shown(
+def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
@@ -248,7 +246,7 @@ def test_a_key_is_not_kept_for_another_origin_than_its_user_was_shown(
     assert read_keys(redline.data) == {}
 
 
-def test_no_added_provider_can_take_the_name_of_one_of_the_environment(
+def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -267,7 +265,7 @@ def test_no_added_provider_can_take_the_name_of_one_of_the_environment(
     ["sk-one\r\nx-evil: two", "sk-öne", "sk one", "sk-\u202eone"],
     ids=["line", "letter", "blank", "turn"],
 )
-def test_a_variable_that_holds_no_key_is_a_fault_in_words_and_not_sent(
+def test_an_invalid_key_variable_is_reported_and_not_sent(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", value)
@@ -288,7 +286,7 @@ def test_a_variable_that_holds_no_key_is_a_fault_in_words_and_not_sent(
         "https://x/\nv1",
     ],
 )
-def test_a_base_url_of_the_environment_that_is_none_is_a_fault_that_quotes_nothing(
+def test_an_invalid_base_url_variable_is_reported_without_being_quoted(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -301,7 +299,7 @@ def test_a_base_url_of_the_environment_that_is_none_is_a_fault_that_quotes_nothi
     assert "hunter2" not in found.fault
 
 
-def test_a_damaged_key_file_stops_those_that_may_need_it_and_no_others(
+def test_a_damaged_key_file_stops_only_providers_that_may_need_it(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -318,7 +316,7 @@ def test_a_damaged_key_file_stops_those_that_may_need_it_and_no_others(
 # ---- where providers come from -----------------------------------------------------------------------------
 
 
-def test_the_environment_brings_three_and_says_what_is_missing(redline: Installation) -> None:
+def test_the_environment_offers_three_providers_and_reports_missing_keys(redline: Installation) -> None:
     found = providers()
     assert [(one.name, one.unset, one.key_variable) for one in found] == [
         (name, True, f"{name.upper()}_API_KEY") for name in OWN
@@ -326,7 +324,7 @@ def test_the_environment_brings_three_and_says_what_is_missing(redline: Installa
     assert [one.base_url for one in found] == list(OWN.values())
 
 
-def test_a_provider_says_where_it_comes_from_and_shows_four_characters(
+def test_a_provider_shows_its_origin_and_four_characters_of_its_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -339,7 +337,7 @@ def test_a_provider_says_where_it_comes_from_and_shows_four_characters(
     assert TYPED not in repr(models())
 
 
-def test_a_server_on_this_machine_that_the_environment_names_needs_no_key(
+def test_a_local_server_from_the_environment_needs_no_key(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
@@ -348,7 +346,7 @@ def test_a_server_on_this_machine_that_the_environment_names_needs_no_key(
     assert key_sent("openai/m") == ""
 
 
-def test_an_agreement_is_for_one_host_and_ends_with_it(
+def test_an_agreement_covers_one_host_and_ends_with_it(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -370,7 +368,7 @@ def test_an_agreement_is_for_one_host_and_ends_with_it(
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_named_in_full_or_by_its_name_alone_where_that_is_clear(
+def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(
     redline: Installation, added: Provider
 ) -> None:
     put("openai", "gpt-5")
@@ -388,7 +386,7 @@ def test_a_model_is_named_in_full_or_by_its_name_alone_where_that_is_clear(
     assert "embedded, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
 
 
-def test_levels_come_in_their_order_and_prices_as_they_are(redline: Installation) -> None:
+def test_levels_are_ordered_and_prices_unchanged(redline: Installation) -> None:
     put("openai", "m", thinking_levels=["high", "low", "nonsense"], price_in=1.25)
     model = model_named("openai/m")
     assert model.thinking_levels == ("low", "high")
@@ -401,7 +399,7 @@ def model_of(**values: str) -> str | None:
     return None if found is None else found.planner
 
 
-def test_a_sessions_own_model_is_found_where_it_can_be_asked(
+def test_a_sessions_own_model_is_found_if_it_is_usable(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
 ) -> None:
     put("anthropic", "claude")
@@ -421,7 +419,7 @@ def test_a_sessions_own_model_is_found_where_it_can_be_asked(
 GOOD = TypedModel("own", "new", window="200,000", output_limit="8 000", price_in="$3", price_out="0.25")
 
 
-def test_what_was_typed_becomes_a_model(added: Provider) -> None:
+def test_the_form_becomes_a_model(added: Provider) -> None:
     row = add_model(GOOD)
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
@@ -438,7 +436,7 @@ def test_what_was_typed_becomes_a_model(added: Provider) -> None:
         ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_told_beside_its_field_and_changes_nothing(
+def test_invalid_values_are_reported_beside_their_fields_and_change_nothing(
     added: Provider, field: str, typed: Any
 ) -> None:
     before = list(PlannerModel.objects.values())
@@ -450,7 +448,7 @@ def test_what_cannot_be_used_is_told_beside_its_field_and_changes_nothing(
     assert list(PlannerModel.objects.values()) == before
 
 
-def test_a_model_cannot_be_there_twice(added: Provider) -> None:
+def test_a_model_cannot_be_added_twice(added: Provider) -> None:
     row = add_model(GOOD)
     with pytest.raises(BadInput, match="already"):
         add_model(GOOD)
@@ -458,7 +456,7 @@ def test_a_model_cannot_be_there_twice(added: Provider) -> None:
         change_model(row.pk, TypedModel("own", "m", window="20000", output_limit="1000"))
 
 
-def test_the_form_refuses_an_address_where_the_key_of_the_environment_does_not_go(
+def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -485,13 +483,15 @@ def test_the_form_refuses_an_address_where_the_key_of_the_environment_does_not_g
         ("high", (), ""),
     ],
 )
-def test_a_level_is_taken_as_it_is_or_the_next_lower_or_the_least(
+def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowest(
     level: str, taken: tuple[str, ...], asked: str
 ) -> None:
     assert level_taken(level, taken) == asked
 
 
-def test_the_level_is_that_of_the_branch_and_not_of_the_file(known_root: Any, redline: Installation) -> None:
+def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(
+    known_root: Any, redline: Installation
+) -> None:
     recorded = chain(
         user("one"),
         {"type": "thinking_level_change", "thinkingLevel": "high"},

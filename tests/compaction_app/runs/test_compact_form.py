@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.http import HttpResponse
 from django.test import Client
 
 from compaction_app.display.branches import forget_branches
@@ -23,14 +23,14 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.html import element, elements, field, fields, text_of
 from tests.installation import Installation
 
 HOST = "gateway.example:8443"
-MARK = re.compile(r'name="disclosed" value="([^"]*)"')
 
 
 def recorded(model: str = "claude-x", level: str = "high") -> list[dict[str, Any]]:
-    """A session that was written with a model, which was asked to think."""
+    """A session written with a model at a thinking level."""
     entries = working_session(steps=20)
     for entry in entries:
         if entry.get("message", {}).get("role") == "assistant":
@@ -45,6 +45,7 @@ def recorded(model: str = "claude-x", level: str = "high") -> list[dict[str, Any
 
 
 HTMX = {"hx-request": "true"}
+SIZE = re.compile(r"[\d,]+ characters, about [\d,]+ tokens")
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def session(known_root: Path) -> Session:
 
 
 def configured(name: str = "claude-x", provider: str = "acme", **more: Any) -> PlannerModel:
-    """A model that can be asked, without a key."""
+    """A usable model that needs no key."""
     Provider.objects.get_or_create(
         name=provider,
         defaults={"dialect": "anthropic", "base_url": more.pop("base_url", f"https://{HOST}/api")},
@@ -67,70 +68,75 @@ def address(session: Session) -> str:
     return f"/sessions/{session.root_id}/{session.relative_path}/compact"
 
 
-Look = Callable[..., str]
+Look = Callable[..., HttpResponse]
+"""Opens the form; with `part`, as htmx asks for a part of it."""
 
 
 @pytest.fixture
 def look(browser: Client, session: Session) -> Look:
-    def page(**query: str) -> str:
+    def page(**query: str) -> HttpResponse:
         answer = browser.get(address(session), query, headers=HTMX if "part" in query else {})
         assert answer.status_code == 200
-        return unescape(answer.content.decode())
+        return answer
 
     return page
 
 
-def chosen(page: str, name: str) -> str:
-    select = page[page.index(f'id="{name}" name="{name}"') :].partition("</select>")[0]
-    return re.findall(r'<option value="([^"]*)" selected', select)[0]
+def disclosed(page: HttpResponse) -> str:
+    """The mark by which a form says what it has shown about the host and the size of a request."""
+    return field(page, "disclosed")
 
 
-def test_without_a_model_the_embedded_planner_is_chosen_and_nothing_leaves(look: Look) -> None:
+def size(page: HttpResponse) -> str:
+    return text_of(element(page, "#size"))
+
+
+def test_without_a_model_the_embedded_planner_is_selected_and_nothing_is_sent(look: Look) -> None:
     page = look()
-    assert chosen(page, "planner") == "embedded"
-    assert "Nothing. The embedded planner works offline." in page
-    assert MARK.search(page) is None
+    assert field(page, "planner") == "embedded"
+    assert "Nothing. The embedded planner works offline." in text_of(page)
+    assert "disclosed" not in fields(page)
 
 
-def test_the_sessions_own_model_is_chosen_with_the_sessions_thinking_level(look: Look) -> None:
+def test_the_sessions_own_model_and_thinking_level_are_selected(look: Look) -> None:
     configured()
     configured("other")
     page = look()
-    assert chosen(page, "planner") == "acme/claude-x"
-    assert "This is the session’s own model." in page
-    assert chosen(page, "thinking") == "medium"
-    assert "The session’s thinking level is high. The nearest that the model takes is medium." in page
+    assert field(page, "planner") == "acme/claude-x"
+    assert "This is the session’s own model." in text_of(page)
+    assert field(page, "thinking") == "medium"
+    assert "The session’s thinking level is high. The nearest that the model takes is medium." in text_of(
+        page
+    )
 
 
-def test_a_model_that_takes_the_level_gets_it(look: Look) -> None:
+def test_a_model_that_supports_the_sessions_thinking_level_gets_it(look: Look) -> None:
     configured(thinking_levels=["low", "high"])
     page = look()
-    assert chosen(page, "thinking") == "high"
-    assert "The session’s thinking level is high." in page
-    assert "nearest" not in page
+    assert field(page, "thinking") == "high"
+    assert "The session’s thinking level is high." in text_of(page)
+    assert "nearest" not in text_of(page)
 
 
-def test_a_model_that_cannot_be_asked_is_named_and_cannot_be_chosen(look: Look) -> None:
+def test_an_unusable_model_is_listed_but_cannot_be_selected(look: Look) -> None:
     PlannerModel.objects.create(provider="anthropic", name="claude-x", window=200_000, output_limit=8_000)
     page = look()
-    assert chosen(page, "planner") == "embedded"
-    assert '<option value="anthropic/claude-x" disabled>' in page
+    assert field(page, "planner") == "embedded"
+    assert [one.attributes["value"] for one in elements(page, "option[disabled]")] == ["anthropic/claude-x"]
 
 
-def test_what_leaves_is_said_before_it_does(look: Look) -> None:
+def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) -> None:
     configured(price_in=3.0, price_out=15.0)
     page = look()
-    assert f"<dt>To</dt><dd><b>{HOST}</b>" in page
-    assert "It can search and read every entry of this branch, piece by piece." in page
-    assert "$3.00 for a million tokens in, $15.00 for a million out." in page
-    assert 'part=size" hx-params' in page
+    assert f"To {HOST} https://{HOST}/api" in text_of(page)
+    assert "It can search and read every entry of this branch, piece by piece." in text_of(page)
+    assert "$3.00 for a million tokens in, $15.00 for a million out." in text_of(page)
+    assert element(page, "#size").attributes["hx-get"] == "?part=size"
 
 
-def test_the_first_page_says_how_much_would_be_sent(look: Look) -> None:
+def test_the_form_shows_how_much_would_be_sent(look: Look) -> None:
     configured()
-    page = look()
-    assert re.search(r'id="size" [^>]*>[\d,]+ characters, about [\d,]+ tokens', page)
-    assert "not measured yet" not in page
+    assert SIZE.match(size(look()))
 
 
 def test_a_planner_whose_size_was_not_shown_cannot_be_started(
@@ -138,87 +144,78 @@ def test_a_planner_whose_size_was_not_shown_cannot_be_started(
 ) -> None:
     configured()
     without = look(part="planning", planner="acme/claude-x")
-    assert "not measured yet" in without
-    assert MARK.search(without) is None
+    assert "not measured yet" in text_of(without)
+    assert "disclosed" not in fields(without)
     assert posted(browser, session, planner="acme/claude-x").status_code == 409
-    shown = MARK.search(look(part="size", planner="acme/claude-x"))
-    assert shown is not None
-    assert posted(browser, session, planner="acme/claude-x", disclosed=shown[1]).status_code == 302
+    mark = disclosed(look(part="size", planner="acme/claude-x"))
+    assert posted(browser, session, planner="acme/claude-x", disclosed=mark).status_code == 302
 
 
-def test_the_form_of_a_session_whose_file_is_gone_says_why_nothing_would_be_sent(
+def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(
     look: Look, session: Session, known_root: Path
 ) -> None:
     configured()
     (known_root / session.relative_path).unlink()
-    page = look()
-    assert re.search(r'id="size" [^>]*>none: ', page)
-    assert str(known_root / session.relative_path) in page
+    shown = size(look())
+    assert shown.startswith("none: ")
+    assert str(known_root / session.relative_path) in shown
 
 
-def test_whose_model_it_is_is_said_of_no_other_planner(look: Look) -> None:
+def test_only_the_sessions_own_model_is_marked_as_such(look: Look) -> None:
     configured()
     configured("other")
     own = "This is the session’s own model."
     for planner, is_own in (("acme/claude-x", True), ("acme/other", False), ("embedded", False)):
         part = look(part="planning", planner=planner)
-        label = part[part.index('id="planner-of" hx-swap-oob="true"') :]
-        assert (own in label) is is_own
-        assert part.count(own) == is_own
+        label = element(part, "#planner-of[hx-swap-oob=true]")
+        assert (own in text_of(label)) is is_own
+        assert text_of(part).count(own) == is_own
 
 
-def test_another_planner_brings_its_own_host_and_levels(look: Look) -> None:
+def test_selecting_another_planner_shows_its_host_and_thinking_levels(look: Look) -> None:
     configured()
     configured("local", "llama", base_url="http://127.0.0.1:8080/v1", thinking_levels=[])
     part = look(part="planning", planner="llama/local")
-    assert part.lstrip().startswith('<div id="planning">')
-    assert "127.0.0.1:8080</b>, on this machine" in part
-    assert "Thinking" not in part
-    assert "Nothing. The embedded planner" in look(part="planning", planner="embedded")
+    assert "To 127.0.0.1:8080 , on this machine" in text_of(element(part, "#planning"))
+    assert "Thinking" not in text_of(part)
+    assert "Nothing. The embedded planner" in text_of(look(part="planning", planner="embedded"))
 
 
 def posted(browser: Client, session: Session, **values: str) -> Any:
     return browser.post(address(session), {"keep": "50", **values})
 
 
-def test_no_model_is_started_by_a_form_that_has_not_said_where_it_is_asked(
-    browser: Client, session: Session
-) -> None:
+def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, session: Session) -> None:
     configured()
     configured("elsewhere", "beta", base_url="https://beta.example")
-    shown = MARK.search(browser.get(address(session)).content.decode())
-    assert shown is not None
-    for planner, disclosed in (
+    mark = disclosed(browser.get(address(session)))
+    for planner, given in (
         ("acme/claude-x", ""),
         ("claude-x", ""),
-        ("beta/elsewhere", unescape(shown[1])),
-        ("elsewhere", unescape(shown[1])),
+        ("beta/elsewhere", mark),
+        ("elsewhere", mark),
     ):
-        answer = posted(browser, session, planner=planner, disclosed=disclosed)
-        assert answer.status_code == 409
-        page = unescape(answer.content.decode())
-        assert "the form had not said so yet. Nothing was sent and nothing planned." in page
-        assert "characters, about" in page
+        refused = posted(browser, session, planner=planner, disclosed=given)
+        assert refused.status_code == 409
+        assert "the form had not said so yet. Nothing was sent and nothing planned." in text_of(refused)
+        assert SIZE.match(size(refused))
         assert not Run.objects.exists()
-        again = MARK.search(page)
-        assert again is not None
-    answer = posted(browser, session, planner="elsewhere", disclosed=again[1], thinking="low")
+    answer = posted(browser, session, planner="elsewhere", disclosed=disclosed(refused), thinking="low")
     assert answer.status_code == 302
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("beta/elsewhere", "low")
 
 
-def test_a_host_that_was_changed_meanwhile_is_shown_again(browser: Client, session: Session) -> None:
+def test_a_host_changed_meanwhile_is_shown_again(browser: Client, session: Session) -> None:
     configured()
-    shown = MARK.search(browser.get(address(session)).content.decode())
-    assert shown is not None
+    mark = disclosed(browser.get(address(session)))
     Provider.objects.update(base_url="https://elsewhere.example")
-    answer = posted(browser, session, planner="acme/claude-x", disclosed=unescape(shown[1]))
+    answer = posted(browser, session, planner="acme/claude-x", disclosed=mark)
     assert answer.status_code == 409
-    assert "elsewhere.example" in answer.content.decode()
+    assert "elsewhere.example" in text_of(answer)
     assert not Run.objects.exists()
 
 
-def test_the_embedded_planner_needs_no_disclosure_and_takes_no_level(
+def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(
     browser: Client, session: Session
 ) -> None:
     configured()
@@ -226,21 +223,22 @@ def test_the_embedded_planner_needs_no_disclosure_and_takes_no_level(
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
 
 
-def test_without_script_a_button_shows_what_another_planner_sends(browser: Client, session: Session) -> None:
+def test_without_javascript_a_button_shows_what_another_planner_would_send(
+    browser: Client, session: Session
+) -> None:
     configured()
     answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
-    page = answer.content.decode()
     assert answer.status_code == 200
-    assert HOST in page
-    assert re.search(r"[\d,]+ characters, about [\d,]+ tokens", page)
-    assert "the parser" in page
+    assert HOST in text_of(answer)
+    assert SIZE.match(size(answer))
+    assert field(answer, "query") == "the parser"
     assert not Run.objects.exists()
 
 
-def test_a_branch_that_cannot_be_planned_says_why_nothing_would_be_sent(look: Look) -> None:
+def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_sent(look: Look) -> None:
     configured()
-    part = look(part="size", leaf="nowhere")
-    assert part.strip().startswith("none: ")
+    part = text_of(look(part="size", leaf="nowhere"))
+    assert part.startswith("none: ")
     assert "nowhere" in part
 
 
@@ -254,25 +252,23 @@ def scripted() -> Iterator[ScriptedProvider]:
 
 
 @pytest.mark.parametrize("window", [200_000, 12_000], ids=["a large window", "a small one"])
-def test_what_is_said_is_what_is_sent(
+def test_the_size_shown_is_the_size_sent(
     look: Look, session: Session, browser: Client, scripted: ScriptedProvider, window: int
 ) -> None:
     base_url = scripted.base_url("anthropic")
     configured("good-plan", base_url=base_url, thinking_levels=["low", "high"], window=window)
     typed = {"keep": "40", "preserve_recent": "4", "query": "the parser", "planner": "acme/good-plan"}
-    said = re.match(r"([\d,]+) characters", look(part="size", thinking="high", **typed).strip())
-    assert said is not None
-    mark = MARK.search(look(planner="acme/good-plan"))
-    assert mark is not None
-    assert posted(browser, session, thinking="high", disclosed=mark[1], **typed).status_code == 302
+    shown = text_of(look(part="size", thinking="high", **typed)).partition(" characters")[0]
+    mark = disclosed(look(planner="acme/good-plan"))
+    assert posted(browser, session, thinking="high", disclosed=mark, **typed).status_code == 302
     run = Run.objects.get()
     work(run.pk, worker_name())
     asked = RunEvent.objects.filter(run=run, kind="asked").order_by("seq").first()
     assert asked is not None
-    assert asked.data["characters"] == int(said[1].replace(",", ""))
+    assert asked.data["characters"] == int(shown.replace(",", ""))
 
 
-def test_of_fifty_thousand_entries_the_first_request_shows_eighty(
+def test_the_first_request_contains_eighty_of_fifty_thousand_entries(
     known_root: Path, redline: Installation
 ) -> None:
     lines = session_bytes(list(generate(entries=50_000, entry_bytes=300, seed=1)))

@@ -22,6 +22,7 @@ from sessions_app.storage.locks import session_lock
 from sessions_app.web import uploads
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import snapshot
+from tests.html import element, links, text_of, texts
 from tests.installation import Installation
 
 SESSION = session_bytes(chain(user("Mend the parser."), assistant(text("It is mended."))))
@@ -46,11 +47,11 @@ def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser: Clie
     assert managed() == {"run.jsonl": damaged}
     page = browser.get(answer["Location"])
     assert page.status_code == 200
-    assert "Mend the parser." in page.content.decode()
-    assert "Mend the parser." in browser.get("/").content.decode()
+    assert "Mend the parser." in text_of(page)
+    assert "Mend the parser." in text_of(browser.get("/"))
 
 
-def test_what_is_imported_is_private_and_nothing_of_the_upload_stays(
+def test_imports_are_private_and_leave_nothing_of_the_upload(
     browser: Client, known_root: Path, redline: Installation
 ) -> None:
     bring(browser, ("run.jsonl", SESSION))
@@ -62,7 +63,7 @@ def test_what_is_imported_is_private_and_nothing_of_the_upload_stays(
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_an_upload_never_lies_in_memory(
+def test_an_upload_is_never_held_in_memory(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: list[str] = []
@@ -77,36 +78,36 @@ def test_an_upload_never_lies_in_memory(
     assert stored == [str(uploads.upload_directory())]
 
 
-def test_an_import_was_not_just_written_to_by_an_agent(browser: Client, known_root: Path) -> None:
+def test_an_import_does_not_count_as_live(browser: Client, known_root: Path) -> None:
     bring(browser, ("run.jsonl", SESSION))
-    assert "just written to" not in browser.get("/").content.decode()
+    assert "just written to" not in text_of(browser.get("/"))
     assert Session.objects.get(relative_path="run.jsonl").imported_at is not None
 
 
-def test_the_same_bytes_lead_to_the_session_that_is_there(browser: Client, known_root: Path) -> None:
+def test_identical_bytes_lead_to_the_existing_session(browser: Client, known_root: Path) -> None:
     first = bring(browser, ("run.jsonl", SESSION))["Location"]
     answer = bring(browser, ("again.jsonl", SESSION))
     assert answer.status_code == 303
-    page = browser.get(answer["Location"]).content.decode()
-    assert "here already" in page
-    assert f'href="{first}"' in page
+    message = element(browser.get(answer["Location"]), "main [role=status]")
+    assert "here already" in text_of(message)
+    assert links(message) == [("run.jsonl", first)]
     assert managed() == {"run.jsonl": SESSION}
 
 
-def test_another_session_of_the_same_name_gets_a_name_of_its_own(browser: Client, known_root: Path) -> None:
+def test_another_session_of_the_same_name_gets_its_own_name(browser: Client, known_root: Path) -> None:
     bring(browser, ("run.jsonl", SESSION))
     bring(browser, ("run.jsonl", OTHER))
     assert managed() == {"run.jsonl": SESSION, "run-2.jsonl": OTHER}
 
 
-def test_several_files_at_once_are_each_told_of(browser: Client, known_root: Path) -> None:
+def test_several_files_at_once_are_reported_one_by_one(browser: Client, known_root: Path) -> None:
     bring(browser, ("old.jsonl", OTHER))
     third = session_bytes(chain(user("A third.")))
     answer = bring(browser, ("a.jsonl", SESSION), ("b.jsonl", OTHER), ("c.jsonl", third))
     assert answer.status_code == 303
-    page = browser.get(answer["Location"]).content.decode()
-    assert page.count("Imported: <a") == 2
-    assert "here already" in page
+    first, second, known = texts(browser.get(answer["Location"]), "[role=status] li")
+    assert (first, second) == ("Imported: a.jsonl", "Imported: c.jsonl")
+    assert "here already" in known
     assert set(managed()) == {"old.jsonl", "a.jsonl", "c.jsonl"}
 
 
@@ -114,13 +115,13 @@ def test_several_files_at_once_are_each_told_of(browser: Client, known_root: Pat
 
 
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"[1, 2]\n", b'{"some": "object"}\n', b"\0" * 5_000])
-def test_what_is_no_session_is_refused_in_words_and_nothing_is_kept(
+def test_a_file_that_is_not_a_session_is_refused_and_not_kept(
     browser: Client, known_root: Path, redline: Installation, data: bytes
 ) -> None:
     answer = bring(browser, ("letter.jsonl", data))
     assert answer.status_code == 422
-    assert "letter.jsonl" in answer.content.decode()
-    assert "is no session" in answer.content.decode()
+    assert "letter.jsonl" in text_of(answer)
+    assert "is no session" in text_of(answer)
     assert managed() == {}
     assert list((redline.data / "uploads").iterdir()) == []
 
@@ -128,23 +129,23 @@ def test_what_is_no_session_is_refused_in_words_and_nothing_is_kept(
 def test_a_refused_file_does_not_hold_up_the_others(browser: Client, known_root: Path) -> None:
     answer = bring(browser, ("letter.jsonl", b"hello\n"), ("run.jsonl", SESSION))
     assert answer.status_code == 422
-    assert "Imported: <a" in answer.content.decode()
+    assert "Imported: run.jsonl" in text_of(answer)
     assert managed() == {"run.jsonl": SESSION}
 
 
-def test_a_form_without_a_file_is_told(browser: Client, known_root: Path) -> None:
+def test_a_form_without_a_file_is_an_error(browser: Client, known_root: Path) -> None:
     answer = browser.post("/import", {})
     assert answer.status_code == 422
-    assert "No file was chosen" in answer.content.decode()
+    assert "No file was chosen" in text_of(answer)
 
 
-def test_a_disk_without_room_is_told_before_anything_is_stored(
+def test_a_full_disk_is_reported_before_anything_is_stored(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: _FullDisk)
     answer = bring(browser, ("run.jsonl", SESSION))
     assert answer.status_code == 422
-    assert "Free some space" in answer.content.decode()
+    assert "Free some space" in text_of(answer)
     assert managed() == {}
 
 
@@ -152,7 +153,7 @@ class _FullDisk:
     free = uploads.SPARE
 
 
-def test_a_disk_that_fills_up_meanwhile_is_told_and_nothing_is_kept(
+def test_a_disk_that_fills_up_meanwhile_is_reported_and_nothing_is_kept(
     browser: Client, known_root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Any, data: bytes) -> int:
@@ -161,7 +162,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_nothing_is_kept(
     monkeypatch.setattr(uploads.StoredUpload, "write", full, raising=False)
     answer = bring(browser, ("run.jsonl", SESSION))
     assert answer.status_code == 422
-    assert "does not fit on the disk" in answer.content.decode()
+    assert "does not fit on the disk" in text_of(answer)
     assert managed() == {}
     assert list((redline.data / "uploads").iterdir()) == []
 
@@ -187,7 +188,7 @@ def test_a_name_is_made_safe(brought: str, kept: str) -> None:
     assert safe_name(brought) == kept
 
 
-def test_a_name_that_leads_elsewhere_stays_in_the_managed_root(
+def test_a_name_with_a_path_stays_in_the_managed_root(
     browser: Client, known_root: Path, redline: Installation
 ) -> None:
     before = set(snapshot(redline.data.parent))
@@ -200,7 +201,7 @@ def test_a_name_that_leads_elsewhere_stays_in_the_managed_root(
 # ---- removing ----------------------------------------------------------------------------------------------
 
 
-def test_removing_asks_first_and_takes_the_session_away(browser: Client, known_root: Path) -> None:
+def test_removing_asks_first_and_then_removes_the_session(browser: Client, known_root: Path) -> None:
     bring(browser, ("run.jsonl", SESSION))
     page = browser.get("/import/run.jsonl/remove")
     assert page.status_code == 200
@@ -212,7 +213,7 @@ def test_removing_asks_first_and_takes_the_session_away(browser: Client, known_r
     assert not Entry.objects.exists()
 
 
-def test_removing_touches_nothing_but_what_was_imported(browser: Client, known_root: Path) -> None:
+def test_only_imported_sessions_can_be_removed(browser: Client, known_root: Path) -> None:
     (known_root / "own.jsonl").write_bytes(SESSION)
     index_roots()
     outside = managed_root().parent / "outside.jsonl"
@@ -237,13 +238,13 @@ def test_removing_touches_nothing_but_what_was_imported(browser: Client, known_r
     assert (managed_root() / "link.jsonl").is_symlink()
 
 
-def test_what_was_done_with_a_session_is_told_before_and_kept_after(
+def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(
     browser: Client, known_root: Path
 ) -> None:
     bring(browser, ("run.jsonl", SESSION))
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
-    page = browser.get("/import/run.jsonl/remove").content.decode()
+    page = text_of(browser.get("/import/run.jsonl/remove"))
     assert "1 run" in page
     assert "The record of that stays" in page
     browser.post("/import/run.jsonl/remove", {"backups": "0"})
@@ -253,13 +254,13 @@ def test_what_was_done_with_a_session_is_told_before_and_kept_after(
     assert managed() == {}
 
 
-def test_backups_go_with_a_session_only_when_they_were_told_of(browser: Client, known_root: Path) -> None:
+def test_backups_are_removed_only_if_they_were_shown(browser: Client, known_root: Path) -> None:
     bring(browser, ("run.jsonl", SESSION))
     backup = managed_root() / f"run.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}"
     backup.write_bytes(SESSION)
     refused = browser.post("/import/run.jsonl/remove", {"backups": "0"})
     assert refused.status_code == 409
-    assert "1 backup beside it" in refused.content.decode()
+    assert "1 backup beside it" in text_of(refused)
     assert set(managed()) == {"run.jsonl", backup.name}
     assert browser.post("/import/run.jsonl/remove", {"backups": "1"}).status_code == 303
     assert managed() == {}
@@ -273,7 +274,7 @@ def test_a_session_that_is_being_written_to_is_not_removed(
     with session_lock(settings.REDLINE_DATA_DIR, managed_root() / "run.jsonl", 0):
         answer = browser.post("/import/run.jsonl/remove", {"backups": "0"})
     assert answer.status_code == 409
-    assert "is locked" in answer.content.decode()
+    assert "is locked" in text_of(answer)
     assert set(managed()) == {"run.jsonl"}
 
 

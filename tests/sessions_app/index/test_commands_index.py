@@ -35,13 +35,13 @@ def test_the_configured_roots_are_indexed(fresh: Installation, tmp_path: Path) -
     assert listed["a.jsonl"]["path"] == str(atomic)
 
 
-def test_other_roots_are_indexed_where_they_are_configured(fresh: Installation, tmp_path: Path) -> None:
+def test_roots_from_the_configuration_replace_the_default_ones(fresh: Installation, tmp_path: Path) -> None:
     place(tmp_path / "elsewhere" / "c.jsonl", ONE)
     roots = json.dumps([{"path": str(tmp_path / "elsewhere"), "agent": "pi"}])
     assert fresh.run("index", "--json", REDLINE_ROOTS=roots).json["files"] == 1
 
 
-def test_a_second_time_only_what_is_new_is_read_and_rebuild_reads_all(redline: Installation) -> None:
+def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline: Installation) -> None:
     path = place(redline.home / "s.jsonl", session_bytes(chain(*[user("word " * 200) for _ in range(200)])))
     first = redline.call("index", redline.home, "--json").json
     second = redline.call("index", redline.home, "--json").json
@@ -72,7 +72,7 @@ def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
     assert snapshot(redline.home) == before
 
 
-def test_what_cannot_be_indexed_is_named_on_standard_error_and_the_rest_is_indexed(
+def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_is_indexed(
     redline: Installation, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
@@ -91,7 +91,7 @@ def test_what_cannot_be_indexed_is_named_on_standard_error_and_the_rest_is_index
     assert refused.keys() == {"b.jsonl", "c.jsonl"}
 
 
-def test_a_refused_name_that_is_no_utf_8_is_still_a_json_document(
+def test_a_refused_name_that_is_not_utf_8_still_gives_a_json_document(
     redline: Installation, tmp_path: Path
 ) -> None:
     (tmp_path / "root").mkdir()
@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(
 @pytest.mark.parametrize(
     ("content", "code"), [(None, "no_such_file"), (b"", "not_a_session"), (b"text\n", "not_a_session")]
 )
-def test_a_named_file_that_is_no_session_is_bad_input(
+def test_a_named_file_that_is_not_a_session_is_bad_input(
     redline: Installation, tmp_path: Path, content: bytes | None, code: str
 ) -> None:
     path = tmp_path / "s.jsonl"
@@ -132,5 +132,5 @@ def test_a_named_file_that_is_no_session_is_bad_input(
     assert redline.call("sessions", "--json").json == []
 
 
-def test_a_root_that_is_not_there_is_no_failure(fresh: Installation) -> None:
+def test_a_missing_root_is_not_a_failure(fresh: Installation) -> None:
     assert fresh.run("index", "--json").json["files"] == 0

@@ -93,9 +93,7 @@ def settled(told: io.StringIO) -> bool:
 # ---- what is there, and what changes -----------------------------------------------------------------------
 
 
-def test_what_lies_in_the_roots_is_indexed_the_latest_first(
-    follower: Follower, root: Path, told: io.StringIO
-) -> None:
+def test_the_roots_are_indexed_newest_first(follower: Follower, root: Path, told: io.StringIO) -> None:
     for hours, name in enumerate(("new", "old", "older")):
         path = place(root / f"{name}.jsonl", session_bytes(chain(user(name))))
         then = time.time() - 3_600 * (hours + 1)
@@ -105,7 +103,7 @@ def test_what_lies_in_the_roots_is_indexed_the_latest_first(
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
 
 
-def test_a_session_that_is_written_to_is_read_on_and_told_of(
+def test_a_growing_session_is_read_further_and_announced(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
     recorded = chain(user("one"), user("two"))
@@ -118,15 +116,13 @@ def test_a_session_that_is_written_to_is_read_on_and_told_of(
     assert facts(told, "sessions")[-1] == [key]
 
 
-def test_a_file_in_a_directory_that_is_new_as_well_is_found(
-    follower: Follower, root: Path, told: io.StringIO
-) -> None:
+def test_a_file_in_a_new_directory_is_found(follower: Follower, root: Path, told: io.StringIO) -> None:
     until(follower, lambda: settled(told))
     place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
     until(follower, lambda: "the first of a project" in titles())
 
 
-def test_a_directory_that_is_moved_in_or_away_takes_its_sessions_along(
+def test_moving_a_directory_in_or_out_moves_its_sessions(
     follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
 ) -> None:
     place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
@@ -137,7 +133,7 @@ def test_a_directory_that_is_moved_in_or_away_takes_its_sessions_along(
     until(follower, lambda: titles(missing=True) == {"moved"})
 
 
-def test_a_vanished_file_is_missing_and_a_renamed_one_is_new(
+def test_a_removed_file_is_missing_and_a_renamed_one_is_new(
     follower: Follower, root: Path, told: io.StringIO
 ) -> None:
     place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
@@ -160,7 +156,7 @@ def test_a_root_that_comes_later_is_noticed(
     until(follower, lambda: "followed as well" in titles())
 
 
-def test_a_root_that_cannot_be_looked_at_stops_no_other_and_is_told_of(
+def test_an_unreadable_root_is_reported_and_stops_no_other(
     follower: Follower, root: Path, told: io.StringIO, settings: Any, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
@@ -172,7 +168,7 @@ def test_a_root_that_cannot_be_looked_at_stops_no_other_and_is_told_of(
     assert facts(told, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
 
 
-def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_missing(
+def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
     public: Installation, settings: Any
 ) -> None:
     root = public.home / "sessions"
@@ -195,7 +191,7 @@ def test_sessions_of_a_root_that_may_not_be_looked_at_any_more_are_not_called_mi
     )
 
 
-def test_what_a_link_leads_to_outside_is_not_read(
+def test_links_out_of_a_root_are_not_followed(
     follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
 ) -> None:
     outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
@@ -208,7 +204,7 @@ def test_what_a_link_leads_to_outside_is_not_read(
     assert titles() == {"inside"}
 
 
-def test_a_second_look_opens_nothing_that_is_as_it_was(
+def test_a_second_scan_opens_no_unchanged_file(
     follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(root / "s.jsonl", session_bytes(chain(user("one"))))
@@ -225,7 +221,7 @@ def test_a_second_look_opens_nothing_that_is_as_it_was(
     assert opened == []
 
 
-def test_what_nobody_told_of_is_found_by_looking(
+def test_a_change_without_a_notification_is_found_by_scanning(
     follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "LOOK_SECONDS", 0)
@@ -236,7 +232,7 @@ def test_what_nobody_told_of_is_found_by_looking(
     until(follower, lambda: "unheard of" in titles())
 
 
-def test_what_changes_goes_before_what_waits(
+def test_changed_files_are_read_before_waiting_ones(
     follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
@@ -248,7 +244,7 @@ def test_what_changes_goes_before_what_waits(
     assert len(titles()) < 51
 
 
-def test_where_the_system_has_no_watches_left_directories_are_compared(
+def test_without_file_watches_directories_are_polled(
     follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = watchfiles.watch
@@ -277,7 +273,7 @@ def test_where_the_system_has_no_watches_left_directories_are_compared(
 # ---- what lies around sessions -----------------------------------------------------------------------------
 
 
-def test_another_configuration_of_windows_is_in_the_list_after_the_next_start(
+def test_changed_context_windows_are_in_the_list_after_the_next_start(
     follower: Follower, root: Path, told: io.StringIO, settings: Any
 ) -> None:
     usage = {"totalTokens": 5_000}
@@ -296,7 +292,7 @@ def test_another_configuration_of_windows_is_in_the_list_after_the_next_start(
     assert session.pk in facts(told, "sessions")[-1]
 
 
-def test_a_decision_that_is_made_during_a_reading_is_kept(
+def test_a_reader_chosen_during_indexing_is_kept(
     root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = place(root / "s.jsonl", session_bytes(chain(*(user(f"line {number}") for number in range(2_500)))))
@@ -341,9 +337,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_it_ends_at_once_when_it_is_told_to_also_amidst_a_large_file(
-    fresh: Installation, large: Path
-) -> None:
+def test_it_stops_at_once_even_in_the_middle_of_a_large_file(fresh: Installation, large: Path) -> None:
     child = start_following(fresh, large)
     assert next_fact(child, "indexing")["done"] == 0
     child.send_signal(signal.SIGTERM)
@@ -355,7 +349,7 @@ def test_it_ends_at_once_when_it_is_told_to_also_amidst_a_large_file(
     assert (indexed["entries"], indexed["damaged"]) == (60_000, 0)
 
 
-def test_it_ends_with_its_server(fresh: Installation, large: Path) -> None:
+def test_the_follower_ends_with_its_server(fresh: Installation, large: Path) -> None:
     child = start_following(fresh, large)
     next_fact(child, "indexing")
     assert child.stdin is not None
@@ -363,12 +357,12 @@ def test_it_ends_with_its_server(fresh: Installation, large: Path) -> None:
     assert child.wait(timeout=WAIT_SECONDS) == 0
 
 
-def test_it_follows_the_configured_roots_and_nothing_else(redline: Installation) -> None:
+def test_only_the_configured_roots_are_followed(redline: Installation) -> None:
     ended = redline.call("index", redline.home, "--follow", "--json")
     assert (ended.code, ended.error) == (2, "bad_arguments")
 
 
-def test_several_processes_that_index_one_session_at_once_leave_its_index_whole(
+def test_concurrent_indexing_of_one_session_leaves_its_index_consistent(
     fresh: Installation, redline: Installation
 ) -> None:
     recorded = session_bytes(chain(*(user(f"line {number}") for number in range(6_000))))
@@ -388,7 +382,7 @@ def test_several_processes_that_index_one_session_at_once_leave_its_index_whole(
 # ---- the demo ----------------------------------------------------------------------------------------------
 
 
-def test_where_no_agent_has_left_a_session_there_is_one_to_try(
+def test_without_any_session_a_demo_is_offered(
     follower: Follower, redline: Installation, told: io.StringIO
 ) -> None:
     (redline.data / MARKER).unlink()
@@ -403,7 +397,7 @@ def test_where_no_agent_has_left_a_session_there_is_one_to_try(
     assert not session.fault
 
 
-def test_a_demo_is_made_once(redline: Installation) -> None:
+def test_the_demo_is_made_once(redline: Installation) -> None:
     made = offer_demo()
     assert made == managed_root() / FILE_NAME
     assert made.stat().st_mode & 0o077 == 0
@@ -413,7 +407,7 @@ def test_a_demo_is_made_once(redline: Installation) -> None:
     assert offer_demo() is None
 
 
-def test_no_demo_is_made_where_a_session_is_known_even_if_it_is_gone(
+def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(
     redline: Installation,
 ) -> None:
     index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))

@@ -156,9 +156,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
-    redline: Installation, tmp_path: Path, seed: int
-) -> None:
+def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     writer = Writer(dice, version=dice.choice([0, 1, 3, 3, 3]))
     content = b"\n".join(writer.lines(dice.randrange(1, 60))) + dice.choice([b"", b"\n"])
@@ -196,7 +194,7 @@ def test_an_index_that_followed_a_session_tells_what_a_new_one_tells(
         assert differences(followed, told_anew(path)) == {}, f"after {cut} bytes"
 
 
-def test_real_sessions_are_indexed_as_they_are_read(redline: Installation, tmp_path: Path) -> None:
+def test_the_index_of_real_sessions_matches_their_files(redline: Installation, tmp_path: Path) -> None:
     dice = random.Random(5)
     for source in corpus_sessions(tmp_path):
         content = source.read_bytes()
@@ -231,7 +229,7 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
     return place(path, session_bytes(chain(user("Begin."), *results)))
 
 
-def test_a_grown_session_costs_its_new_lines_and_a_little(redline: Installation, tmp_path: Path) -> None:
+def test_a_grown_session_costs_only_its_new_lines(redline: Installation, tmp_path: Path) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
     added = session_bytes(
@@ -246,7 +244,7 @@ def test_a_grown_session_costs_its_new_lines_and_a_little(redline: Installation,
     assert total.entries == 2_502
 
 
-def test_an_unchanged_session_costs_a_look_at_its_edges(redline: Installation, tmp_path: Path) -> None:
+def test_an_unchanged_session_costs_only_its_edges(redline: Installation, tmp_path: Path) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
     total = Indexed()
@@ -274,7 +272,7 @@ def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
     assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(100)}
 
 
-def test_no_transaction_writes_more_than_others_can_wait_for(redline: Installation, tmp_path: Path) -> None:
+def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp_path: Path) -> None:
     for number in range(20):
         long_session(tmp_path / "root" / f"{number}.jsonl", 900)
     long_session(tmp_path / "root" / "longer.jsonl", 9_000)
@@ -293,7 +291,7 @@ def test_no_transaction_writes_more_than_others_can_wait_for(redline: Installati
     assert max(written) <= 6_000
 
 
-def test_what_a_killed_batch_did_not_write_is_indexed_the_next_time(
+def test_an_interrupted_batch_is_completed_by_the_next_run(
     redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = small_sessions(tmp_path / "root", 100)
@@ -316,7 +314,7 @@ def test_what_a_killed_batch_did_not_write_is_indexed_the_next_time(
         assert differences(told(session), told_anew(path)) == {}
 
 
-def test_processes_that_index_the_same_files_at_once_do_not_wait_for_each_other(
+def test_processes_indexing_the_same_files_do_not_block_each_other(
     redline: Installation, tmp_path: Path
 ) -> None:
     small_sessions(tmp_path / "root", 100)
@@ -353,7 +351,7 @@ def rewrite_the_beginning(path: Path) -> None:
 @pytest.mark.parametrize(
     "rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning]
 )
-def test_a_rewritten_session_is_read_anew_and_nothing_of_the_old_one_stays(
+def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
     redline: Installation, tmp_path: Path, rewrite: Any
 ) -> None:
     path = place(
@@ -384,7 +382,7 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp
     assert differences(told(Session.objects.get()), told_anew(path)) == {}
 
 
-def test_a_vanished_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
+def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
     path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
     other = place(tmp_path / "sub" / "b.jsonl", session_bytes(chain(user("One"), user("Two"))))
     index_paths([tmp_path])
@@ -400,7 +398,7 @@ def test_a_vanished_session_is_missing_until_it_is_back(redline: Installation, t
     assert Session.objects.count() == 2
 
 
-def test_a_root_that_is_gone_has_only_missing_sessions(redline: Installation, tmp_path: Path) -> None:
+def test_all_sessions_of_a_removed_root_are_missing(redline: Installation, tmp_path: Path) -> None:
     root = tmp_path / "root"
     place(root / "a.jsonl", session_bytes(chain(user("One"))))
     with roots(root):
@@ -410,7 +408,7 @@ def test_a_root_that_is_gone_has_only_missing_sessions(redline: Installation, tm
     assert [session.missing for session in Session.objects.all()] == [True]
 
 
-def test_a_rebuild_keeps_what_redline_did(redline: Installation, tmp_path: Path) -> None:
+def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: Path) -> None:
     path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
@@ -449,7 +447,7 @@ def crash(_: str) -> None:
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_what_a_crashed_reading_left_does_not_stay(
+def test_leftovers_of_a_crashed_indexing_do_not_stay(
     redline: Installation, tmp_path: Path, grown: bool
 ) -> None:
     path = long_session(tmp_path / "s.jsonl")
@@ -529,7 +527,7 @@ def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_pat
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_innermost_root_says_how_a_session_is_read(
+def test_the_innermost_root_decides_the_reader_of_a_session(
     redline: Installation, tmp_path: Path, turned: bool
 ) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e2"}
@@ -560,7 +558,7 @@ def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installatio
     assert list_sessions() == []
 
 
-def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
+def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation) -> None:
     root = public.home / "sessions"
     paths = [place(root / f"{name}.jsonl", session_bytes(chain(user(name)))) for name in "abc"]
     give_to_nobody(root, *paths)
@@ -589,7 +587,7 @@ def test_an_unreadable_file_is_a_fault_of_its_own(public: Installation) -> None:
     )
 
 
-def test_one_file_that_is_no_session_does_not_hide_the_others(redline: Installation, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_session_does_not_hide_the_others(redline: Installation, tmp_path: Path) -> None:
     root = tmp_path / "root"
     place(root / "a.jsonl", b'{"name":"not a session"}\n')
     place(root / "b.jsonl", session_bytes(chain(user("One"))))
@@ -605,7 +603,7 @@ def test_one_file_that_is_no_session_does_not_hide_the_others(redline: Installat
 
 
 @pytest.mark.parametrize("content", [None, b"no session\n"])
-def test_what_could_not_be_indexed_by_name_is_not_listed(
+def test_a_named_file_that_could_not_be_indexed_is_not_listed(
     redline: Installation, tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "s.jsonl"
@@ -619,7 +617,7 @@ def test_what_could_not_be_indexed_by_name_is_not_listed(
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_what_a_line_without_newline_told_is_forgotten_with_it(
+def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
     redline: Installation, tmp_path: Path, before: int
 ) -> None:
     lines = chain(
@@ -639,7 +637,7 @@ def test_what_a_line_without_newline_told_is_forgotten_with_it(
     assert differences(told(index_file(path)), told_anew(path)) == {}
 
 
-def test_a_title_is_what_the_user_first_said_and_no_noise(redline: Installation, tmp_path: Path) -> None:
+def test_the_title_is_the_users_first_message_without_noise(redline: Installation, tmp_path: Path) -> None:
     exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
     recorded = chain(
         user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser.")
@@ -648,7 +646,7 @@ def test_a_title_is_what_the_user_first_said_and_no_noise(redline: Installation,
     assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
 
 
-def test_a_planned_query_is_what_the_user_last_said_and_no_noise(
+def test_the_default_query_is_the_users_last_message_without_noise(
     redline: Installation, tmp_path: Path
 ) -> None:
     turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,64 +20,64 @@ from sessions_app.models import Root, Session
 from sessions_app.templatetags.formatting import size
 from tests.factories import chain, session_bytes, user
 from tests.files import place
+from tests.html import element, elements, text_of
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """What a follower told is of one test."""
+    """Forgets what a follower announced after each test."""
     yield
     progress.remember({"indexing": None, "roots": {}})
 
 
-def test_while_it_is_not_known_what_there_is_the_page_does_not_say_that_there_is_nothing(
+def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(
     browser: Client, known_root: Path
 ) -> None:
-    assert "No sessions yet" in browser.get("/").content.decode()
+    assert "No sessions yet" in text_of(browser.get("/"))
     progress.begin()
-    page = browser.get("/").content.decode()
+    page = text_of(browser.get("/"))
     assert "Looking for sessions" in page
     assert str(known_root) in page
     assert "No sessions yet" not in page
     progress.remember({"indexing": None})
-    assert "No sessions yet" in browser.get("/").content.decode()
+    assert "No sessions yet" in text_of(browser.get("/"))
 
 
-def test_an_indexing_that_goes_on_is_one_line(browser: Client, known_root: Path) -> None:
-    told = {
+def test_indexing_in_progress_is_shown_on_one_line(browser: Client, known_root: Path) -> None:
+    indexing = {
         "done": 12,
         "found": 40,
         "bytes": 1_200_000_000,
         "of_bytes": 3_400_000_000,
         "file": "<b>\x1b.jsonl",
     }
-    progress.remember({"sessions": [], "indexing": told})
-    page = browser.get("/").content.decode()
-    assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB" in page
-    assert "&lt;b&gt;\\x1b.jsonl" in page
-    assert 'width="35"' in page
+    progress.remember({"sessions": [], "indexing": indexing})
+    listing = element(browser.get("/"), "#listing")
+    assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB <b>\\x1b.jsonl" in text_of(listing)
+    assert "35" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
 
 
-def test_a_root_that_cannot_be_looked_at_is_named(browser: Client, known_root: Path) -> None:
+def test_an_unreadable_root_is_named(browser: Client, known_root: Path) -> None:
     fault = f"The root {known_root} cannot be looked at: Permission denied."
     progress.remember({"roots": {str(known_root): fault}})
-    assert fault in browser.get("/").content.decode()
+    assert fault in text_of(browser.get("/"))
     progress.remember({"roots": {}})
-    assert fault not in browser.get("/").content.decode()
+    assert fault not in text_of(browser.get("/"))
 
 
-def test_where_nothing_matches_the_filter_the_page_says_so(browser: Client, known_root: Path) -> None:
+def test_a_filter_without_matches_is_explained(browser: Client, known_root: Path) -> None:
     place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
-    page = browser.get("/?q=another").content.decode()
+    page = text_of(browser.get("/?q=another"))
     assert "No session matches" in page
     assert "1 session is known." in page
 
 
-def test_what_redline_keeps_is_named_apart(browser: Client, known_root: Path) -> None:
-    assert "kept here" not in browser.get("/").content.decode()
+def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Path) -> None:
+    assert "kept here" not in text_of(browser.get("/"))
     offer_demo()
     index_roots()
-    page = browser.get("/").content.decode()
+    page = text_of(browser.get("/"))
     assert "Demo: " in page
     assert "kept here" in page
     assert "agent unknown" not in page
@@ -90,25 +89,25 @@ def test_the_managed_root_is_private(browser: Client, known_root: Path) -> None:
     assert managed_root().stat().st_mode & 0o777 == 0o700
 
 
-def test_the_filter_is_no_part_of_what_is_drawn_anew(browser: Client, known_root: Path) -> None:
+def test_updates_do_not_redraw_the_filter(browser: Client, known_root: Path) -> None:
     place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
-    whole = browser.get("/").content.decode()
-    part = browser.get("/", headers={"HX-Request": "true"}).content.decode()
+    page = browser.get("/")
+    part = browser.get("/", headers={"HX-Request": "true"})
     asked = asked_in('{"query": "?sort=name", "asked": 3}')
     assert asked is not None
     drawn = draw(asked)
-    for name in ('id="listing"', 'id="summary"', "<tbody>"):
-        assert whole.count(name) == part.count(name) == drawn.count(name) == 1
-    for other in (part, drawn):
-        assert "<form" not in other
-        assert re.search(r'id="summary" hx-swap-oob="true"', other)
-    assert "hx-swap-oob" not in whole
-    assert 'data-asked="3"' in drawn
-    assert "data-asked" not in whole
+    for source in (page, part, drawn):
+        assert len(elements(source, "#listing tbody")) == len(elements(source, "#summary")) == 1
+    for update in (part, drawn):
+        assert not elements(update, "form")
+        assert element(update, "#summary").attributes["hx-swap-oob"] == "true"
+    assert not elements(page, "[hx-swap-oob]")
+    assert element(drawn, "#listing").attributes["data-asked"] == "3"
+    assert not elements(page, "[data-asked]")
 
 
-def test_the_list_holds_its_bars_with_5000_sessions(browser: Client, known_root: Path) -> None:
+def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_root: Path) -> None:
     root = Root.objects.get(path=str(known_root))
     Session.objects.bulk_create(
         Session(
@@ -146,5 +145,5 @@ def test_the_list_holds_its_bars_with_5000_sessions(browser: Client, known_root:
 @pytest.mark.parametrize(
     ("number", "words"), [(0, "0 B"), (412, "412 B"), (999, "999 B"), (1_000, "1 kB"), (2_400_000, "2.4 MB")]
 )
-def test_few_bytes_are_said_as_they_are(number: int, words: str) -> None:
+def test_sizes_below_a_kilobyte_are_exact(number: int, words: str) -> None:
     assert size(number) == words

@@ -67,7 +67,7 @@ def test_a_session_that_is_written_to_moves_up_and_is_live(server: Server) -> No
     assert 'id="summary" hx-swap-oob="true"' in drawn
 
 
-def test_what_is_drawn_is_the_list_that_the_page_shows(server: Server) -> None:
+def test_the_socket_sends_the_list_that_the_page_shows(server: Server) -> None:
     with list_socket(server, "?q=pears") as socket:
         drawn = drawn_until(socket, "count the pears")
         assert "count the apples" not in drawn
@@ -85,7 +85,7 @@ def test_a_new_session_appears(server: Server) -> None:
         drawn_until(socket, "count what is new")
 
 
-def test_the_page_itself_says_the_same_without_a_socket(server: Server) -> None:
+def test_the_page_shows_the_same_rows_without_a_socket(server: Server) -> None:
     with list_socket(server, "?q=pears") as socket:
         drawn = drawn_until(socket, "count the pears")
     page = server.get("/?q=pears")
@@ -138,11 +138,11 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("message", HOSTILE)
-def test_what_is_no_such_message_asks_for_nothing(message: str) -> None:
+def test_a_malformed_message_is_ignored(message: str) -> None:
     assert asked_in(message) is None
 
 
-def test_unknown_messages_are_passed_over(server: Server) -> None:
+def test_a_socket_survives_malformed_messages(server: Server) -> None:
     with server.socket("/ws/sessions") as socket:
         for message in [*HOSTILE, b"\x00\xff"]:
             socket.send(message)
@@ -151,7 +151,7 @@ def test_unknown_messages_are_passed_over(server: Server) -> None:
 
 
 @pytest.mark.parametrize("length", [5_000, 100_000])
-def test_a_message_that_is_too_long_ends_the_socket(server: Server, length: int) -> None:
+def test_an_oversized_message_closes_the_socket(server: Server, length: int) -> None:
     with server.socket("/ws/sessions") as socket:
         socket.send("x" * length)
         with pytest.raises(ConnectionClosedError):
@@ -162,7 +162,7 @@ def test_a_message_that_is_too_long_ends_the_socket(server: Server, length: int)
 # ---- at the first start ------------------------------------------------------------------------------------
 
 
-def test_an_indexing_that_goes_on_is_shown_on_the_page_and_over_the_socket(tmp_path: Path) -> None:
+def test_indexing_in_progress_is_shown_on_the_page_and_over_the_socket(tmp_path: Path) -> None:
     large = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
     for number in range(24):
         place(tmp_path / "sessions" / f"{number}.jsonl", large)
@@ -177,7 +177,7 @@ def test_an_indexing_that_goes_on_is_shown_on_the_page_and_over_the_socket(tmp_p
         assert "Indexing:" not in server.get("/")
 
 
-def test_where_there_is_nothing_the_demo_comes_by_itself(tmp_path: Path) -> None:
+def test_without_any_session_the_demo_appears(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         assert "No sessions yet" not in server.get("/")
         with list_socket(server) as socket:
@@ -226,7 +226,7 @@ def grow(server: Server, words: str) -> None:
     place(server.root / f"{words.replace(' ', '-')}.jsonl", session_bytes(chain(user(words))))
 
 
-def test_the_list_moves_without_taking_the_filter_from_who_types(server: Server, page: Any) -> None:
+def test_updates_keep_the_focus_and_text_of_the_filter(server: Server, page: Any) -> None:
     page.evaluate("document.querySelector('#q').dataset.mine = 'yes'")
     page.focus("#q")
     page.keyboard.type("pea")
@@ -244,7 +244,7 @@ def test_the_list_moves_without_taking_the_filter_from_who_types(server: Server,
     page.wait_for_selector("text=more pears")
 
 
-def test_who_walks_the_list_by_keys_stays_where_he_is(server: Server, page: Any) -> None:
+def test_updates_keep_the_focus_on_a_row(server: Server, page: Any) -> None:
     link = page.get_by_role("link", name="count the pears")
     link.focus()
     page.evaluate("document.activeElement.dataset.old = 'yes'")
@@ -254,7 +254,7 @@ def test_who_walks_the_list_by_keys_stays_where_he_is(server: Server, page: Any)
     assert page.evaluate("document.activeElement.dataset.old") is None
 
 
-def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_a_lost_server_is_announced(tmp_path: Path) -> None:
     with start_server(tmp_path) as server, chromium(server) as page:
         assert not page.is_visible("#lost")
         server.child.terminate()

@@ -98,7 +98,7 @@ def changed(content: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
-def test_a_backup_is_byte_exact_of_the_same_mode_and_named_by_its_time(
+def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(
     session: Path, data: Path, mode: int
 ) -> None:
     session.chmod(mode)
@@ -118,7 +118,7 @@ def test_a_backup_is_byte_exact_of_the_same_mode_and_named_by_its_time(
     assert backups.list_backups(session) == [backup]
 
 
-def test_a_backup_has_the_owner_of_its_session_also_when_root_makes_it(session: Path, data: Path) -> None:
+def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session: Path, data: Path) -> None:
     if os.geteuid() == 0:
         os.chown(session, NOBODY, NOBODY)
     owner = session.stat().st_uid, session.stat().st_gid
@@ -132,7 +132,7 @@ def test_a_backup_has_the_owner_of_its_session_also_when_root_makes_it(session: 
     "name",
     ["a.jsonl", "back\\slash.jsonl", "new\nline.jsonl", "b\\oth\\\n.jsonl", "ünï çode.jsonl", "-.jsonl"],
 )
-def test_the_digest_beside_a_backup_is_read_by_sha256sum(session: Path, data: Path, name: str) -> None:
+def test_sha256sum_can_check_the_digest_file(session: Path, data: Path, name: str) -> None:
     session = session.rename(session.with_name(name))
     backup = make(data, session)
     record = backup.path.with_name(backup.path.name + ".sha256")
@@ -146,7 +146,7 @@ def test_the_digest_beside_a_backup_is_read_by_sha256sum(session: Path, data: Pa
     assert subprocess.run(check, cwd=session.parent, capture_output=True).returncode == 1
 
 
-def test_a_name_that_is_taken_is_passed_over_and_nothing_is_overwritten(session: Path, data: Path) -> None:
+def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session: Path, data: Path) -> None:
     taken = session.with_name(NAME)
     taken.write_bytes(b"the agent's own")
     session.with_name(NAME.replace("123Z", "124Z") + ".sha256").write_bytes(b"someone's note")
@@ -161,7 +161,7 @@ def test_a_name_that_is_taken_is_passed_over_and_nothing_is_overwritten(session:
     assert session.with_name(NAME.replace("123Z", "125Z")).is_symlink()
 
 
-def test_the_name_is_in_utc_wherever_it_is_made(session: Path) -> None:
+def test_the_name_is_in_utc_in_every_time_zone(session: Path) -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert backups.backup_name(session, elsewhere) == NAME
     assert backups.backup_name(session, NOW.replace(microsecond=0)) == NAME.replace("123Z", "000Z")
@@ -185,7 +185,7 @@ def in_three_segments(session: Path) -> files.Fingerprint:
 
 
 @pytest.mark.parametrize("at", [0, 10_000, 30_000, 50_000, len(CONTENT) - 1])
-def test_one_changed_bit_anywhere_is_found_by_the_backup(session: Path, data: Path, at: int) -> None:
+def test_a_changed_bit_anywhere_stops_the_backup(session: Path, data: Path, at: int) -> None:
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
         file.write(changed(CONTENT, at))
@@ -194,7 +194,7 @@ def test_one_changed_bit_anywhere_is_found_by_the_backup(session: Path, data: Pa
     assert beside(session) == set()
 
 
-def test_a_change_in_the_middle_is_what_the_quick_look_misses(session: Path) -> None:
+def test_the_quick_check_misses_a_change_in_the_middle(session: Path) -> None:
     """So the test above shows that the segments find it, and not the edges."""
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
@@ -203,7 +203,7 @@ def test_a_change_in_the_middle_is_what_the_quick_look_misses(session: Path) -> 
         assert reader.growth(fingerprint).kind is files.GrowthKind.UNCHANGED
 
 
-def test_a_session_that_was_replaced_or_shrank_is_not_backed_up(session: Path, data: Path) -> None:
+def test_a_replaced_or_truncated_session_is_not_backed_up(session: Path, data: Path) -> None:
     fingerprint = fingerprint_of(session)
     os.truncate(session, len(CONTENT) - 1)
     assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
@@ -214,7 +214,7 @@ def test_a_session_that_was_replaced_or_shrank_is_not_backed_up(session: Path, d
     assert beside(session) == {"kept"}
 
 
-def test_lines_that_came_after_indexing_are_in_the_backup(session: Path, data: Path) -> None:
+def test_lines_added_after_indexing_are_in_the_backup(session: Path, data: Path) -> None:
     fingerprint = in_three_segments(session)
     foreign(session, b'{"id":"2"}\n{"torn')
     backup = make(data, session, fingerprint)
@@ -229,7 +229,7 @@ def test_a_fingerprint_that_leaves_bytes_unchecked_is_refused(session: Path, dat
     assert beside(session) == set()
 
 
-def test_free_space_is_looked_at_before_anything_is_written(session: Path, data: Path) -> None:
+def test_free_space_is_checked_before_anything_is_written(session: Path, data: Path) -> None:
     fingerprint = fingerprint_of(session)
     disk = os.statvfs(session.parent)
     size = disk.f_bavail * disk.f_frsize + (1 << 30)
@@ -253,7 +253,7 @@ def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(
     assert beside(session) == set()
 
 
-def test_a_backup_that_cannot_be_made_durable_is_none(
+def test_a_backup_that_cannot_be_made_durable_is_removed(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Path) -> None:
@@ -265,14 +265,14 @@ def test_a_backup_that_cannot_be_made_durable_is_none(
     assert beside(session) == set()
 
 
-def test_a_directory_that_may_not_be_written_is_permission_denied(public_session: Path) -> None:
+def test_an_unwritable_directory_is_permission_denied(public_session: Path) -> None:
     public_session.parent.chmod(0o555)
     data = public_session.parent.parent / "data"
     assert in_child(lambda: make(data, public_session), as_nobody) == "SystemFailure permission_denied"
     assert beside(public_session) == set()
 
 
-def test_what_a_killed_backup_left_is_cleaned_up_and_not_listed(session: Path, data: Path) -> None:
+def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session: Path, data: Path) -> None:
     outside = session.parent.parent / "outside"
     outside.write_bytes(b"not ours")
     unfinished = session.with_name(".a.jsonl.redline-backup")
@@ -313,7 +313,7 @@ def test_backups_are_listed_newest_first_and_only_those_of_the_session(session: 
     assert listed[2].size == 1
 
 
-def test_backups_of_a_vanished_session_are_listed_also_through_a_symlink(session: Path, data: Path) -> None:
+def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session: Path, data: Path) -> None:
     backup = make(data, session)
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
@@ -321,7 +321,7 @@ def test_backups_of_a_vanished_session_are_listed_also_through_a_symlink(session
     assert backups.list_backups(session) == backups.list_backups(files.real_path(alias)) == [backup]
 
 
-def test_a_file_that_is_no_digest_is_none(session: Path, data: Path) -> None:
+def test_an_invalid_digest_file_counts_as_no_digest(session: Path, data: Path) -> None:
     backup = make(data, session)
     for damaged in (b"", b"zz" * 40, sha256(CONTENT).encode(), sha256(CONTENT).upper().encode() + b"  x\n"):
         backup.path.with_name(NAME + ".sha256").write_bytes(damaged)
@@ -335,7 +335,7 @@ def test_a_backup_knows_its_session(session: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", NAME + ".sha256", NAME[7:]])
-def test_what_is_not_named_like_a_backup_is_none(session: Path, data: Path, name: str) -> None:
+def test_a_file_not_named_like_a_backup_is_not_a_backup(session: Path, data: Path, name: str) -> None:
     path = session.with_name(name)
     path.write_bytes(CONTENT)
     assert outcome(lambda: backups.session_of(path)) == "BadInput not_a_backup"
@@ -353,7 +353,7 @@ def test_a_backup_is_verified_by_reading_all_of_it(session: Path, data: Path) ->
     assert backups.verify(backup.path, backup.recorded_sha256) == (False, sha256(changed(CONTENT, 30_000)))
 
 
-def test_a_deleted_backup_is_gone_with_its_digest_and_nothing_else(session: Path, data: Path) -> None:
+def test_deleting_a_backup_removes_its_digest_and_nothing_else(session: Path, data: Path) -> None:
     first, second = make(data, session), make(data, session)
     backups.delete_backup(first.path)
     assert backups.list_backups(session) == [second]
@@ -385,7 +385,7 @@ def grown(data: Path, session: Path) -> backups.Backup:
     return backup
 
 
-def test_restoring_gives_the_old_bytes_back_and_keeps_the_present_ones(session: Path, data: Path) -> None:
+def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(session: Path, data: Path) -> None:
     session.chmod(0o640)
     backup = grown(data, session)
     present = session.read_bytes()
@@ -422,7 +422,7 @@ def test_the_agents_own_backup_can_be_restored_without_a_digest(session: Path, d
     assert session.read_bytes() == b"older\n"
 
 
-def test_a_vanished_session_is_restored(session: Path, data: Path) -> None:
+def test_a_missing_session_is_restored(session: Path, data: Path) -> None:
     backup = make(data, session)
     session.unlink()
     restored = give_back(data, session, backup.path, backup.recorded_sha256)
@@ -433,7 +433,7 @@ def test_a_vanished_session_is_restored(session: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["other size", "other file", "gone", "there"])
-def test_a_session_in_another_state_than_was_shown_is_not_restored(
+def test_a_session_in_another_state_than_the_one_shown_is_not_restored(
     session: Path, data: Path, shown: str
 ) -> None:
     backup = make(data, session)
@@ -455,7 +455,7 @@ def test_a_session_in_another_state_than_was_shown_is_not_restored(
 
 
 @pytest.mark.parametrize("vanished", [False, True])
-def test_a_session_that_changes_while_it_is_restored_is_left_alone(
+def test_a_session_that_changes_during_the_restore_is_left_alone(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
 ) -> None:
     backup = grown(data, session)
@@ -493,7 +493,7 @@ def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
     assert beside(session) == {NAME, NAME + ".sha256"}
 
 
-def test_lines_that_come_at_the_moment_of_the_replacement_are_not_lost(session: Path, data: Path) -> None:
+def test_lines_written_at_the_moment_of_replacement_are_not_lost(session: Path, data: Path) -> None:
     backup = grown(data, session)
     present = session.read_bytes()
 
@@ -508,7 +508,7 @@ def test_lines_that_come_at_the_moment_of_the_replacement_are_not_lost(session: 
     assert restored.previous_backup.path.read_bytes() == present + b"theirs\n"
 
 
-def test_a_replacement_that_fails_leaves_the_session_and_no_partial_file(session: Path, data: Path) -> None:
+def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session: Path, data: Path) -> None:
     backup = grown(data, session)
     present = session.read_bytes()
 
@@ -522,7 +522,7 @@ def test_a_replacement_that_fails_leaves_the_session_and_no_partial_file(session
     assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
 
 
-def test_a_backup_that_changes_after_it_was_verified_is_not_restored(
+def test_a_backup_that_changes_after_verification_is_not_restored(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = grown(data, session)
@@ -539,7 +539,7 @@ def test_a_backup_that_changes_after_it_was_verified_is_not_restored(
     assert session.read_bytes() == present
 
 
-def test_a_disk_that_keeps_other_bytes_than_it_was_given_is_found_out(
+def test_a_disk_that_stores_wrong_bytes_is_detected(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup = grown(data, session)
@@ -571,7 +571,7 @@ def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session:
     assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
 
 
-def test_what_a_killed_restore_left_is_cleaned_up_and_never_written_through(
+def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(
     session: Path, data: Path
 ) -> None:
     outside = session.parent.parent / "outside"
@@ -585,7 +585,7 @@ def test_what_a_killed_restore_left_is_cleaned_up_and_never_written_through(
     assert not [name for name in beside(session) if name.startswith(".")]
 
 
-def test_a_backup_of_another_session_or_place_is_not_restored(session: Path, data: Path) -> None:
+def test_a_backup_of_another_session_or_directory_is_not_restored(session: Path, data: Path) -> None:
     other = session.with_name("b.jsonl")
     other.write_bytes(b"other\n")
     elsewhere = session.parent.parent / NAME
@@ -595,7 +595,7 @@ def test_a_backup_of_another_session_or_place_is_not_restored(session: Path, dat
     assert session.read_bytes() == CONTENT
 
 
-def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is(
+def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(
     session: Path, data: Path
 ) -> None:
     alias = session.parent.parent / "alias.jsonl"
@@ -608,7 +608,7 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_where_it_really_is
     assert session.read_bytes() == CONTENT
 
 
-def test_neither_is_done_after_the_lock_was_given_back(session: Path, data: Path) -> None:
+def test_backing_up_and_restoring_need_the_lock(session: Path, data: Path) -> None:
     backup = make(data, session)
     with locks.session_lock(data, session, 0) as locked:
         pass
@@ -619,7 +619,7 @@ def test_neither_is_done_after_the_lock_was_given_back(session: Path, data: Path
     assert session.read_bytes() == CONTENT
 
 
-def test_a_backup_that_is_gone_is_bad_input(session: Path, data: Path) -> None:
+def test_a_missing_backup_is_bad_input(session: Path, data: Path) -> None:
     with pytest.raises(BadInput) as caught:
         give_back(data, session, session.with_name(NAME), None)
     assert caught.value.code == "no_such_file"
@@ -628,7 +628,7 @@ def test_a_backup_that_is_gone_is_bad_input(session: Path, data: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))
-def test_back_up_append_and_restore_give_every_byte_back(content: bytes, line: bytes) -> None:
+def test_backup_append_and_restore_bring_every_byte_back(content: bytes, line: bytes) -> None:
     line = line.replace(b"\n", b" ")
     with tempfile.TemporaryDirectory() as home:
         session, data = Path(home) / "a.jsonl", Path(home) / "data"

@@ -226,13 +226,13 @@ def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: P
 
 
 @pytest.mark.parametrize("name", ["gone", "file"])
-def test_a_root_that_is_no_directory_is_bad_input(tmp_path: Path, name: str) -> None:
+def test_a_root_that_is_not_a_directory_is_bad_input(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     assert outcome(lambda: discovery.discover(tmp_path / name)) == "BadInput no_such_root"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
-def test_no_name_leads_out_of_the_root(tmp_path: Path, path: str) -> None:
+def test_no_name_can_leave_the_root(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "out").symlink_to(tmp_path)
@@ -262,26 +262,26 @@ def open_only(path: Path) -> None:
         pass
 
 
-def test_a_fifo_a_device_and_a_directory_are_no_files_and_are_not_waited_for(tmp_path: Path) -> None:
+def test_a_fifo_a_device_and_a_directory_are_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in (tmp_path / "pipe.jsonl", tmp_path, Path("/dev/null"), Path("/dev/zero")):
         assert in_child(partial(open_only, path)) == "BadInput not_a_file"
 
 
-def test_what_is_not_there_is_bad_input(tmp_path: Path, session: Path) -> None:
+def test_a_missing_file_is_bad_input(tmp_path: Path, session: Path) -> None:
     assert files.file_state(tmp_path / "gone.jsonl") is None
     assert outcome(lambda: files.file_state(tmp_path)) == "BadInput not_a_file"
     assert outcome(lambda: open_only(tmp_path / "gone.jsonl")) == "BadInput no_such_file"
     assert outcome(lambda: open_only(session / "below.jsonl")) == "BadInput no_such_file"
 
 
-def test_what_may_not_be_read_is_permission_denied(public_dir: Path) -> None:
+def test_an_unreadable_file_is_permission_denied(public_dir: Path) -> None:
     path = public_dir / "a.jsonl"
     path.touch(mode=0)
     assert in_child(lambda: open_only(path), as_nobody) == "SystemFailure permission_denied"
 
 
-def test_an_error_names_the_path_and_says_what_was_not_done(tmp_path: Path) -> None:
+def test_an_error_names_the_path_and_what_was_not_done(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         open_only(tmp_path / "gone.jsonl")
     assert str(tmp_path / "gone.jsonl") in caught.value.message
@@ -294,7 +294,7 @@ def test_an_error_names_the_path_and_says_what_was_not_done(tmp_path: Path) -> N
     size=st.sampled_from([4096, 5000, 1 << 20]),
 )
 @example(pieces=[b"\nabc", b"", b"\n"], size=4096)
-def test_a_fingerprint_made_in_steps_says_the_same_as_the_bytes(
+def test_a_fingerprint_made_in_steps_matches_the_bytes(
     tmp_path: Path, pieces: list[bytes], size: int
 ) -> None:
     path = tmp_path / "grown.jsonl"
@@ -335,7 +335,7 @@ def test_a_last_line_without_newline_can_be_included(session: Path) -> None:
     assert whole.segments == ((len(content), hashlib.sha256(content).hexdigest()),)
 
 
-def test_only_what_was_read_can_be_fingerprinted(session: Path) -> None:
+def test_only_bytes_that_were_read_can_be_fingerprinted(session: Path) -> None:
     with files.SessionReader(session) as reader:
         end = read_until_end(reader, 0)
         for wrong in (end - 1, end + 1, 1):
@@ -346,7 +346,7 @@ def test_only_what_was_read_can_be_fingerprinted(session: Path) -> None:
             reader.fingerprint(end, fingerprint)
 
 
-def test_a_wrong_offset_is_a_mistake_of_the_caller_and_one_past_the_end_is_a_conflict(session: Path) -> None:
+def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(session: Path) -> None:
     with files.SessionReader(session) as reader:
         for wrong in (
             lambda: reader.chunks(-1),
@@ -360,7 +360,7 @@ def test_a_wrong_offset_is_a_mistake_of_the_caller_and_one_past_the_end_is_a_con
         assert outcome(lambda: reader.read_at(beyond, 1)) == "Conflict session_rewritten"
 
 
-def test_growth_costs_the_new_bytes_and_the_edges_only(tmp_path: Path) -> None:
+def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 100_000)
     before = fingerprint_of(path)
@@ -440,7 +440,7 @@ def rewrite_the_first_bytes(path: Path) -> None:
         lambda path: os.truncate(path, 10),
     ],
 )
-def test_no_fingerprint_comes_from_a_session_that_changed_while_it_was_read(
+def test_a_session_that_changes_during_reading_gives_no_fingerprint(
     tmp_path: Path, attack: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -460,7 +460,7 @@ def test_no_fingerprint_comes_from_a_session_that_changed_while_it_was_read(
 
 
 @pytest.mark.parametrize("left", [0, files.CHUNK - 1, files.CHUNK, files.CHUNK + 1])
-def test_a_session_that_shrinks_while_it_is_read_is_never_taken_for_whole(tmp_path: Path, left: int) -> None:
+def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path: Path, left: int) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 30_000)
 
@@ -472,7 +472,7 @@ def test_a_session_that_shrinks_while_it_is_read_is_never_taken_for_whole(tmp_pa
     assert outcome(read) == "Conflict session_rewritten"
 
 
-def test_an_old_head_is_not_forgotten_when_lines_are_added(tmp_path: Path) -> None:
+def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 100)
     before = fingerprint_of(path)
@@ -483,7 +483,7 @@ def test_an_old_head_is_not_forgotten_when_lines_are_added(tmp_path: Path) -> No
         assert outcome(lambda: reader.fingerprint(end, before)) == "Conflict session_rewritten"
 
 
-def test_what_grows_while_it_is_read_is_read_up_to_its_new_end(session: Path) -> None:
+def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session: Path) -> None:
     with files.SessionReader(session) as reader:
         chunks = reader.chunks(0)
         first = next(chunks)
@@ -495,7 +495,7 @@ def test_what_grows_while_it_is_read_is_read_up_to_its_new_end(session: Path) ->
     assert fingerprint.segments == ((len(indexed), hashlib.sha256(indexed).hexdigest()),)
 
 
-def test_a_text_that_is_no_longer_there_is_a_conflict_and_never_shorter(session: Path) -> None:
+def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session: Path) -> None:
     with files.SessionReader(session) as reader:
         assert reader.read_at(2, 4) == HEADER[2:6]
         os.truncate(session, 5)
@@ -524,12 +524,12 @@ def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Pat
     assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "done"
 
 
-def test_no_lock_is_waited_for_without_end(session: Path, data: Path) -> None:
+def test_waiting_for_a_lock_has_a_limit(session: Path, data: Path) -> None:
     with pytest.raises(ValueError, match="without end"):
         locks.session_lock(data, session, -1).__enter__()
 
 
-def test_sessions_do_not_wait_for_each_other(session: Path, data: Path) -> None:
+def test_locks_of_different_sessions_are_independent(session: Path, data: Path) -> None:
     with (
         locks.session_lock(data, session, 0),
         locks.session_lock(data, session.with_name("b.jsonl"), 0) as other,
@@ -537,7 +537,7 @@ def test_sessions_do_not_wait_for_each_other(session: Path, data: Path) -> None:
         assert other.held
 
 
-def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: Path) -> None:
+def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Path) -> None:
     before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
         pass
@@ -546,7 +546,7 @@ def test_nothing_is_written_after_the_lock_was_given_back(session: Path, data: P
     assert session.read_bytes() == before
 
 
-def test_the_lock_is_given_back_after_an_error(session: Path, data: Path) -> None:
+def test_the_lock_is_released_after_an_error(session: Path, data: Path) -> None:
     with pytest.raises(Killed), locks.session_lock(data, session, 0):
         raise Killed
     assert in_child(lambda: append(data, session)) == "done"
@@ -579,7 +579,7 @@ def test_a_line_is_written_by_exactly_one_write(session: Path, data: Path) -> No
     assert writes == [LINE * 2000 + b"\n"]
 
 
-def test_a_write_whose_process_was_killed_is_found_out_and_nothing_is_left(
+def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = session.read_bytes()
@@ -589,7 +589,7 @@ def test_a_write_whose_process_was_killed_is_found_out_and_nothing_is_left(
     assert session.read_bytes() == before
 
 
-def test_a_line_is_written_whole_when_its_caller_is_killed_meanwhile(session: Path) -> None:
+def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session: Path) -> None:
     before = session.read_bytes()
     line = LINE * 5_000
     told, telling = os.pipe()
@@ -626,7 +626,7 @@ def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, 
     assert appended == (len(before) + 1, len(LINE))
 
 
-def test_a_file_of_one_line_without_newline_is_judged_from_its_first_byte(session: Path, data: Path) -> None:
+def test_a_single_line_without_newline_is_checked_from_its_first_byte(session: Path, data: Path) -> None:
     session.write_bytes(HEADER[:-1])
     append(data, session, is_complete=lambda line: line == HEADER[:-1])
     assert session.read_bytes() == HEADER + LINE + b"\n"
@@ -641,7 +641,7 @@ def test_nothing_is_appended_to_a_torn_last_line(session: Path, data: Path) -> N
 
 
 @pytest.mark.parametrize("line", [b"", b"a\nb", b"a\n"])
-def test_what_is_not_one_line_is_a_mistake_of_the_caller(session: Path, data: Path, line: bytes) -> None:
+def test_anything_but_one_line_is_a_programming_error(session: Path, data: Path, line: bytes) -> None:
     before = session.read_bytes()
     with pytest.raises(ValueError, match="no newline"):
         append(data, session, line)
@@ -651,7 +651,7 @@ def test_what_is_not_one_line_is_a_mistake_of_the_caller(session: Path, data: Pa
 @pytest.mark.parametrize(
     "attack", [truncate, replace_by_a_copy, lambda path: foreign(path, b"{}\n"), overwrite_at(3)]
 )
-def test_a_session_that_changed_after_it_was_judged_is_not_written_to(
+def test_a_session_that_changed_after_the_check_is_not_written_to(
     session: Path, data: Path, attack: Callable[[Path], None]
 ) -> None:
     judged = state_of(session)
@@ -685,7 +685,7 @@ def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
     assert records(data) == []
 
 
-def test_a_session_that_vanished_is_not_created(session: Path, data: Path) -> None:
+def test_a_missing_session_is_not_created(session: Path, data: Path) -> None:
     judged = state_of(session)
     session.unlink()
     with locks.session_lock(data, session, 0) as locked:
@@ -694,7 +694,7 @@ def test_a_session_that_vanished_is_not_created(session: Path, data: Path) -> No
     assert not session.exists()
 
 
-def test_a_foreign_line_that_overtakes_ours_stays_and_ours_goes(session: Path, data: Path) -> None:
+def test_a_foreign_line_written_before_ours_stays_and_ours_is_removed(session: Path, data: Path) -> None:
     before = session.read_bytes()
 
     def overtaken(fd: int, payload: bytes) -> int:
@@ -706,7 +706,7 @@ def test_a_foreign_line_that_overtakes_ours_stays_and_ours_goes(session: Path, d
     assert records(data) == []
 
 
-def test_a_foreign_line_right_after_ours_is_no_fault(session: Path, data: Path) -> None:
+def test_a_foreign_line_right_after_ours_is_accepted(session: Path, data: Path) -> None:
     before = session.read_bytes()
 
     def followed(fd: int, payload: bytes) -> int:
@@ -718,7 +718,9 @@ def test_a_foreign_line_right_after_ours_is_no_fault(session: Path, data: Path) 
     assert session.read_bytes() == before + LINE + b'\n{"id":"theirs"}\n'
 
 
-def test_between_two_foreign_lines_ours_stays_is_recorded_and_that_is_said(session: Path, data: Path) -> None:
+def test_our_line_between_two_foreign_ones_stays_and_is_recorded_and_reported(
+    session: Path, data: Path
+) -> None:
     before = session.read_bytes()
     recorded: list[storage_append.Appended] = []
 
@@ -736,7 +738,7 @@ def test_between_two_foreign_lines_ours_stays_is_recorded_and_that_is_said(sessi
     assert records(data) == []
 
 
-def test_a_line_that_a_foreign_one_was_glued_to_is_left_and_not_recorded(session: Path, data: Path) -> None:
+def test_our_line_joined_with_a_foreign_one_is_left_and_not_recorded(session: Path, data: Path) -> None:
     before = session.read_bytes()
 
     def glued(fd: int, payload: bytes) -> int:
@@ -754,7 +756,7 @@ def test_a_line_that_a_foreign_one_was_glued_to_is_left_and_not_recorded(session
     assert records(data) == [".unresolved"]
 
 
-def test_nothing_is_cut_off_while_somebody_has_the_file_open(session: Path, data: Path) -> None:
+def test_nothing_is_truncated_while_another_process_has_the_file_open(session: Path, data: Path) -> None:
     before = session.read_bytes()
     with session.open("ab") as agent:
 
@@ -769,7 +771,7 @@ def test_nothing_is_cut_off_while_somebody_has_the_file_open(session: Path, data
     assert session.read_bytes() == theirs + LINE + b'\n{"id":"later"}\n'
 
 
-def test_who_opens_a_file_while_it_is_truncated_waits_and_loses_nothing(
+def test_opening_a_file_during_truncation_waits_and_loses_nothing(
     session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = session.read_bytes()
@@ -789,9 +791,7 @@ def test_who_opens_a_file_while_it_is_truncated_waits_and_loses_nothing(
     assert session.read_bytes() == before + b'{"id":"theirs"}\n'
 
 
-def test_a_torn_line_is_followed_on_a_line_of_its_own_where_that_is_confirmed(
-    session: Path, data: Path
-) -> None:
+def test_a_confirmed_torn_line_is_followed_by_a_line_of_our_own(session: Path, data: Path) -> None:
     foreign(session, b'{"id":"2","te')
     before = session.read_bytes()
     appended = append(data, session, after_torn_line=True)
@@ -800,7 +800,7 @@ def test_a_torn_line_is_followed_on_a_line_of_its_own_where_that_is_confirmed(
 
 
 @pytest.mark.parametrize("purpose", ["redline-backup", "redline-restore"])
-def test_drafts_of_a_killed_process_go_with_the_next_lock_and_links_and_directories_stay(
+def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_directories(
     session: Path, data: Path, purpose: str
 ) -> None:
     draft = session.with_name(f".{session.name}.{purpose}")
@@ -819,9 +819,7 @@ def test_drafts_of_a_killed_process_go_with_the_next_lock_and_links_and_director
     assert other.read_bytes() == b"another session's"
 
 
-def test_a_step_that_could_not_be_settled_is_settled_with_the_lock_after_that(
-    session: Path, data: Path
-) -> None:
+def test_an_unsettled_step_is_settled_by_a_later_lock(session: Path, data: Path) -> None:
     settled: list[locks.Recovery] = []
 
     def fail(_: locks.LockedSession) -> None:
@@ -839,7 +837,7 @@ def test_a_step_that_could_not_be_settled_is_settled_with_the_lock_after_that(
     assert second.kind is RecoveryKind.NOT_NEEDED
 
 
-def test_a_really_short_write_is_cut_off_again(session: Path, data: Path) -> None:
+def test_a_short_write_is_removed_again(session: Path, data: Path) -> None:
     session.write_bytes(HEADER * 10_000)
     before = session.read_bytes()
     line = b"x" * 60_000
@@ -865,9 +863,7 @@ def test_a_disk_too_full_to_announce_an_append_changes_nothing(session: Path, da
     assert session.read_bytes() == before
 
 
-def test_a_short_write_with_foreign_bytes_after_it_is_left_and_that_is_said(
-    session: Path, data: Path
-) -> None:
+def test_a_short_write_followed_by_foreign_bytes_is_left_and_reported(session: Path, data: Path) -> None:
     before = session.read_bytes()
 
     def short(fd: int, payload: bytes) -> int:
@@ -891,7 +887,7 @@ def test_a_short_write_with_foreign_bytes_after_it_is_left_and_that_is_said(
         (errno.EPERM, "permission_denied"),
     ],
 )
-def test_an_error_of_the_write_changes_nothing(session: Path, data: Path, number: int, code: str) -> None:
+def test_a_write_error_changes_nothing(session: Path, data: Path, number: int, code: str) -> None:
     before = session.read_bytes()
 
     def fail(fd: int, payload: bytes) -> int:
@@ -902,7 +898,7 @@ def test_an_error_of_the_write_changes_nothing(session: Path, data: Path, number
     assert records(data) == []
 
 
-def test_a_write_of_nothing_is_a_full_disk(session: Path, data: Path) -> None:
+def test_a_write_of_zero_bytes_is_a_full_disk(session: Path, data: Path) -> None:
     before = session.read_bytes()
     assert outcome(lambda: append(data, session, write=lambda *_: 0)) == "SystemFailure disk_full"
     assert session.read_bytes() == before
@@ -920,14 +916,14 @@ def test_a_session_replaced_at_the_moment_of_the_write_is_not_touched(session: P
     assert records(data) == []
 
 
-def test_bytes_that_are_not_ours_when_read_back_are_reported_and_left(session: Path, data: Path) -> None:
+def test_foreign_bytes_found_when_reading_back_are_reported_and_left(session: Path, data: Path) -> None:
     before = session.read_bytes()
     told = outcome(lambda: append(data, session, write=lambda fd, payload: os.write(fd, payload.upper())))
     assert told == "SystemFailure append_left"
     assert session.read_bytes() == before + LINE.upper() + b"\n"
 
 
-def test_a_line_that_does_not_get_to_the_disk_is_cut_off_again(
+def test_a_line_that_cannot_be_synced_is_removed_again(
     session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = session.read_bytes()
@@ -947,9 +943,7 @@ def test_a_line_that_does_not_get_to_the_disk_is_cut_off_again(
     assert records(data) == []
 
 
-def test_a_line_that_was_appended_is_said_to_be_also_where_tidying_up_fails(
-    session: Path, data: Path
-) -> None:
+def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session: Path, data: Path) -> None:
     before = session.read_bytes()
 
     def write(fd: int, payload: bytes) -> int:
@@ -964,7 +958,7 @@ def test_a_line_that_was_appended_is_said_to_be_also_where_tidying_up_fails(
     assert session.read_bytes() == before + LINE + b"\n"
 
 
-def test_a_session_that_may_not_be_written_is_permission_denied(public_dir: Path) -> None:
+def test_an_unwritable_session_is_permission_denied(public_dir: Path) -> None:
     path = public_dir / "a.jsonl"
     path.write_bytes(HEADER)
     path.chmod(0o444)
@@ -1064,7 +1058,7 @@ def test_an_interrupted_append_to_another_file_is_left_alone(
     assert (session.read_bytes() if session.exists() else None) == left
 
 
-def test_what_was_meant_can_be_read_from_the_record_that_is_kept(session: Path, data: Path) -> None:
+def test_the_kept_record_says_what_was_to_be_written(session: Path, data: Path) -> None:
     crash(data, session, die_after(20, b"\n{}\n"))
     record = recover(data, session).record
     assert record is not None
@@ -1082,7 +1076,7 @@ def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data
     assert session.read_bytes() == before
 
 
-def test_a_record_that_was_not_finished_announces_nothing(session: Path, data: Path) -> None:
+def test_an_unfinished_record_announces_nothing(session: Path, data: Path) -> None:
     with locks.session_lock(data, session, 0) as locked:
         locked.intent.with_suffix(".draft").write_bytes(b'{"pa')
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED

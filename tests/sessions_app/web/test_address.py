@@ -74,7 +74,7 @@ def test_the_printed_address_has_the_secret_name(server: Server) -> None:
 
 
 @pytest.mark.parametrize("at", [IPV4, IPV6])
-def test_one_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
+def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
     """A browser tries ::1 first: nobody else may be there."""
     name = browser_host(server.data)
     assert status(server, "/", at=at, host=name, Cookie=cookie(server)) == 200
@@ -82,7 +82,7 @@ def test_one_port_is_served_on_both_loopback_addresses(server: Server, at: str) 
     assert status(server, "/", at=at, host="evil.example") == 400
 
 
-def test_at_the_plain_address_scripts_are_let_in_and_browsers_are_not(server: Server) -> None:
+def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> None:
     bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
     for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
         assert status(server, "/api/runs/1", at=at, host=host, **bearer) == 404
@@ -93,7 +93,7 @@ def test_at_the_plain_address_scripts_are_let_in_and_browsers_are_not(server: Se
         server.socket("/ws/sessions", at="127.0.0.1")
 
 
-def test_a_plain_server_says_why_it_is_weaker_and_lets_a_browser_in(tmp_path: Path) -> None:
+def test_a_plain_server_admits_browsers_at_the_plain_address(tmp_path: Path) -> None:
     with start_server(tmp_path, arguments=["--plain"]) as plain:
         assert plain.base == f"http://127.0.0.1:{plain.port}"
         assert "<title>Sessions" in plain.get("/")
@@ -107,7 +107,7 @@ def test_a_plain_server_says_why_it_is_weaker_and_lets_a_browser_in(tmp_path: Pa
 # ---- finding the server ------------------------------------------------------------------------------------
 
 
-def test_another_address_lets_another_browser_in(server: Server) -> None:
+def test_a_new_launch_address_admits_another_browser(server: Server) -> None:
     ended = run(server, "address", "--json")
     assert (ended.code, ended.json.keys()) == (0, {"address"})
     address = ended.json["address"]
@@ -125,7 +125,7 @@ def test_without_a_server_there_is_no_address(fresh: Installation) -> None:
     assert "redline serve" in for_people.err
 
 
-def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path) -> None:
+def test_a_killed_server_does_not_count_as_running(tmp_path: Path) -> None:
     with start_server(tmp_path) as running:
         running.child.kill()
         running.child.wait()
@@ -133,7 +133,7 @@ def test_a_server_that_was_killed_is_not_taken_for_a_running_one(tmp_path: Path)
         assert run(running, "address", "--json").error == "not_served"
 
 
-def test_what_is_known_of_a_server_goes_with_it(tmp_path: Path) -> None:
+def test_the_server_record_is_removed_when_the_server_ends(tmp_path: Path) -> None:
     assert running_server(tmp_path) is None
     with only_server(tmp_path):
         assert running_server(tmp_path) is None
@@ -145,7 +145,7 @@ def test_what_is_known_of_a_server_goes_with_it(tmp_path: Path) -> None:
     assert not (tmp_path / "server.json").exists()
 
 
-def test_what_is_known_of_a_server_is_its_users_alone(server: Server) -> None:
+def test_the_server_record_is_private(server: Server) -> None:
     for name in ("server.json", "address_name"):
         assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
 
@@ -153,7 +153,7 @@ def test_what_is_known_of_a_server_is_its_users_alone(server: Server) -> None:
 # ---- giving the name up ------------------------------------------------------------------------------------
 
 
-def test_a_revoked_name_lets_nobody_in_and_closes_sockets_of_the_running_server(tmp_path: Path) -> None:
+def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path: Path) -> None:
     with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
         socket.send('{"query": ""}')
         assert socket.recv(timeout=60)
@@ -167,7 +167,7 @@ def test_a_revoked_name_lets_nobody_in_and_closes_sockets_of_the_running_server(
         assert old not in ended.json["address"]
 
 
-def test_a_name_is_revoked_without_a_server_too(fresh: Installation) -> None:
+def test_the_host_name_can_be_revoked_without_a_server(fresh: Installation) -> None:
     assert fresh.run("sessions").code == 0
     old = browser_host(fresh.data)
     ended = fresh.run("address", "--revoke", "--json")
@@ -175,7 +175,7 @@ def test_a_name_is_revoked_without_a_server_too(fresh: Installation) -> None:
     assert browser_host(fresh.data) != old
 
 
-def test_a_log_out_closes_the_sockets_of_this_browser_alone(tmp_path: Path) -> None:
+def test_logging_out_closes_only_this_browsers_sockets(tmp_path: Path) -> None:
     with start_server(tmp_path) as running:
         other = Server(
             running.child,
@@ -210,7 +210,7 @@ def take(stack: ExitStack, host: str, port: int = 0) -> int:
 
 
 @pytest.mark.parametrize("host", [IPV4, IPV6])
-def test_a_port_that_is_taken_on_either_address_is_not_used(host: str) -> None:
+def test_a_port_taken_on_either_address_is_not_used(host: str) -> None:
     with ExitStack() as stack:
         port = take(stack, host)
         with pytest.raises(Conflict, match=f"Port {port} is taken"):
@@ -221,14 +221,14 @@ def test_a_port_that_is_taken_on_either_address_is_not_used(host: str) -> None:
         assert {one.getsockname()[1] for one in found} == {port_of(found)}
 
 
-def test_what_was_begun_on_a_port_that_is_taken_is_let_go() -> None:
+def test_a_failed_listen_releases_the_address_it_had_taken() -> None:
     with ExitStack() as stack:
         port = take(stack, IPV6)
         assert refusal(lambda: listening(port, (IPV4, IPV6)).__enter__()) == "4 port_taken"
         take(stack, IPV4, port)
 
 
-def test_any_free_port_is_free_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_automatic_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the system gives for the one may be taken on the other: then another is tried."""
     usual = socket.socket.bind
     refused: list[Any] = []
@@ -268,7 +268,7 @@ def test_a_server_without_ipv6_says_so(unserved: Installation, monkeypatch: pyte
     assert listening.startswith("127.0.0.1:")
 
 
-def test_without_a_choice_the_next_free_port_is_used_and_said(
+def test_without_a_port_option_the_next_free_port_is_used_and_announced(
     unserved: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
@@ -284,7 +284,7 @@ def test_without_a_choice_the_next_free_port_is_used_and_said(
     assert "taken" not in unserved.call("serve").out
 
 
-def test_a_plain_server_says_that_it_is_weaker(unserved: Installation) -> None:
+def test_a_plain_server_announces_its_weaker_protection(unserved: Installation) -> None:
     said = unserved.call("serve", "--port", "0", "--plain").out
     assert "weaker" in said
     assert "every port" in said

@@ -55,14 +55,14 @@ def test_a_session_lasts_for_twelve_hours_after_its_last_use(
     assert browser.get("/").status_code == 403
 
 
-def test_a_cookie_is_given_anew_only_now_and_then(browser: Client, known_root: Path, clock: Any) -> None:
+def test_a_cookie_is_renewed_only_now_and_then(browser: Client, known_root: Path, clock: Any) -> None:
     assert COOKIE not in browser.get("/").cookies
     clock.go_on(RENEWAL_SECONDS + 1)
     assert COOKIE in browser.get("/").cookies
     assert COOKIE not in browser.get("/").cookies
 
 
-def test_a_log_out_ends_the_session_of_this_browser_and_every_copy_of_it(
+def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(
     browser: Client, known_root: Path, clock: Any
 ) -> None:
     before = copy_of(browser)
@@ -79,14 +79,14 @@ def test_a_log_out_ends_the_session_of_this_browser_and_every_copy_of_it(
     assert other.get("/").status_code == 200
 
 
-def test_a_log_out_needs_a_form_of_this_site(known_root: Path) -> None:
+def test_logging_out_needs_a_form_of_this_site(known_root: Path) -> None:
     strict = authorized_client(enforce_csrf_checks=True)
     assert log_out(strict).status_code == 403
     assert strict.get("/log-out").status_code == 405
     assert 'action="/log-out"' in strict.get("/settings").content.decode()
 
 
-def test_ended_sessions_are_remembered_as_long_as_a_cookie_could_be_valid(tmp_path: Path, clock: Any) -> None:
+def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path: Path, clock: Any) -> None:
     end_session(tmp_path, "first")
     clock.go_on(SESSION_SECONDS - 1)
     end_session(tmp_path, "second")
@@ -98,7 +98,9 @@ def test_ended_sessions_are_remembered_as_long_as_a_cookie_could_be_valid(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [launch_tokens.ENDED_FILE]
 
 
-def test_a_new_name_ends_all_sessions_and_is_the_only_one(browser: Client, known_root: Path) -> None:
+def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(
+    browser: Client, known_root: Path
+) -> None:
     old = browser_host(settings.REDLINE_DATA_DIR)
     new = browser_host(settings.REDLINE_DATA_DIR, renewed=True)
     assert old != new
@@ -109,7 +111,7 @@ def test_a_new_name_ends_all_sessions_and_is_the_only_one(browser: Client, known
     assert new_client().get("/launch", {"token": token}).status_code == 302
 
 
-def test_the_name_has_128_bits_and_is_its_users_alone(tmp_path: Path) -> None:
+def test_the_host_name_has_128_bits_and_is_private(tmp_path: Path) -> None:
     names = {browser_host(tmp_path, renewed=True) for _ in range(20)}
     assert len(names) == 20
     for name in names:

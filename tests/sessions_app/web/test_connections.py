@@ -72,13 +72,13 @@ def test_too_many_or_too_long_headers_are_refused(server: Server, headers: dict[
         assert b" 101 " not in read_to_end(opened)
 
 
-def test_as_many_and_as_long_headers_as_browsers_send_are_taken(server: Server) -> None:
+def test_headers_as_many_and_as_long_as_browsers_send_are_accepted(server: Server) -> None:
     headers = {f"X-{number}": "x" * 600 for number in range(90)}
     assert ask(server, head("GET", "/", server, Cookie=cookie_of(server), **headers)).status == 200
 
 
 @linux
-def test_endless_headers_need_no_memory(server: Server) -> None:
+def test_endless_headers_use_little_memory(server: Server) -> None:
     server.get("/")
     before = memory_of(server)
     for _ in range(300):
@@ -97,7 +97,7 @@ def test_endless_headers_need_no_memory(server: Server) -> None:
 # ---- time --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_sent_in_time_is_not_waited_for(server: Server) -> None:
+def test_a_request_not_sent_in_time_is_closed(server: Server) -> None:
     known = {"Cookie": cookie_of(server), "Content_Length": "1000"}
     begun = {
         "nothing": b"",
@@ -126,7 +126,7 @@ def test_an_idle_connection_is_closed(server: Server) -> None:
 # ---- number ------------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_half_sent_requests_lock_nobody_out(server: Server) -> None:
+def test_a_thousand_half_sent_requests_do_not_lock_others_out(server: Server) -> None:
     with contextlib.ExitStack() as all_of_them:
         half_sent = []
         for _ in range(1_000):
@@ -141,12 +141,12 @@ def test_a_thousand_half_sent_requests_lock_nobody_out(server: Server) -> None:
 
 
 @linux
-def test_as_many_files_are_open_as_may_be(server: Server) -> None:
+def test_the_limit_of_open_files_is_raised(server: Server) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert resource.prlimit(server.child.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
-def test_half_of_the_descriptors_are_left_for_files() -> None:
+def test_half_of_the_descriptors_are_reserved_for_files() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
@@ -203,7 +203,7 @@ def nonsense(server: Server) -> dict[str, bytes]:
     }
 
 
-def test_nonsense_ends_the_connection_and_is_no_error(server: Server) -> None:
+def test_malformed_input_closes_the_connection_without_an_error(server: Server) -> None:
     with contextlib.ExitStack() as all_of_them:
         opened = {name: all_of_them.enter_context(connected(server)) for name in nonsense(server)}
         for name, sent in nonsense(server).items():
@@ -220,7 +220,7 @@ def test_nonsense_ends_the_connection_and_is_no_error(server: Server) -> None:
     assert "Traceback" not in told
 
 
-def test_a_page_is_answered_beside_and_after_nonsense(server: Server) -> None:
+def test_pages_are_served_during_and_after_malformed_input(server: Server) -> None:
     for sent in nonsense(server).values():
         with connected(server) as opened:
             opened.sendall(sent)
@@ -299,7 +299,7 @@ async def never_answered(scope: object, receive: object, send: object) -> None:
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
-def test_who_waits_longest_makes_room(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_waiting_connection_makes_room(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_WAITING", 3)
     state = ServerState()
     busy = Opened(clock, state)
@@ -322,7 +322,9 @@ def test_who_waits_longest_makes_room(clock: Clock, monkeypatch: pytest.MonkeyPa
     assert not busy.transport.aborted
 
 
-def test_when_all_are_worked_on_the_new_one_is_closed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_connection_is_closed_while_all_others_are_busy(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
     state = ServerState()
     busy = [Opened(clock, state), Opened(clock, state)]
@@ -332,7 +334,7 @@ def test_when_all_are_worked_on_the_new_one_is_closed(clock: Clock, monkeypatch:
     assert not any(one.transport.aborted for one in busy)
 
 
-def test_half_sent_headers_are_kept_up_to_a_sum(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_sent_headers_have_a_total_limit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "WAITING_BYTES", 100_000)
     state = ServerState()
     made = []
@@ -356,7 +358,7 @@ def test_a_body_is_waited_for_while_it_comes(clock: Clock) -> None:
     assert opened.transport.aborted
 
 
-def test_a_body_is_waited_for_while_nobody_reads_it(clock: Clock) -> None:
+def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock: Clock) -> None:
     opened = Opened(clock, ServerState())
     opened.protocol.data_received(
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + PIECE + b"x"
@@ -366,7 +368,7 @@ def test_a_body_is_waited_for_while_nobody_reads_it(clock: Clock) -> None:
         assert not opened.transport.aborted
 
 
-def test_headers_are_waited_for_once_and_not_while_a_request_is_worked_on(clock: Clock) -> None:
+def test_the_header_timeout_does_not_run_while_a_request_is_processed(clock: Clock) -> None:
     slow, worked_on = Opened(clock, ServerState()), Opened(clock, ServerState())
     slow.protocol.data_received(HALF)
     worked_on.protocol.data_received(HALF + b"\r\n" + HALF)
@@ -406,7 +408,7 @@ def answers(server: Server) -> dict[str, bytes]:
     }
 
 
-def test_every_answer_keeps_to_itself_and_does_not_say_what_serves_it(server: Server) -> None:
+def test_every_response_has_isolation_headers_and_does_not_name_the_server(server: Server) -> None:
     seen = set()
     for name, sent in answers(server).items():
         answer = ask(server, sent)
@@ -424,7 +426,7 @@ def test_every_answer_keeps_to_itself_and_does_not_say_what_serves_it(server: Se
 # ---- a peer that leaves ------------------------------------------------------------------------------------
 
 
-def test_a_tab_that_closes_is_no_error(tmp_path: Path) -> None:
+def test_closing_a_tab_is_not_an_error(tmp_path: Path) -> None:
     """At any moment: while a page is made, while a session is downloaded, while a socket is drawn to."""
     (tmp_path / "sessions").mkdir()
     session = tmp_path / "sessions" / "long.jsonl"

@@ -40,11 +40,11 @@ Reading = Callable[..., Credentials]
         ("127.0.0.1,evil.example", False),
     ],
 )
-def test_which_host_is_ours(credentials: Reading, host: str, ours: bool) -> None:
+def test_only_our_host_is_accepted(credentials: Reading, host: str, ours: bool) -> None:
     assert credentials(host=host).name_our_host() is ours
 
 
-def test_two_hosts_are_not_ours() -> None:
+def test_two_host_headers_are_refused() -> None:
     headers = [(b"host", b"127.0.0.1"), (b"host", b"127.0.0.1")]
     assert not Credentials.of_headers(headers).name_our_host()
 
@@ -62,12 +62,12 @@ def test_two_hosts_are_not_ours() -> None:
         ("", False),
     ],
 )
-def test_which_page_is_ours(credentials: Reading, origin: str, ours: bool) -> None:
+def test_only_our_origin_is_accepted(credentials: Reading, origin: str, ours: bool) -> None:
     assert credentials(host="127.0.0.1:8000", origin=origin).come_from_our_page() is ours
 
 
 @either_way
-def test_a_cookie_counts_beside_others_and_not_when_changed(
+def test_a_cookie_is_accepted_beside_others_and_refused_if_changed(
     credentials: Reading, redline: Installation
 ) -> None:
     value, host = new_launch_cookie(), browser_host(redline.data)
@@ -77,7 +77,9 @@ def test_a_cookie_counts_beside_others_and_not_when_changed(
 
 
 @either_way
-def test_a_cookie_counts_under_the_secret_name_alone(credentials: Reading, redline: Installation) -> None:
+def test_a_cookie_is_accepted_only_at_the_secret_host_name(
+    credentials: Reading, redline: Installation
+) -> None:
     cookie, host = f"{COOKIE}={new_launch_cookie()}", browser_host(redline.data)
     for ours in (host, f"{host}:8000", host.upper()):
         assert credentials(host=ours, cookie=cookie).have_launch_cookie(), ours
@@ -94,7 +96,9 @@ def test_a_cookie_counts_under_the_secret_name_alone(credentials: Reading, redli
 
 
 @either_way
-def test_the_secret_name_is_ours_until_it_is_changed(credentials: Reading, redline: Installation) -> None:
+def test_the_secret_host_name_is_accepted_until_it_changes(
+    credentials: Reading, redline: Installation
+) -> None:
     old = browser_host(redline.data)
     assert credentials(host=old).name_our_host()
     assert not credentials(host=f"x.{old}").name_our_host()
@@ -103,7 +107,7 @@ def test_the_secret_name_is_ours_until_it_is_changed(credentials: Reading, redli
 
 
 @either_way
-def test_the_token_for_scripts_comes_as_bearer(credentials: Reading, redline: Installation) -> None:
+def test_the_api_token_is_a_bearer_token(credentials: Reading, redline: Installation) -> None:
     assert not credentials(authorization="Bearer ").have_api_token()
     token = api_token(settings.REDLINE_DATA_DIR)
     assert credentials(authorization=f"bearer {token}").have_api_token()

@@ -90,7 +90,7 @@ def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[
     assert REFUSED_BODY not in scope
 
 
-def test_a_known_browser_and_a_script_send_bodies(known: str) -> None:
+def test_bodies_of_a_known_browser_and_a_script_are_received(known: str) -> None:
     token = api_token(settings.REDLINE_DATA_DIR)
     for scope in (
         request(cookie=known, origin="http://{ours}"),
@@ -104,7 +104,7 @@ def test_a_known_browser_and_a_script_send_bodies(known: str) -> None:
 # ---- how much ----------------------------------------------------------------------------------------------
 
 
-def test_a_body_is_as_long_as_its_route_takes(known: str) -> None:
+def test_each_route_limits_the_length_of_its_body(known: str) -> None:
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     assert len(received(request(cookie=known), [b"x" * limit])) == limit
     longer = [PIECE] * (limit // len(PIECE) + 1)
@@ -115,19 +115,19 @@ def test_a_body_is_as_long_as_its_route_takes(known: str) -> None:
     assert len(received(request("/import", cookie=known), longer)) > limit
 
 
-def test_what_is_said_to_be_too_long_is_not_received_at_all(known: str) -> None:
+def test_a_body_announced_as_too_long_is_not_received(known: str) -> None:
     for path in ("/settings", "/import"):
         scope = request(path, cookie=known, content_length=str(10**18))
         assert received(scope, []) == b""
         assert "Nothing was done" in scope[REFUSED_BODY]
 
 
-def test_no_body_but_an_upload_is_ever_kept_on_disk() -> None:
+def test_only_uploads_are_kept_on_disk() -> None:
     assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE < settings.FILE_UPLOAD_MAX_MEMORY_SIZE
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_form_of_too_many_parts_is_cut_off(known: str, size: int) -> None:
+def test_a_form_with_too_many_parts_is_cut_off(known: str, size: int) -> None:
     form = b"--limit\r\n\r\n" * (MOST_PARTS + 1)
     pieces = [form[start : start + size] for start in range(0, len(form), size)]
     scope = request("/import", cookie=known, content_type="multipart/form-data; boundary=limit")
@@ -173,7 +173,7 @@ STRANGERS: dict[str, dict[str, str]] = {
         ("a wrong token", "/api/runs/1/stop", 401),
     ],
 )
-def test_nothing_of_a_stranger_is_kept(
+def test_nothing_sent_by_a_stranger_is_kept(
     server: Server, stranger: str, path: str, status: int, chunked: bool
 ) -> None:
     pieces = 300
@@ -191,7 +191,7 @@ def test_nothing_of_a_stranger_is_kept(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is looked up there")
-def test_a_long_upload_waits_on_the_disk_of_the_data_directory(server: Server) -> None:
+def test_a_long_upload_is_buffered_in_the_data_directory(server: Server) -> None:
     """And not in Python's temporary directory, which on many systems is memory."""
     known = {"Cookie": cookie_of(server), "Content_Length": "8000000"}
     with connected(server) as opened:
@@ -208,7 +208,7 @@ def open_files(server: Server) -> str:
     return " ".join(found)
 
 
-def test_a_request_that_is_too_long_is_refused_in_words(server: Server) -> None:
+def test_an_oversized_request_is_413_with_an_explanation(server: Server) -> None:
     known = {"Cookie": cookie_of(server), "Content_Length": "3000000"}
     page = ask(server, head("POST", "/settings", server, **known))
     assert page.status == 413

@@ -60,7 +60,9 @@ def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path)
     assert token not in told
 
 
-def test_of_an_unexpected_failure_the_log_has_the_place_and_not_the_text(redline: Installation) -> None:
+def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session(
+    redline: Installation,
+) -> None:
     with kept_log(redline.data) as path:
         for raised in (
             ValueError("a secret of the session"),
@@ -97,7 +99,7 @@ def test_a_long_message_is_cut() -> None:
     assert len(OneLine().format(record)) == server_log.LONGEST
 
 
-def test_after_the_server_nothing_is_written(redline: Installation) -> None:
+def test_nothing_is_logged_after_the_server_ended(redline: Installation) -> None:
     with kept_log(redline.data) as path:
         pass
     logging.getLogger("redline").warning("too late")
@@ -112,7 +114,7 @@ def refusal(number: int, second: float) -> logging.LogRecord:
     return record
 
 
-def test_refused_requests_do_not_flush_the_log(redline: Installation) -> None:
+def test_refused_requests_do_not_flood_the_log(redline: Installation) -> None:
     """As many as a machine can make in ten minutes leave some lines; the next ten minutes begin anew."""
     with kept_log(redline.data) as path:
         logging.getLogger("redline").info("serving")
@@ -135,7 +137,7 @@ def test_refusals_that_were_not_logged_are_counted_at_the_end(redline: Installat
     assert "80 more requests were refused" in lines(path)[-1]
 
 
-def test_defects_are_logged_however_many_there_are(redline: Installation) -> None:
+def test_every_internal_error_is_logged(redline: Installation) -> None:
     with kept_log(redline.data) as path:
         for number in range(200):
             logging.getLogger("django.request").error("Internal Server Error: /%d", number)

@@ -11,7 +11,7 @@ from sessions_app.web import socket_auth
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_what_is_sent_to_a_closed_socket_is_dropped(monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
+def test_messages_to_a_closed_socket_are_dropped(monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
     """The application closes, or the peer has left; either way the server would raise."""
     monkeypatch.setattr(socket_auth, "may_connect", lambda _: True)
     sent: list[str] = []
