@@ -15,6 +15,7 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app import children
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.html import text_of
 from tests.installation import Installation
 from tests.server import put_session, start_server
 
@@ -72,7 +73,7 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
         for name, planner in (("embedded", "embedded"), ("model", "scripted/good-plan")):
             page = f"{server.session(f'{name}.jsonl')}/compact"
             run = server.post(f"{page}?planner={planner}", page, planner=planner, keep="50")
-            server.wait_for(lambda run=run: "Review what it proposes" in server.get(run))
+            server.wait_for(lambda run=run: "Review what it proposes" in text_of(server.get(run)))
     assert executed(hostile) == []
 
 

@@ -16,6 +16,7 @@ from redline.configuration import FILE_NAME, RootSetting, load
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
+from tests.html import text_of
 from tests.installation import Installation, refusal
 from tests.processes import become_nobody, in_child
 from tests.server import put_session, start_server
@@ -254,7 +255,7 @@ def test_every_file_in_the_data_directory_is_private_whatever_the_umask(
             session.chmod(0o664)
             address = server.session("work.jsonl")
             run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-            server.wait_for(lambda: "Review what it proposes" in server.get(run))
+            server.wait_for(lambda: "Review what it proposes" in text_of(server.get(run)))
             server.post("/providers/openai", "/providers/openai", key="sk-" + "x" * 40)
             commands = (("compact", session, "--yes"), ("token",), ("address",), ("index",))
             for command in commands:

@@ -26,6 +26,7 @@ from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_ho
 from tests.clients import authorized_client, new_client
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
+from tests.html import text_of
 from tests.installation import Installation
 from tests.server import Server, start_server
 
@@ -433,7 +434,7 @@ def test_a_script_plans_a_session_on_a_running_server(server: Server, tmp_path: 
     assert (status, started["url"]) == (202, f"{server.base}/runs/{started['run']}")
     told = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
     assert (told["state"], told["target"]) == ("target_met", 70.0)
-    assert "Mend the parser." in server.get(told["reviewUrl"].removeprefix(server.base))
+    assert "Mend the parser." in text_of(server.get(told["reviewUrl"].removeprefix(server.base)))
     assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
     assert call("/api/nowhere")[0] == 404
     status, listed = call("/api/sessions?q=parser")

@@ -1,4 +1,4 @@
-"""A commit and a restore, killed before each of their steps: the next start finishes the story, and tells the truth.
+"""A commit and a restore, killed before each of their steps: the next start completes or undoes them and shows which.
 
 `test_kill` and `test_kill_commands` kill at random moments; here no step is left out (`stepping`).
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, snapshot
+from tests.html import text_of
 from tests.installation import Installation
 from tests.kill_steps import killed_before
 
@@ -73,10 +73,10 @@ class World:
         self.run.refresh_from_db()
 
     def page(self, name: str) -> str:
-        """The words of a page of the run; of the list of runs, without a name."""
+        """The text of a page of the run; without a name, of the list of runs."""
         answer = self.browser.get(f"/runs/{self.run.pk}/{name}" if name else "/runs/", follow=True)
         assert answer.status_code == 200, (name, answer.content)
-        return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+        return text_of(answer)
 
     def state(self) -> str:
         self.run.refresh_from_db()

@@ -26,6 +26,7 @@ from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, po
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.html import element, text_of
 from tests.installation import Installation, Result, refusal
 from tests.server import Server, opener, start_server
 
@@ -96,7 +97,7 @@ def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> No
 def test_a_plain_server_admits_browsers_at_the_plain_address(tmp_path: Path) -> None:
     with start_server(tmp_path, arguments=["--plain"]) as plain:
         assert plain.base == f"http://127.0.0.1:{plain.port}"
-        assert "<title>Sessions" in plain.get("/")
+        assert text_of(element(plain.get("/"), "h1")) == "Sessions"
         printed = run(plain, "address", "--json").json["address"]
         assert printed.startswith(f"{plain.base}/launch?token=")
         with plain.socket("/ws/sessions") as socket:

@@ -1,4 +1,4 @@
-"""Promises of a browser's session: it lasts while it is used, and ends for good when somebody ends it."""
+"""A browser's session lasts while it is used, and logging out or revoking the host name ends it for good."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from sessions_app.web import launch_tokens
 from sessions_app.web.credentials import COOKIE, RENEWAL_SECONDS
 from sessions_app.web.launch_tokens import SESSION_SECONDS, browser_host, end_session, has_ended, new_token
 from tests.clients import authorized_client, new_client
+from tests.html import actions, text_of
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The time of day, to be moved on."""
+    """The time of day, which only the test moves. Request it before the browser, whose cookie is signed with it."""
 
     class Clock:
         now = signing.time.time()
 
-        def go_on(self, seconds: float) -> None:
+        def advance(self, seconds: float) -> None:
             self.now += seconds
 
     clock = Clock()
@@ -44,34 +45,34 @@ def log_out(browser: Client) -> Any:
 
 
 def test_a_session_lasts_for_twelve_hours_after_its_last_use(
-    browser: Client, known_root: Path, clock: Any
+    clock: Any, browser: Client, known_root: Path
 ) -> None:
     assert SESSION_SECONDS == 12 * 3600
     for _ in range(4):
-        clock.go_on(SESSION_SECONDS - 1)
+        clock.advance(SESSION_SECONDS - 1)
         assert browser.get("/").status_code == 200
     assert browser.cookies[COOKIE]["max-age"] == SESSION_SECONDS
-    clock.go_on(SESSION_SECONDS + 1)
+    clock.advance(SESSION_SECONDS + 1)
     assert browser.get("/").status_code == 403
 
 
-def test_a_cookie_is_renewed_only_now_and_then(browser: Client, known_root: Path, clock: Any) -> None:
+def test_a_cookie_is_renewed_only_now_and_then(clock: Any, browser: Client, known_root: Path) -> None:
     assert COOKIE not in browser.get("/").cookies
-    clock.go_on(RENEWAL_SECONDS + 1)
+    clock.advance(RENEWAL_SECONDS + 1)
     assert COOKIE in browser.get("/").cookies
     assert COOKIE not in browser.get("/").cookies
 
 
 def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(
-    browser: Client, known_root: Path, clock: Any
+    clock: Any, browser: Client, known_root: Path
 ) -> None:
     before = copy_of(browser)
-    clock.go_on(RENEWAL_SECONDS + 1)
+    clock.advance(RENEWAL_SECONDS + 1)
     browser.get("/")
     after = copy_of(browser)
     other = authorized_client()
     answer = log_out(browser)
-    assert (answer.status_code, "You are logged out" in answer.content.decode()) == (200, True)
+    assert (answer.status_code, "You are logged out" in text_of(answer)) == (200, True)
     assert answer.cookies[COOKIE].value == ""
     for one in (browser, before, after):
         assert one.get("/").status_code == 403
@@ -83,15 +84,15 @@ def test_logging_out_needs_a_form_of_this_site(known_root: Path) -> None:
     strict = authorized_client(enforce_csrf_checks=True)
     assert log_out(strict).status_code == 403
     assert strict.get("/log-out").status_code == 405
-    assert 'action="/log-out"' in strict.get("/settings").content.decode()
+    assert "/log-out" in actions(strict.get("/settings"))
 
 
 def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path: Path, clock: Any) -> None:
     end_session(tmp_path, "first")
-    clock.go_on(SESSION_SECONDS - 1)
+    clock.advance(SESSION_SECONDS - 1)
     end_session(tmp_path, "second")
     assert has_ended(tmp_path, "first")
-    clock.go_on(2)
+    clock.advance(2)
     end_session(tmp_path, "third")
     ended = [line.split()[0] for line in (tmp_path / launch_tokens.ENDED_FILE).read_text().splitlines()]
     assert ended == ["second", "third"]

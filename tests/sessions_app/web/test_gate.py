@@ -17,9 +17,10 @@ from sessions_app.web.gate import MOST_PARTS, gated
 from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.middleware import REFUSED_BODY
 from tests.factories import chain, session_bytes, user
+from tests.html import field, form
 from tests.installation import Installation
 from tests.raw_http import ask, connected, cookie_of, head
-from tests.server import CSRF, Server, start_server
+from tests.server import Server, start_server
 
 PIECE = b"x" * 65_536
 
@@ -227,14 +228,13 @@ def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> Non
 
 
 def test_an_upload_of_any_length_is_received(server: Server) -> None:
-    token = CSRF.search(server.get("/import"))
-    assert token is not None
+    token = field(form(server.get("/import"), "/import"), "csrfmiddlewaretoken")
     session = session_bytes(chain(*(user(f"word {number} " * 100) for number in range(6_000))))
     assert len(session) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    form = (
+    body = (
         b'--limit\r\nContent-Disposition: form-data; name="csrfmiddlewaretoken"\r\n\r\n%s\r\n'
         b'--limit\r\nContent-Disposition: form-data; name="sessions"; filename="large.jsonl"\r\n\r\n%s\r\n--limit--\r\n'
-    ) % (token[1].encode(), session)
+    ) % (token.encode(), session)
     answer = ask(
         server,
         head(
@@ -244,9 +244,9 @@ def test_an_upload_of_any_length_is_received(server: Server) -> None:
             Cookie=cookie_of(server),
             Origin=server.base,
             Content_Type="multipart/form-data; boundary=limit",
-            Content_Length=str(len(form)),
+            Content_Length=str(len(body)),
         ),
-        [form],
+        [body],
     )
     assert answer.status == 303
     assert answer.header("Location").endswith("large.jsonl")
