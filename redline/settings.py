@@ -22,10 +22,6 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", ".localhost"]
 # Whether browsers are let in without that name: `redline serve --plain`.
 REDLINE_PLAIN = False
 INSTALLED_APPS = [
-    # Of these only pages are used: see TABLELESS.
-    "django.contrib.admin.apps.SimpleAdminConfig",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
     "django.contrib.staticfiles",
     "channels",
     "csp",
@@ -35,11 +31,6 @@ INSTALLED_APPS = [
     "compaction_app",
     "devtools",
 ]
-# The admin shows rows and changes none. Nobody logs in to it, so what it depends on has no tables.
-TABLELESS = ("admin", "auth", "contenttypes")
-MIGRATION_MODULES = dict.fromkeys(TABLELESS)
-DATABASE_ROUTERS = ["sessions_app.database.Tableless"]
-SILENCED_SYSTEM_CHECKS = ["admin.E402", "admin.E404", "admin.E406", "admin.E408", "admin.E409", "admin.E410"]
 MIDDLEWARE = [
     # Headers first, so that a refusal has them too; then a foreign host is refused, whatever it asks for.
     "django.middleware.security.SecurityMiddleware",

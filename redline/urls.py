@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-import compaction_app.admin  # noqa: F401  # registers its rows
-from sessions_app.admin import site
-
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),
-    path("admin/", site.urls),
 ]
 handler400 = "sessions_app.web.error_handlers.bad_request"
 handler404 = "sessions_app.web.error_handlers.not_found"

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import filelock
 from django.conf import settings
@@ -77,11 +77,3 @@ def copy_database() -> Path:
     ):
         database.backup(target)
     return copy
-
-
-class Tableless:
-    """The router that keeps tables of the apps in `settings.TABLELESS` out of every database."""
-
-    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        del db, hints
-        return False if app_label in settings.TABLELESS else None

@@ -187,13 +187,11 @@ def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
         "/runs/",
         "/",
         "/import",
-        "/admin/",
         "/providers/openai",
         "/models/add",
     ):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
-    assert any(path.startswith("/admin/compaction_app/runevent/") for path in seen)
     assert sum("echo" in text or "You sent" in text for text in seen.values()), (
         "no provider's words were shown"
     )
@@ -216,15 +214,14 @@ def test_every_address_that_can_be_looked_at_was_searched(seen: dict[str, str]) 
 def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
     for one in resolver.url_patterns:
         if isinstance(one, URLResolver):
-            if one.app_name != "admin":
-                yield from _patterns(one)
+            yield from _patterns(one)
         elif isinstance(one, URLPattern) and one.name:
             yield one.name, one.pattern.regex
 
 
 def test_no_error_page_shows_a_key(server: Server) -> None:
     key = KEYS["anthropic"]
-    for path in ("/nothing", f"/runs/9999?{key[:4]}", "/models/9999", "/providers/nobody", "/admin/x/"):
+    for path in ("/nothing", f"/runs/9999?{key[:4]}", "/models/9999", "/providers/nobody"):
         assert not found_in(refused(server, path))
     for path in ("/models/1/test", "/providers/add", "/runs/1/resume"):
         assert not found_in(refused(server, path, b"key=1"))
@@ -287,7 +284,7 @@ def seen(server: Server) -> dict[str, str]:
     written = server.session(title("written"))
     waiting = deque(
         [
-            *("/", "/models?dropped=own", "/providers/openai", "/admin/", f"{written}/entries/e3/text"),
+            *("/", "/models?dropped=own", "/providers/openai", f"{written}/entries/e3/text"),
             *("/api/sessions", f"/api{written}"),
         ]
     )
@@ -309,7 +306,7 @@ def seen(server: Server) -> dict[str, str]:
 
 
 def _kind_of(path: str) -> str:
-    """The name of an address, and for the admin that of the table."""
+    """The name of an address, with the first name of its query."""
     try:
         found = resolve(unquote(urlsplit(path).path))
     except Resolver404:

@@ -27,7 +27,6 @@ SERVER = (
     "channels",
     "uvicorn",
     "django_htmx",
-    "django.contrib.admin",
     "csp",
     "whitenoise",
     "template_partials",

@@ -154,7 +154,7 @@ class Command(RedlineCommand):
             )
         return plan.validated
 
-    def _is_confirmed(self, preflight: Preflight, options: dict[str, Any]) -> bool:
+    def _is_confirmed(self, preflight: CommitCommand, options: dict[str, Any]) -> bool:
         """Whether the plan is to be written.
 
         Raises what forbids it, and with `--yes` also the first confirmation that is missing.
@@ -334,7 +334,7 @@ def _confirmations(options: dict[str, Any]) -> Confirmations:
 
 
 @dataclass(frozen=True, slots=True)
-class Preflight:
+class CommitCommand:
     """What a commit of the plan would need as things stand, and the command line that gives it."""
 
     needs: Mapping[str, RedlineError]
@@ -362,7 +362,7 @@ class Preflight:
 NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
 
 
-def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
+def _preflight(approved: Approved, options: dict[str, Any]) -> CommitCommand:
     """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
     with transaction.atomic():
@@ -370,12 +370,12 @@ def _preflight(approved: Approved, options: dict[str, Any]) -> Preflight:
         try:
             needs = find(approved, loaded, datetime.now(UTC)).needs
         except BadInput as obstacle:
-            return Preflight({}, "", by_model, reading, obstacle)
+            return CommitCommand({}, "", by_model, reading, obstacle)
         finally:
             transaction.set_rollback(True)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
     words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
-    return Preflight(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model, reading)
+    return CommitCommand(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model, reading)
 
 
 def _flags(needs: Iterable[str]) -> list[str]:

@@ -364,7 +364,6 @@ def test_the_token_opens_no_page(script: Client, session: Session) -> None:
         "/runs/",
         "/settings",
         "/models",
-        "/admin/",
         f"/sessions/{session.root_id}/x",
         "/ws/sessions",
     ):

@@ -1,0 +1,28 @@
+"""One name, one thing: what the source calls by one name is one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import Final
+
+from tests.paths import PROJECT
+
+PACKAGES: Final = ("redline", "sessions_app", "compaction_app", "devtools")
+PRESCRIBED: Final = frozenset({"Command", "Migration", "Meta"})
+"""Names that Django prescribes."""
+ROW_AND_VALUE: Final = frozenset({"Entry", "Backup"})
+"""Names of a database row and of the pure value that it stores."""
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((PROJECT / package).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(str(path.relative_to(PROJECT)))
+    assert "Run" in places
+    shared = {name: found for name, found in places.items() if len(found) > 1 and name not in PRESCRIBED}
+    assert shared.keys() <= ROW_AND_VALUE, shared
+    assert all(len(found) == 2 for found in shared.values())
