@@ -20,13 +20,13 @@ from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.atomic.filters import Filters, effective_filters, recorded_filters
 from sessions_app.sessionlog.context import ActiveContext, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.filters import Filters, effective_filters, recorded_filters
 from sessions_app.sessionlog.jsjson import stringify, utf16_slice, well_formed
 from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.readers import READERS
-from sessions_app.sessionlog.session import SessionParser
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
 
 ABSENT: Final = "(absent)"
@@ -56,7 +56,7 @@ def case_lines(case: Mapping[str, Any]) -> Iterator[Line]:
 
 def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[VectorDifference]:
     """The first difference of each section of a vector that does not hold, on the session in these lines."""
-    parser = SessionParser()
+    parser = ATOMIC.parser(ParserState(), [])
     recorded = [found for found in map(parser.read, lines) if found is not None]
     texts = {found.entry.id: found.texts for found in recorded}
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
@@ -74,7 +74,7 @@ def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[Vect
 
 
 def _context(branch: Sequence[Entry], expected: Mapping[str, Any]) -> dict[str, Any]:
-    context: ActiveContext = READERS["atomic-0.8"].rebuild(branch)
+    context: ActiveContext = ATOMIC.readers[0].rebuild(branch)
     model, usage = model_of(branch), context.usage
     found: dict[str, Any] = {
         "rawFilters": _filters(recorded_filters(branch)),

@@ -19,7 +19,7 @@ from compaction_app.core.references import references
 from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
-from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.entries import BlockType, Entry, Role, Texts
 
 CUTS: Final = (0.4, 0.6, 0.8)
 FUTURE_MESSAGES: Final = 40
@@ -81,7 +81,7 @@ def kept_texts(transcript: Transcript, targets: Sequence[Target]) -> Iterator[st
 
 def _cut_position(entries: Sequence[TranscriptEntry], cut: float) -> int:
     at = int(len(entries) * cut)
-    while at < len(entries) and entries[at].role == "toolResult":
+    while at < len(entries) and entries[at].role == Role.TOOL_RESULT:
         at += 1
     return at
 
@@ -90,7 +90,7 @@ def _needed(whole: Transcript, prefix: Transcript, at: int) -> set[str]:
     seen: set[str] = set()
     written: set[str] = set()
     for entry in whole.entries[at : at + FUTURE_MESSAGES]:
-        if entry.role == "assistant":
+        if entry.role == Role.ASSISTANT:
             written |= references(_written_by_assistant(whole, entry)) - seen
         seen |= references(whole.text(entry))
     earlier = "\n".join(prefix.text(entry) for entry in prefix.entries)
@@ -102,9 +102,9 @@ def _written_by_assistant(transcript: Transcript, entry: TranscriptEntry) -> str
     written = []
     for block in entry.blocks:
         text = transcript.block_text(entry, block)
-        if block.type == "toolCall":
+        if block.type == BlockType.TOOL_CALL:
             # The id of a call is the provider's, not the model's.
             text = text.split(" ", 2)[2]
-        if block.type in ("text", "thinking", "toolCall"):
+        if block.type in (BlockType.TEXT, BlockType.THINKING, BlockType.TOOL_CALL):
             written.append(text)
     return "\n".join(written)

@@ -6,10 +6,13 @@ decided: a vanished file is marked missing, and a header id that turns up elsewh
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from django.db import models
 
+from .agents.base import Agent
+from .agents.registry import AGENTS, agent_at
 from .sessionlog.context import why_due
 
 
@@ -102,6 +105,11 @@ class Session(models.Model):
     def reader_choice(self) -> str:
         """The reader that the user chose, for the session or for its root; empty where nobody chose."""
         return self.reader or self.root.chosen_reader
+
+    @property
+    def agent(self) -> Agent:
+        """The agent whose files it is read as, as its root is configured or its place shows."""
+        return AGENTS.get(self.root.agent) or agent_at(Path(self.root.path, self.relative_path))
 
     @property
     def has_header(self) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from compaction_app.core.transcript import Transcript, prepare
+from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import SessionLog, SessionParser, read_session
+from sessions_app.sessionlog.session import SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
 HEADER: dict[str, Any] = {
@@ -117,7 +118,7 @@ def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
 
 
 def session_log(recorded: Iterable[dict[str, Any] | bytes]) -> SessionLog:
-    return read_session(split_lines([session_bytes(recorded)]), "the session")
+    return read_session(SessionParser(), split_lines([session_bytes(recorded)]), "the session")
 
 
 def branch_of(recorded: Iterable[dict[str, Any] | bytes], leaf: str | None = None) -> list[Entry]:

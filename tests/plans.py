@@ -7,7 +7,7 @@ from typing import Any
 
 from compaction_app.commit.service import Approved
 from compaction_app.planning.plan import prepare_plan, run_planner
-from sessions_app.sessionlog.readers import READERS
+from sessions_app.agents.registry import READERS
 from sessions_app.storage.session_loader import load_session
 
 

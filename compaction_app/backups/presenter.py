@@ -16,6 +16,7 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import backups as files
 from sessions_app.storage.discovery import resolve_inside
@@ -40,16 +41,13 @@ NEWER_SHOWN: Final = 50
 REMEMBERED: Final = 1_000
 """Verifications that are kept in memory."""
 
-_KINDS: Final = {
-    "user": ("user message", "user messages"),
-    "assistant": ("assistant message", "assistant messages"),
-    "toolResult": ("tool result", "tool results"),
-    "bashExecution": ("bash command", "bash commands"),
-    "custom": ("custom message", "custom messages"),
-    "custom_message": ("custom message", "custom messages"),
-    "branch_summary": ("branch summary", "branch summaries"),
-    "context_compaction": ("compaction", "compactions"),
-    "compaction": ("summarising compaction", "summarising compactions"),
+_KINDS: Final[Mapping[object, tuple[str, str]]] = {
+    Role.USER: ("user message", "user messages"),
+    Role.ASSISTANT: ("assistant message", "assistant messages"),
+    Role.TOOL_RESULT: ("tool result", "tool results"),
+    Role.COMMAND: ("bash command", "bash commands"),
+    Role.CUSTOM: ("custom message", "custom messages"),
+    EntryKind.DELETION: ("compaction", "compactions"),
     DAMAGED: ("damaged line", "damaged lines"),
 }
 _OTHER: Final = ("other entry", "other entries")
@@ -63,7 +61,7 @@ def in_words(change: RestoreDifference) -> str:
     """What a restore would take away, as in `2 user messages and the compaction it was made for`."""
     counts: dict[tuple[str, str], int] = dict.fromkeys([*_KINDS.values(), _OTHER], 0)
     for line in change.newer:
-        counts[_KINDS.get(line.kind, _OTHER)] += 1
+        counts[_KINDS.get(EntryKind.DELETION if line.deletes else line.kind, _OTHER)] += 1
     parts = [_counted(number, names) for names, number in counts.items() if number]
     if change.made_for:
         parts.append("the compaction it was made for")

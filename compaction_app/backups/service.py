@@ -16,10 +16,12 @@ from django.db import DatabaseError
 from compaction_app.change_records import BackupNote, RestoreNote, record_restore, text_of
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_activity import Activity, activity_of
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import demand_name, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.controls import DeletionControl
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import (
     BadInput,
     ConfirmationNeeded,
@@ -28,7 +30,7 @@ from sessions_app.sessionlog.errors import (
     SystemFailure,
 )
 from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.session import SessionParser
+from sessions_app.sessionlog.session import Parser, ParserState
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import CHUNK, SessionReader, file_state
 from sessions_app.storage.restore import Restored
@@ -60,6 +62,9 @@ class Newer:
     number: int
     entry_id: str
     kind: str
+    """The role of a message, what its agent calls another entry, or DAMAGED."""
+    deletes: bool = False
+    """Whether it is a compaction that deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,14 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
                 made_for = recorded.entry.id
             else:
                 entry = recorded.entry
-                newer.append(Newer(line.number, entry.id, entry.role or entry.type))
+                newer.append(
+                    Newer(
+                        line.number,
+                        entry.id,
+                        entry.role or entry.type,
+                        deletes=entry.kind is EntryKind.DELETION,
+                    )
+                )
     return RestoreDifference(newer, made_for, len(missing))
 
 
@@ -182,9 +194,9 @@ def _common(ours: bytes, theirs: bytes) -> int:
     return bisect_left(range(len(ours)), True, key=lambda index: ours[: index + 1] != theirs[: index + 1])
 
 
-def _parser_at(present: SessionReader, start: int) -> SessionParser:
+def _parser_at(present: SessionReader, start: int) -> Parser:
     """A parser that knows the version of the session whose lines it reads from `start` on."""
-    parser = SessionParser()
+    parser = agent_at(present.path).parser(ParserState(), [])
     for line in split_lines(present.chunks(0)):
         if parser.state.version or line.offset >= start:
             break
@@ -194,8 +206,7 @@ def _parser_at(present: SessionReader, start: int) -> SessionParser:
 
 def _is_made_for(entry: Entry, backup: Path) -> bool:
     """Whether it is the compaction that the backup was made for; what it calls a path is only text."""
-    made_for = (entry.control or {}).get("backupPath") if entry.type == "context_compaction" else None
-    return isinstance(made_for, str) and Path(made_for).name == backup.name
+    return isinstance(entry.control, DeletionControl) and Path(entry.control.backup).name == backup.name
 
 
 def _digest(line: Line) -> bytes:

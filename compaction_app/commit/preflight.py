@@ -23,11 +23,12 @@ from compaction_app.core.targets import Target, request_of
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
+from sessions_app.agents.base import Reading
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
 from sessions_app.services.reading import reading_of_session
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
-from sessions_app.sessionlog.readers import Reading
-from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
 NAMED: Final = 5
@@ -68,7 +69,7 @@ class Approved:
 
 def demand_writable(loaded: LoadedSession) -> None:
     """Raise BadInput `no_header`, `needs_migration` or `unknown_version` if a session cannot be written to."""
-    version = loaded.log.version
+    version, current = loaded.log.version, agent_at(loaded.path).current_version
     if loaded.log.header is None:
         raise BadInput(
             "no_header",
@@ -76,13 +77,13 @@ def demand_writable(loaded: LoadedSession) -> None:
             "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
             "be compacted.",
         )
-    if version < CURRENT_VERSION:
+    if version < current:
         raise BadInput(
             "needs_migration",
             f"{loaded.path} is a version {version} session. Nothing was written. "
             "`redline migrate-session` writes a version 3 copy beside it, which can be compacted.",
         )
-    if version > CURRENT_VERSION:
+    if version > current:
         raise BadInput(
             "unknown_version",
             f"{loaded.path} is a version {version} session, which Redline does not know. Nothing was written.",
@@ -189,7 +190,7 @@ def _needs(
                 "--not-honoured",
             ),
         )
-    elif not reading.reader.honours_context_compaction:
+    elif EntryKind.DELETION not in reading.reader.honours:
         yield (
             "not_honoured",
             ConfirmationNeeded(

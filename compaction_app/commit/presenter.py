@@ -20,6 +20,7 @@ from compaction_app.planning.plan import brought_back
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from compaction_app.session_activity import Activity
 from sessions_app.models import Entry as EntryRow
+from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.files import SessionReader
 
@@ -241,15 +242,15 @@ def _pieces(entry: TranscriptEntry) -> Iterable[tuple[str, int, int | None]]:
     if not entry.blocks:
         yield _kind(entry, ""), entry.tokens, None
     for block in entry.blocks:
-        yield _kind(entry, "thinking" if block.is_thinking else block.type), block.tokens, block.index
+        yield _kind(entry, BlockType.THINKING if block.is_thinking else block.type), block.tokens, block.index
 
 
 def _kind(entry: TranscriptEntry, block_type: str) -> str:
-    if entry.role == "toolResult":
+    if entry.role == Role.TOOL_RESULT:
         return entry.tool_name if entry.tool_name in _RESULTS else "other"
-    if entry.role == "assistant":
-        return {"thinking": "thinking", "toolCall": "call"}.get(block_type, "text")
-    return {"user": "user", "bashExecution": "bash"}.get(entry.role, "custom")
+    if entry.role == Role.ASSISTANT:
+        return {BlockType.THINKING: "thinking", BlockType.TOOL_CALL: "call"}.get(block_type, "text")
+    return {Role.USER: "user", Role.COMMAND: "bash"}.get(entry.role, "custom")
 
 
 def yeses_of(given: Iterable[str]) -> Confirmations:

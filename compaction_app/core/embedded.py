@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from sessions_app.sessionlog.entries import Role
+
 from .errors import Code, Refusal
 from .loop import PlannedCall, PlannerTurn, Report
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
@@ -144,7 +146,7 @@ class EmbeddedPlanner:
         thinking = {
             entry.position
             for entry in self._transcript.entries
-            if entry.role == "assistant" and entry.bears_thinking
+            if entry.role == Role.ASSISTANT and entry.bears_thinking
         }
         return [
             index

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from sessions_app.sessionlog.entries import Role
+
 from .errors import Code, Refusal
 from .pairing import TargetPlan
 from .targets import Target
@@ -157,7 +159,7 @@ def refuse_recent(judge: Judgement, entry: TranscriptEntry, target: Target) -> R
 
 
 def refuse_guarded_thinking(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
-    if judge.restraints.thinking_guard != "all" or entry.role != "assistant" or not entry.bears_thinking:
+    if judge.restraints.thinking_guard != "all" or entry.role != Role.ASSISTANT or not entry.bears_thinking:
         return None
     return refuse(
         Code.THINKING,

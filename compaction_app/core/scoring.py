@@ -31,6 +31,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sessions_app.sessionlog.entries import BlockType, Role
+
 from .pairing import ToolPair
 from .references import references
 from .transcript import Transcript
@@ -45,7 +47,7 @@ DECAY: Final = 0.5
 EXAMINED: Final = 200_000
 """Characters of an object's text that are looked at. What is longer is worth little per token anyway."""
 
-_WRITERS: Final = TASK_ROLES | {"assistant"}
+_WRITERS: Final = TASK_ROLES | {Role.ASSISTANT}
 _FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
 _PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
 _PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
@@ -247,7 +249,7 @@ def _units(transcript: Transcript) -> Iterator[Unit]:
     for entry in transcript.entries:
         if entry.position in answers and not entry.call_ids:
             continue
-        if (entry.role != "assistant" and not entry.call_ids) or not entry.blocks:
+        if (entry.role != Role.ASSISTANT and not entry.call_ids) or not entry.blocks:
             yield _unit(transcript, (Object(entry.position),), "output")
             continue
         for slot, block in enumerate(entry.blocks):
@@ -289,7 +291,7 @@ def _is_between_calls(entry: TranscriptEntry) -> bool:
 
 
 def _is_call(entry: TranscriptEntry, found: Object) -> bool:
-    return found.slot != WHOLE and entry.blocks[found.slot].type == "toolCall"
+    return found.slot != WHOLE and entry.blocks[found.slot].type == BlockType.TOOL_CALL
 
 
 def _touch(tool: str, arguments: str) -> Touch | None:

@@ -1,4 +1,4 @@
-"""Deletion targets: ids only, never text.
+"""Deletion requests: ids only, never text.
 
     {"kind": "entry", "entryId": "1a2b3c4d"}
     {"kind": "content_block", "entryId": "1a2b3c4d", "blockIndex": 0}
@@ -9,25 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Target(NamedTuple):
-    """An entry, or one content block of it where `block_index` is given."""
-
-    entry_id: str
-    block_index: int | None = None
-
-    def __str__(self) -> str:
-        if self.block_index is None:
-            return f"entry {self.entry_id}"
-        return f"block {self.block_index} of entry {self.entry_id}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The target as it is requested and recorded."""
-        if self.block_index is None:
-            return {"kind": "entry", "entryId": self.entry_id}
-        return {"kind": "content_block", "entryId": self.entry_id, "blockIndex": self.block_index}
+from sessions_app.sessionlog.targets import Target as Target
 
 
 def request_of(targets: Iterable[Target]) -> dict[str, Any]:

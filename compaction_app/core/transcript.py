@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from sessions_app.agents.atomic.filters import effective_filters
 from sessions_app.sessionlog.context import keep
-from sessions_app.sessionlog.entries import MESSAGE_TYPES, THINKING_TYPES, Block, Entry, Texts
-from sessions_app.sessionlog.filters import effective_filters
+from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, EntryKind, Role, Texts
 
 from . import parameters as normal
 from .pairing import Pairs
@@ -29,14 +29,14 @@ MINIMUM_ENTRIES: Final = 2
 
 
 _BY_ROLE: Final = {
-    "user": Protection.USER,
-    "custom": Protection.CUSTOM,
-    "branchSummary": Protection.BRANCH_SUMMARY,
+    Role.USER: Protection.USER,
+    Role.CUSTOM: Protection.CUSTOM,
+    Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
 }
 _BY_FAILURE: Final = {
-    "assistant": Protection.ASSISTANT_ERROR,
-    "toolResult": Protection.TOOL_ERROR,
-    "bashExecution": Protection.FAILED_COMMAND,
+    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
+    Role.TOOL_RESULT: Protection.TOOL_ERROR,
+    Role.COMMAND: Protection.FAILED_COMMAND,
 }
 
 
@@ -55,7 +55,7 @@ class Transcript:
         self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
         """In transcript order, as they are recorded with a compaction."""
         self.tasks = sum(entry.bears_task for entry in self.entries)
-        latest = next((entry for entry in reversed(self.entries) if entry.role == "assistant"), None)
+        latest = next((entry for entry in reversed(self.entries) if entry.role == Role.ASSISTANT), None)
         self.latest_thinking: tuple[Object, ...] = ()
         """The last assistant and its thinking blocks, where it bears thinking: what providers want unchanged."""
         if latest is not None and latest.bears_thinking:
@@ -115,7 +115,7 @@ def prepare(
     for position in range(max(0, len(entries) - preserved), len(entries)):
         entries[position] = msgspec.structs.replace(entries[position], recent=True)
     user_texts = (
-        texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == "user"
+        texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == Role.USER
     )
     telling = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
     parameters = Parameters(
@@ -134,8 +134,9 @@ def _transcript_entries(branch: Sequence[Entry]) -> list[TranscriptEntry]:
     filters = effective_filters(branch)
     gone, hidden = filters.entries, filters.blocks
     entries: list[TranscriptEntry] = []
+    message_kind, system = EntryKind.MESSAGE, Role.SYSTEM
     for entry in branch:
-        if entry.type not in MESSAGE_TYPES or entry.excluded or entry.id in gone or entry.role == "system":
+        if entry.kind is not message_kind or entry.excluded or entry.id in gone or entry.role == system:
             continue
         blocks, tokens = entry.blocks or (), entry.tokens
         if entry.id in hidden:

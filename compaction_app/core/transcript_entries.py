@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sessions_app.sessionlog.entries import Block
+from sessions_app.sessionlog.entries import Block, Role
 
-TASK_ROLES: Final = frozenset({"user", "custom", "branchSummary"})
+TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY})
 WHOLE: Final = -1
 
 

@@ -22,14 +22,14 @@ from compaction_app.core.token_map import TokenMap, draw
 from compaction_app.core.transcript import prepare
 from compaction_app.core.transcript_entries import Protection
 from compaction_app.planning.snapshots import session_path
+from sessions_app.agents.base import Reading
 from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
 from sessions_app.services.reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import MESSAGE_TYPES, Entry
+from sessions_app.sessionlog.controls import DeletionControl, EditControl, LabelControl
+from sessions_app.sessionlog.entries import BlockType, Entry, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.filters import recorded_targets
-from sessions_app.sessionlog.readers import Reading
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.storage.files import FileState, SessionReader, file_state
 
@@ -38,7 +38,11 @@ CACHED: Final = 3
 CACHED_ENTRIES: Final = 120_000
 """Branches are kept up to so many entries, counting their file's entries too; the last one always is."""
 RESULT_KINDS: Final = frozenset({"read", "bash", "edit", "write"})
-ASSISTANT_KINDS: Final = {"thinking": "thinking", "redacted_thinking": "thinking", "toolCall": "call"}
+ASSISTANT_KINDS: Final = {
+    BlockType.THINKING: "thinking",
+    BlockType.REDACTED_THINKING: "thinking",
+    BlockType.TOOL_CALL: "call",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class EntryRemoval:
-    """What a `context_compaction` takes of an entry: the blocks with these indexes, or all of it."""
+    """What a deletion takes of an entry: the blocks with these indexes, or all of it."""
 
     compaction_id: str
     blocks: frozenset[int] | None
@@ -71,9 +75,9 @@ class BranchState:
     listed: Mapping[str, list[Entry]]
     """The entries of each of VIEWS."""
     removals: dict[str, EntryRemoval]
-    """What the branch's `context_compaction` entries name, whether or not this reading honours it."""
+    """What the branch's deletions name, whether or not this reading honours it."""
     edits: dict[str, Entry]
-    """The latest `context_edit` for each entry it names."""
+    """The latest edit for each entry it names."""
     protections: dict[str, Protection]
     makers: dict[str, list[Entry]]
     """For each tool call id: the entries that make it."""
@@ -188,7 +192,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         tree, reading = same_file.tree, same_file.reading
     else:
         with SessionReader(path) as reader:
-            tree = SessionTree(list(read_entries(session, path, reader, session.version)))
+            tree = SessionTree(list(read_entries(session, reader, session.version)))
         reading = reading_of_session(session, path, tree.entries)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)
@@ -223,7 +227,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         labels=_labels(tree),
         token_map=draw(pieces),
         tokens_before=before,
-        turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == "user"],
+        turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
         forks=list(_forks(tree, branch)),
     )
 
@@ -231,7 +235,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
 def _is_removed(entry: Entry, message: Message | None) -> bool:
     """Whether a recorded message, or something of it, is no longer in what the model sees."""
     if message is None:
-        return entry.type in MESSAGE_TYPES and not entry.empty
+        return entry.is_message and not entry.empty
     return message.blocks is not entry.blocks and (
         message.replaced or len(message.blocks or ()) < len(entry.blocks or ())
     )
@@ -240,10 +244,10 @@ def _is_removed(entry: Entry, message: Message | None) -> bool:
 def _removals(branch: Sequence[Entry]) -> dict[str, EntryRemoval]:
     removals: dict[str, EntryRemoval] = {}
     for entry in branch:
-        if entry.type != "context_compaction":
+        if not isinstance(entry.control, DeletionControl):
             continue
         blocks: dict[str, set[int]] = {}
-        for target in recorded_targets(entry):
+        for target in entry.control.targets:
             if target.block_index is None:
                 if target.entry_id not in removals or removals[target.entry_id].blocks is not None:
                     removals[target.entry_id] = EntryRemoval(entry.id, None)
@@ -259,9 +263,9 @@ def _removals(branch: Sequence[Entry]) -> dict[str, EntryRemoval]:
 
 def _edits(branch: Sequence[Entry]) -> dict[str, Entry]:
     return {
-        target: entry
+        entry.control.target_id: entry
         for entry in branch
-        if entry.type == "context_edit" and isinstance(target := (entry.control or {}).get("targetId"), str)
+        if isinstance(entry.control, EditControl) and entry.control.target_id is not None
     }
 
 
@@ -269,14 +273,11 @@ def _labels(tree: SessionTree) -> dict[str, str]:
     """As pi reads them: of all labels in the file the latest counts, and one without words takes it back."""
     labels: dict[str, str] = {}
     for entry in tree.entries:
-        if entry.type != "label" or entry.control is None:
+        if not isinstance(entry.control, LabelControl) or entry.control.target_id is None:
             continue
-        target, words = entry.control.get("targetId"), entry.control.get("label")
-        if not isinstance(target, str):
-            continue
-        labels.pop(target, None)
-        if isinstance(words, str) and words.strip():
-            labels[target] = words
+        labels.pop(entry.control.target_id, None)
+        if entry.control.text.strip():
+            labels[entry.control.target_id] = entry.control.text
     return labels
 
 
@@ -309,7 +310,7 @@ def _pieces(
         entry, blocks = message.entry, message.blocks
         protected = entry.id in protections
         before.append(total)
-        if blocks and entry.role == "assistant":
+        if blocks and entry.role == Role.ASSISTANT:
             for block in blocks:
                 pieces.append((ASSISTANT_KINDS.get(block.type, "text"), block.tokens, protected))
                 total += block.tokens
@@ -322,10 +323,9 @@ def _pieces(
 
 
 def _kind(entry: Entry) -> str:
-    role = entry.role
-    if role == "toolResult":
+    if entry.role == Role.TOOL_RESULT:
         return entry.tool_name if entry.tool_name in RESULT_KINDS else "other"
-    return {"user": "user", "bashExecution": "bash", "assistant": "text"}.get(role, "custom")
+    return {Role.USER: "user", Role.COMMAND: "bash", Role.ASSISTANT: "text"}.get(entry.role, "custom")
 
 
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:

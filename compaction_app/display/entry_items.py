@@ -6,13 +6,13 @@ that one. It is cut; a link leads to the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from compaction_app.core.transcript_entries import Protection
-from sessions_app.sessionlog.context import REBUILDING_TYPES, Message
-from sessions_app.sessionlog.entries import Block, Entry, Texts, describe_content
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
 
 from .branches import BranchState
 from .entry_notes import WORDS, EntryNote, name_of, said_by
@@ -92,12 +92,12 @@ def items_of(
     message = state.kept.get(entry.id)
     remarks = [EntryNote(words, icon="broken") for words in faults]
     if not entry.is_message:
-        yield _note(state, entry, message, remarks)
+        yield _note(state, entry, texts, message, remarks)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
     look = _Look(state, entry, view, message, seen, project)
-    if message is not None and message.replaced and view == "sees":
-        texts = _replaced(state, entry)
+    if message is not None and message.replacement is not None and view == "sees":
+        texts = message.replacement
     blocks = _blocks(look)
     first = EntryItem(
         kind_of(entry, None),
@@ -162,7 +162,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
             tokens=block.tokens,
             marks=marks,
             remarks=remarks,
-            call=_call(text, block, look.project) if block.type == "toolCall" else None,
+            call=_call(text, block, look.project) if block.type == BlockType.TOOL_CALL else None,
             standing=standing,
             makes=block.call_id or "" if owner is look.entry else "",
         )
@@ -191,7 +191,7 @@ def _is_replaced(look: _Look) -> bool:
 
 def _lost(look: _Look) -> str:
     """How it stands with what the model does not see: a compaction deleted it, or it is left out otherwise."""
-    honoured = look.state.reading.reader.honours_context_compaction
+    honoured = EntryKind.DELETION in look.state.reading.reader.honours
     return "struck" if honoured and look.entry.id in look.state.removals else "faint"
 
 
@@ -202,12 +202,12 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
         if message.replaced:
             marks.append(EntryNote("replaced by", state.edits[entry.id].id))
         return marks
-    if state.reading.reader.honours_context_compaction:
+    if EntryKind.DELETION in state.reading.reader.honours:
         removal = state.removals.get(entry.id)
         return [
             EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")
         ]
-    newest = next((one for one in reversed(state.branch) if one.type == "compaction"), None)
+    newest = next((one for one in reversed(state.branch) if one.kind is EntryKind.SUMMARY), None)
     if newest is not None and entry.number < newest.number:
         return [EntryNote("left out by", newest.id)]
     edit = state.edits.get(entry.id)
@@ -217,15 +217,6 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
 def _label(state: BranchState, entry: Entry) -> list[EntryNote]:
     words = state.labels.get(entry.id)
     return [EntryNote("labelled", quoted=words[:WORDS])] if words is not None else []
-
-
-def _replaced(state: BranchState, entry: Entry) -> Texts:
-    """The texts that an edit put in the place of an entry's own; as `readers.PiReader` reads it."""
-    replacement = (state.edits[entry.id].control or {}).get("replacement")
-    content = replacement.get("content") if isinstance(replacement, Mapping) else None
-    if isinstance(content, str) and entry.role in ("assistant", "toolResult"):
-        content = [{"type": "text", "text": content}]
-    return describe_content(content, entry.role)[1]
 
 
 # ---- what it is paired with ------------------------------------------------------------------------------
@@ -298,10 +289,11 @@ def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
 # ---- kinds and texts -------------------------------------------------------------------------------------
 
 
-def _note(state: BranchState, entry: Entry, message: Message | None, remarks: list[EntryNote]) -> EntryItem:
+def _note(
+    state: BranchState, entry: Entry, texts: Texts, message: Message | None, remarks: list[EntryNote]
+) -> EntryItem:
     """An entry that is no message: a line across the page, with the summary of a compaction below it."""
-    summary = (entry.control or {}).get("summary")
-    text, more = clamp(summary) if entry.type == "compaction" and isinstance(summary, str) else ("", "")
+    text, more = clamp(texts.whole or "")
     return EntryItem(
         "note",
         name_of(entry),
@@ -311,30 +303,30 @@ def _note(state: BranchState, entry: Entry, message: Message | None, remarks: li
         tokens=message.tokens if message is not None else 0,
         marks=[said_by(entry, state.reading.reader, state.tree), *_label(state, entry)],
         remarks=remarks,
-        standing="" if entry.type in REBUILDING_TYPES else "quiet",
+        standing="" if entry.rebuilds else "quiet",
     )
 
 
 def kind_of(entry: Entry, block: Block | None) -> str:
     """Whose voice it is: `user`, `text`, `thinking`, `call`, or `out` for what a machine put out."""
-    if entry.role == "assistant" and block is not None:
+    if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
             return "thinking"
-        return "call" if block.type == "toolCall" else "text"
-    if entry.role in ("branchSummary", "compactionSummary"):
+        return "call" if block.type == BlockType.TOOL_CALL else "text"
+    if entry.role in (Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
         return "text"
-    return "user" if entry.role == "user" else "out"
+    return "user" if entry.role == Role.USER else "out"
 
 
 def _who(entry: Entry, block: Block | None = None) -> str:
-    if entry.role == "assistant" and block is not None:
+    if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
             return "thinking"
-        return "call" if block.type == "toolCall" else "assistant"
+        return "call" if block.type == BlockType.TOOL_CALL else "assistant"
     names = {
-        "toolResult": entry.tool_name or "result",
-        "bashExecution": "your bash",
-        "branchSummary": "branch summary",
+        Role.TOOL_RESULT: entry.tool_name or "result",
+        Role.COMMAND: "your bash",
+        Role.BRANCH_SUMMARY: "branch summary",
     }
     return names.get(entry.role, entry.role or entry.type)[:WORDS]
 

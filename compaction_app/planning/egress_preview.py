@@ -17,7 +17,7 @@ from compaction_app.core.messages import UserMessage
 from compaction_app.core.stats import Stats
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
-from sessions_app.agents import model_windows
+from sessions_app.agents.settings import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Texts

@@ -366,7 +366,6 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """
     if not model.thinking_levels:
         return ""
-    path = session_path(session)
-    with SessionReader(path) as reader:
-        tree = SessionTree(list(read_entries(session, path, reader, session.version)))
+    with SessionReader(session_path(session)) as reader:
+        tree = SessionTree(list(read_entries(session, reader, session.version)))
     return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)

@@ -22,12 +22,13 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.models import Run
 from compaction_app.providers.errors import Overflow
-from sessions_app.agents import model_windows, settings_files
+from sessions_app.agents.atomic.filters import effective_filters
+from sessions_app.agents.settings import model_windows, settings_files
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.controls import DeletionControl
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.filters import effective_filters
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.storage.session_loader import LoadedSession
 
@@ -251,7 +252,7 @@ def prepare_plan(
 
 
 def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-    """The targets that the agent would not apply: what replay safety takes back (see `sessionlog.filters`).
+    """The targets that the agent would not apply: what replay safety takes back (see `agents.atomic.filters`).
 
     The airlock accepts them, as the agent's own does; the reduction that is recorded counts them all the same.
     """
@@ -261,8 +262,9 @@ def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Ta
         length=0,
         id="",
         parent_id=None,
-        type="context_compaction",
-        control={"deletedTargets": [target.to_json() for target in targets]},
+        type="",
+        kind=EntryKind.DELETION,
+        control=DeletionControl(tuple(targets), percent=None, backup=""),
     )
     applied = effective_filters([*branch, planned])
     return tuple(

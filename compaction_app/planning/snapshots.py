@@ -21,17 +21,19 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run, Snapshot
+from sessions_app.agents.base import Agent
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
 from sessions_app.services.reading import reading_of_session
-from sessions_app.sessionlog.entries import Entry, Texts, describe
+from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
-from sessions_app.storage.session_loader import LoadedSession, TornLine, read_again, torn_line_of
+from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
 
 CACHED_ENTRIES: Final = 60_000
 """Transcripts are kept in memory up to so many entries, and the last one always."""
@@ -98,7 +100,7 @@ def prepare_snapshot(
     path = session_path(session)
     with SessionReader(path) as reader:
         fingerprint = known_fingerprint(session, reader)
-        entries = list(read_entries(session, path, reader, session.version))
+        entries = list(read_entries(session, reader, session.version))
         if len(entries) != session.entry_count:
             raise Conflict(
                 "being_indexed",
@@ -107,7 +109,9 @@ def prepare_snapshot(
         tree = SessionTree(entries)
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
-        texts = _TextsOnDemand(reader, {entry.id: entry for entry in branch if entry.is_message})
+        texts = _TextsOnDemand(
+            session.agent, reader, {entry.id: entry for entry in branch if entry.is_message}
+        )
         transcript = prepare(branch, texts, settings, is_noise)
         state = reader.state()
     if transcript is None:
@@ -133,7 +137,7 @@ def prepare_snapshot(
         parser=msgspec.convert(session.state["parser"], ParserState),
         reader=reading.reader.name,
         reader_reason=reading.reason,
-        honoured=reading.reader.honours_context_compaction,
+        honoured=EntryKind.DELETION in reading.reader.honours,
         window=window,
     )
 
@@ -162,22 +166,13 @@ def _demand_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
 class _TextsOnDemand(dict[str, Texts]):
     """The texts of messages, each read when it is asked for."""
 
-    def __init__(self, reader: SessionReader, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, agent: Agent, reader: SessionReader, entries: Mapping[str, Entry]) -> None:
         super().__init__()
-        self._reader, self._entries = reader, entries
+        self._agent, self._reader, self._entries = agent, reader, entries
 
     def __missing__(self, entry_id: str) -> Texts:
-        entry = self._entries[entry_id]
-        self[entry_id] = _describe(self._reader, entry_id, entry.number, entry.offset, entry.length)[1]
+        self[entry_id] = read_place(self._agent, self._reader, self._entries[entry_id])[1]
         return self[entry_id]
-
-
-def _describe(
-    reader: SessionReader, entry_id: str, number: int, offset: int, length: int
-) -> tuple[Entry, Texts]:
-    place = Entry(number=number, offset=offset, length=length, id=entry_id, parent_id=None, type="")
-    data = read_again(reader, place)
-    return describe(data, number=number, offset=offset, length=length, entry_id=entry_id, parent_id=None)
 
 
 def read_snapshot_texts(
@@ -187,12 +182,14 @@ def read_snapshot_texts(
 
     Raises Conflict `session_rewritten` where the file is no longer the one that was prepared.
     """
+    agent = agent_at(path)
     texts = {}
     with SessionReader(path) as reader:
         _demand_same(reader, prepared.fingerprint)
         for entry in prepared.entries if entries is None else entries:
             number, offset, length = prepared.places[entry.position]
-            again, found = _describe(reader, entry.entry_id, number, offset, length)
+            place = Entry(number, offset, length, entry.entry_id, None, entry.entry_type)
+            again, found = read_place(agent, reader, place)
             if not _is_same(entry, again):
                 raise Conflict(
                     "session_rewritten",
@@ -269,7 +266,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
     path = session_path(session)
     with SessionReader(path) as reader:
         _demand_same(reader, prepared.fingerprint)
-        known = read_entries(session, path, reader, prepared.parser.version)
+        known = read_entries(session, reader, prepared.parser.version)
         entries = [entry for entry in known if entry.number <= prepared.last_number]
     if not entries or entries[-1].number != prepared.last_number:
         raise Conflict(

@@ -17,7 +17,7 @@ from compaction_app.display.links import entry_address, session_address, text_ad
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
-from sessions_app.sessionlog.entries import Block, Texts
+from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
 
 from .outline import tokens_of
 from .review_text import as_sentence
@@ -287,11 +287,11 @@ class ArticleMaker:
         else:
             text = texts.block(block.index) if texts is not None else ""
         address = text_address(self._session, entry.entry_id, None if block is None else block.index)
-        if block is not None and block.type == "toolCall":
+        if block is not None and block.type == BlockType.TOOL_CALL:
             name, words = call_words(text, block.call_id or "")
             return Part("call", name, [ArticleLine("", self._short(words))], "", address, fate)
         cut, more = clamp(text)
-        prose = entry.role in ("assistant", "user", "custom", "branchSummary")
+        prose = entry.role in (Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY)
         lines = [
             ArticleLine(line[: len(line) - len(line.lstrip())], line.strip())
             for line in cut.strip("\n").split("\n")
@@ -301,16 +301,18 @@ class ArticleMaker:
     def _who(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
             return "unknown"
-        if entry.role == "assistant":
+        if entry.role == Role.ASSISTANT:
             slot = entry.slot(target.block_index) if target.block_index is not None else None
             if slot is None:
                 return "assistant"
             block = entry.blocks[slot]
-            return "thinking" if block.is_thinking else "call" if block.type == "toolCall" else "assistant"
+            if block.is_thinking:
+                return "thinking"
+            return "call" if block.type == BlockType.TOOL_CALL else "assistant"
         names = {
-            "toolResult": entry.tool_name or "result",
-            "bashExecution": "your bash",
-            "branchSummary": "summary",
+            Role.TOOL_RESULT: entry.tool_name or "result",
+            Role.COMMAND: "your bash",
+            Role.BRANCH_SUMMARY: "summary",
         }
         return names.get(entry.role, entry.role or entry.entry_type)
 
@@ -349,7 +351,7 @@ class ArticleMaker:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
                 after = f"goes with it, −{tokens_of(entry, target):,}"
-            yield self._named("its result" if entry.role == "toolResult" else "its call", target, after)
+            yield self._named("its result" if entry.role == Role.TOOL_RESULT else "its call", target, after)
 
     def _kept_by(self, refusal: Refusal) -> Named | None:
         if refusal.target is None:
@@ -402,4 +404,4 @@ class ArticleMaker:
 
 
 def _block_name(block: Block) -> str:
-    return {"toolCall": "call", "redacted_thinking": "thinking"}.get(block.type, block.type)
+    return {BlockType.TOOL_CALL: "call", BlockType.REDACTED_THINKING: "thinking"}.get(block.type, block.type)

@@ -12,6 +12,7 @@ from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
+from sessions_app.sessionlog.entries import Role
 
 WINDOW: Final = 100
 """Proposals on one page. A turn that holds more is cut."""
@@ -68,7 +69,7 @@ class Outline:
     def __init__(self, transcript: Transcript, review: Review) -> None:
         self.transcript = transcript
         self.review = review
-        self._starts = [entry.position for entry in transcript.entries if entry.role == "user"]
+        self._starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
         self.turns: dict[int, OutlineTurn] = {}
         self.unknown: list[ReviewItem] = []
         """Items that the transcript does not have."""

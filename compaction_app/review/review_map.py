@@ -11,6 +11,7 @@ from compaction_app.core.targets import Target
 from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import WHOLE, TranscriptEntry
+from sessions_app.sessionlog.entries import BlockType, Role
 
 _RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
 _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
@@ -78,15 +79,15 @@ def _laid(transcript: Transcript) -> Iterator[tuple[str, int, bool, Target]]:
 
 
 def _kind(entry: TranscriptEntry, slot: int) -> str:
-    if entry.role == "user":
+    if entry.role == Role.USER:
         return "user"
-    if entry.role == "toolResult":
+    if entry.role == Role.TOOL_RESULT:
         return entry.tool_name if entry.tool_name in _RESULTS else "other"
-    if entry.role == "bashExecution":
+    if entry.role == Role.COMMAND:
         return "bash"
-    if entry.role != "assistant":
+    if entry.role != Role.ASSISTANT:
         return "custom"
     block = entry.blocks[slot] if slot != WHOLE else None
     if block is None:
         return "text"
-    return "thinking" if block.is_thinking else "call" if block.type == "toolCall" else "text"
+    return "thinking" if block.is_thinking else "call" if block.type == BlockType.TOOL_CALL else "text"

@@ -7,6 +7,7 @@ from typing import Final
 
 from compaction_app.core.decisions import Step
 from compaction_app.core.transcript_entries import TranscriptEntry
+from sessions_app.sessionlog.entries import Role
 
 STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
 QUOTES: Final = "\"'”’»)"
@@ -23,9 +24,7 @@ def fold_words(entries: Sequence[TranscriptEntry]) -> str:
     """Entries in words: 6 entries stay (2 writes, 1 bash)."""
     counts: dict[str, int] = {}
     for entry in entries:
-        name = (
-            "bash" if entry.role == "bashExecution" else entry.tool_name if entry.role == "toolResult" else ""
-        )
+        name = {Role.COMMAND: "bash", Role.TOOL_RESULT: entry.tool_name}.get(entry.role, "")
         if name:
             counts[name] = counts.get(name, 0) + 1
     among = sorted(counts.items(), key=lambda pair: -pair[1])[:4]

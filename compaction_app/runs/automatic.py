@@ -38,12 +38,12 @@ from compaction_app.models import Compaction, Run, RunEvent
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
 from compaction_app.planning.plan import EMBEDDED
 from compaction_app.planning.snapshots import session_path
-from sessions_app.agents import switched_off_in
+from sessions_app.agents.registry import READERS
+from sessions_app.agents.settings import switched_off_in
 from sessions_app.index.due import DUE
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.readers import READERS
-from sessions_app.sessionlog.session import CURRENT_VERSION
 
 from .commands import start_run
 from .unseen_proposals import is_unseen, planned_at
@@ -109,11 +109,11 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
     """Why a session that is due is not planned by itself, in words; empty where it is."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
-    if session.version != CURRENT_VERSION:
+    if session.version != session.agent.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
         return "it was not read yet as it is to be read now"
-    if not READERS[session.read_as].honours_context_compaction:
+    if EntryKind.DELETION not in READERS[session.read_as].honours:
         return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
     switched_off = switched_off_in(session.cwd, home)
     if switched_off is not None:

@@ -17,7 +17,6 @@ from compaction_app.planning.plan import effective_parameters, is_llm, model_of_
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.web.broadcast import announce, run_group
 
 from .lease import change_state, require_state, wrong_state
@@ -32,11 +31,12 @@ def require_writable(session: Session) -> None:
             f"{session_path(session)} has no session header: agents refuse such a file, and Atomic before 0.9.4 "
             "empties it on opening. Nothing was planned. Make a copy with a header on its page, and compact that.",
         )
+    current = session.agent.current_version
     # 0: it is being indexed right now, and the worker will see.
-    if session.version not in (0, CURRENT_VERSION):
+    if session.version not in (0, current):
         raise BadInput(
             "needs_migration",
-            f"{session_path(session)} is a version {session.version} session, and only version {CURRENT_VERSION} can "
+            f"{session_path(session)} is a version {session.version} session, and only version {current} can "
             "be written to. Nothing was planned. Make a version 3 copy on its page, and compact that.",
         )
 

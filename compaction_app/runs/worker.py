@@ -53,7 +53,7 @@ from compaction_app.planning.snapshots import (
     session_path,
 )
 from compaction_app.providers.errors import Overflow, ProviderError
-from sessions_app.agents import model_windows
+from sessions_app.agents.settings import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from compaction_app.planning.snapshots import session_path
+from sessions_app.agents.registry import reader_named
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.readers import reader_named
 
 
 def choose_reader(session: Session, name: str) -> None:

@@ -296,13 +296,9 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
     """The text of an entry or a block. Raises BadInput `unknown_entry` and `unknown_block`."""
     entry = branch_state(session).tree.entry(entry_id)
     texts = texts_of(session, [entry])[entry_id]
-    summary = (entry.control or {}).get("summary")
     if block is not None and block >= len(texts.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
-    if block is not None:
-        text = texts.block(block)
-    else:
-        text = summary if isinstance(summary, str) else texts.joined(entry.blocks)
+    text = texts.block(block) if block is not None else texts.joined(entry.blocks)
     kind = kind_of(entry, entry.blocks[block] if block is not None and entry.blocks else None)
     return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
 

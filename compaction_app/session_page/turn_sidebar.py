@@ -13,8 +13,7 @@ from compaction_app.display.branches import BranchState, Fork
 from compaction_app.display.entry_notes import WORDS, is_ignored
 from compaction_app.planning.snapshots import session_path
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.outline import COMPACTIONS
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.storage.files import Fingerprint
 from sessions_app.storage.session_loader import read_texts
 
@@ -101,7 +100,7 @@ def _turn(
     for one in state.branch[begin:end]:
         message = state.kept.get(one.id)
         tokens += message.tokens if message is not None else 0
-        troubled = troubled or (one.role == "assistant" and one.stop_reason in STOPPED)
+        troubled = troubled or (one.role == Role.ASSISTANT and one.stop_reason in STOPPED)
     return SidebarTurn(
         number=number,
         entry_id=entry.id,
@@ -123,13 +122,13 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
     for position in range(begin, end):
         entry = state.branch[position]
         turn = bisect_right(begins, position)
-        if entry.type in COMPACTIONS:
+        if entry.is_compaction:
             ignored = is_ignored(entry, state.reading.reader)
             yield (
                 turn,
                 SidebarEvent("compaction", "compaction, ignored" if ignored else "compaction", entry.id),
             )
-        elif entry.role == "branchSummary":
+        elif entry.role == Role.BRANCH_SUMMARY:
             yield turn, SidebarEvent("summary", "branch summary", entry.id)
         if state.labels and entry.id in state.labels:
             yield turn, SidebarEvent("label", state.labels[entry.id][:WORDS], entry.id)

@@ -17,11 +17,10 @@ from compaction_app.display.links import session_address
 from compaction_app.lookups import known_session
 from compaction_app.planning.snapshots import session_path
 from compaction_app.services.choosing import choose_reader, read_anew
+from sessions_app.agents.registry import READERS
 from sessions_app.models import Session
 from sessions_app.services.migrating import write_version_3
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.readers import READERS
-from sessions_app.sessionlog.session import CURRENT_VERSION
 from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
 
 from .session_presenter import is_live, view_session, whole_text
@@ -76,7 +75,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "all_at": _address(found, "all", leaf) + "&at=",
         "branch": _address(found, view) + "&leaf=",
         "readers": READERS,
-        "is_old": found.version < CURRENT_VERSION,
+        "is_old": found.version < found.agent.current_version,
         "is_headless": not found.has_header,
         "here": "sessions",
     }

@@ -17,7 +17,7 @@ from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.replay import replay
-from sessions_app.sessionlog.entries import describe
+from sessions_app.agents.pi.records import describe
 
 from .figures import Figure, median_ms
 from .sessions import RealBranch, base_branch, parsed, read_branch, real_sessions, repeated

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
+from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.entries import Block, Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import SessionParser
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader, real_path
 
@@ -58,7 +59,7 @@ class RealBranch(msgspec.Struct):
 def read_branch(path: Path) -> RealBranch:
     """The branch of a file's leaf."""
     with SessionReader(real_path(path)) as reader:
-        parser = SessionParser()
+        parser = PI.parser(ParserState(), [])
         found = [one for one in map(parser.read, split_lines(reader.chunks(0))) if one is not None]
     tree = SessionTree([one.entry for one in found])
     branch = tree.branch(tree.leaf.id)
@@ -82,7 +83,7 @@ def base_branch() -> RealBranch:
 def parsed(recorded: list[dict[str, Any]]) -> RealBranch:
     """A branch from recorded objects, the header first."""
     raw = b"".join(msgspec.json.encode(one) + b"\n" for one in recorded)
-    parser = SessionParser()
+    parser = PI.parser(ParserState(), [])
     found = [one for one in map(parser.read, split_lines([raw])) if one is not None]
     entries = [one.entry for one in found]
     return RealBranch(entries, {one.entry.id: one.texts for one in found}, [one.data for one in found])

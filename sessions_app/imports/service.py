@@ -18,6 +18,7 @@ from typing import Final
 from django.db import DatabaseError
 from django.utils import timezone
 
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import only_indexer, remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots, managed_place, managed_root
@@ -26,7 +27,7 @@ from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import SessionParser, require_session
+from sessions_app.sessionlog.session import ParserState, require_session
 from sessions_app.storage.backups import Backup, delete_backup, list_backups
 from sessions_app.storage.files import (
     SESSION_SUFFIX,
@@ -112,7 +113,7 @@ def import_session(upload: Path, name: str) -> Imported:
 def _judged(upload: Path, name: str) -> str:
     """The digest of a file that holds a session. Raises BadInput `not_a_session`."""
     digest = hashlib.sha256()
-    parser = SessionParser()
+    parser = agent_at(upload).parser(ParserState(), [])
     with SessionReader(upload) as reader:
         chunks = _hashed(reader, digest)
         for line in split_lines(chunks):

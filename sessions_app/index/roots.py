@@ -7,7 +7,7 @@ from typing import Final
 
 from django.conf import settings
 
-from sessions_app.agents import agent_of
+from sessions_app.agents.registry import agent_of
 from sessions_app.models import Root
 from sessions_app.storage.files import real_path, reported
 

@@ -9,37 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents import agent_of
+from sessions_app.agents.registry import agent_of, choose_reader, may_show_another
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.services.surroundings import Surroundings
 from sessions_app.sessionlog.context import Tally, model_of
-from sessions_app.sessionlog.entries import CONTROL_TYPES, Entry
+from sessions_app.sessionlog.controls import NameControl
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.packing import SCHEMA, unpack
-from sessions_app.sessionlog.readers import choose_reader
-from sessions_app.sessionlog.session import (
-    TITLE_LENGTH,
-    Damage,
-    ParserState,
-    Recorded,
-    SessionParser,
-    as_version_3,
-    require_session,
-)
+from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import describe_again, read_again
+from sessions_app.storage.session_loader import read_again
 
 from .index_store import BATCH, insert_entries, remove_entries
-
-COMPACTION_TYPES: Final = frozenset({"compaction", "context_compaction"})
 
 
 class ReadSoFar(NamedTuple):
@@ -88,9 +78,9 @@ class Scan:
         """As it was before it was read: the index never claims more of a file than it has seen."""
         self._previous = None if anew else self._known()
         kept: dict[str, Any] = session.state if self._previous is not None else {}
-        self._parser = SessionParser(
-            state=msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),
-            damage=msgspec.convert(kept["damage"], list[Damage]) if kept else [],
+        self._parser = session.agent.parser(
+            msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),
+            msgspec.convert(kept["damage"], list[Damage]) if kept else [],
         )
         self._tree_damage: list[Any] = kept["tree_damage"] if kept else []
         self._tree_damaged: int = kept["tree_damaged"] if kept else 0
@@ -165,18 +155,17 @@ class Scan:
         self.pending.append(recorded.entry)
         self._carry(recorded.entry)
         self._complete += line.complete
-        is_compaction = recorded.entry.type in COMPACTION_TYPES
+        is_compaction = recorded.entry.is_compaction
         self._compactions += is_compaction and line.complete
         self._torn_compactions += is_compaction and not line.complete
 
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
-        if not session.first_user_message and entry.role == "user":
+        if not session.first_user_message and entry.role == Role.USER:
             said = recorded.texts.joined(entry.blocks)
             session.first_user_message = "" if is_noise(said) else title_of(said)
-        if entry.type == "session_info" and entry.control is not None:
-            named = entry.control.get("name")
-            session.name = title_of(named) if isinstance(named, str) else session.name
+        if isinstance(entry.control, NameControl) and entry.control.name is not None:
+            session.name = title_of(entry.control.name)
 
     def _carry(self, entry: Entry) -> None:
         """Count an entry that just follows the one before it; else give the sums up."""
@@ -194,8 +183,8 @@ class Scan:
 
     def _shows_reader(self, entry: Entry) -> bool:
         """Whether an entry may change how the session is read, because nothing else has decided that."""
-        is_undecided = not self._chosen_reader and not self._agent and self.session.read_as != "pi"
-        return entry.by_pi and is_undecided
+        is_undecided = not self._chosen_reader and not self._agent
+        return is_undecided and may_show_another(entry, self.session.read_as)
 
     def _demand_session(self) -> None:
         require_session(self._parser.state, str(self.path))
@@ -230,7 +219,7 @@ class Scan:
         session = self.session
         entries = self.pending
         if len(entries) < self._count:
-            written = read_entries(session, self.path, self._reader, self._parser.state.version)
+            written = read_entries(session, self._reader, self._parser.state.version)
             entries = [*written, *self.pending]
         tree = SessionTree(entries)
         branch = tree.branch(tree.leaf.id)
@@ -305,18 +294,17 @@ class Scan:
         }
 
 
-def read_entries(session: Session, path: Path, reader: SessionReader, version: int) -> Iterator[Entry]:
+def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; what steers a branch is read from the file again."""
     rows = EntryRow.objects.filter(session=session).order_by("number")
+    agent = session.agent
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
         entry = unpack(number, offset, length, entry_id, parent_id, packed)
-        if entry.type not in CONTROL_TYPES:
-            yield entry
-            continue
-        data = read_again(reader, entry)
-        describe_again(data, entry, path)
-        yield msgspec.structs.replace(entry, control=as_version_3(data, version))
+        if entry.has_control:
+            again, _ = read_again(agent, reader, entry, version)
+            entry = msgspec.structs.replace(entry, control=again.control)
+        yield entry
 
 
 def title_of(text: str) -> str:

@@ -14,13 +14,13 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
-from sessions_app.agents import AGENT_DIRECTORIES, model_windows, settings_files
+from sessions_app.agents.registry import READERS, reader_named
+from sessions_app.agents.settings import AGENT_DIRECTORIES, model_windows, settings_files
 from sessions_app.context_windows import Window, window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_place, shown_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.readers import READERS, reader_named
 from sessions_app.storage.discovery import fault_of_root
 
 SHOWN: Final = 200

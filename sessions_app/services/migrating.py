@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.migration import migrate
-from sessions_app.sessionlog.session import CURRENT_VERSION, Header
+from sessions_app.sessionlog.session import Header
 from sessions_app.storage.backups import create_beside
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 
@@ -38,9 +38,10 @@ def write_version_3(path: Path) -> Migrated:
     copy = copy_path(path)
     # Where the agent worked is not recorded without a header.
     made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    header = Header(str(uuid.uuid4()), CURRENT_VERSION, cwd="", timestamp=made_at, parent_session="")
+    agent = agent_at(path)
+    header = Header(str(uuid.uuid4()), agent.current_version, cwd="", timestamp=made_at, parent_session="")
     with SessionReader(path) as reader:
-        lines = migrate(split_lines(reader.chunks(0)), str(path), header)
+        lines = agent.migrate(split_lines(reader.chunks(0)), str(path), header)
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)

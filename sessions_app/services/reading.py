@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from sessions_app.agents import agent_of
+from sessions_app.agents.base import Reading
+from sessions_app.agents.registry import agent_of, choose_reader
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.readers import Reading, choose_reader
 from sessions_app.storage.files import real_path
 
 if TYPE_CHECKING:

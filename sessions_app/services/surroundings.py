@@ -8,7 +8,7 @@ from typing import Final
 
 from django.conf import settings
 
-from sessions_app.agents import model_windows, reserve_tokens
+from sessions_app.agents.settings import model_windows, reserve_tokens
 from sessions_app.context_windows import Window, window_of
 from sessions_app.models import Session
 

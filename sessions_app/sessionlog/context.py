@@ -8,18 +8,17 @@ newest compaction it describes a context that is gone, and the estimate of the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
 
-from .entries import Block, Entry, Texts, tokens_of
+from .controls import ThinkingLevelControl
+from .entries import Block, Entry, EntryKind, Role, Texts, tokens_of
 from .overflow import ANY_WINDOW
 
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
-REBUILDING_TYPES: Final = frozenset({"compaction", "context_compaction", "context_edit"})
-"""Entries after which some reader rebuilds its context."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -30,11 +29,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     blocks: tuple[Block, ...] | None
     tokens: int
     replacement: Texts | None = None
-    """The texts of what a `context_edit` put in the place of the recorded content."""
+    """The texts of what an edit put in the place of the recorded content."""
 
     @property
     def replaced(self) -> bool:
-        """Whether a `context_edit` put other content in the place of what was recorded."""
+        """Whether an edit put other content in the place of what was recorded."""
         return self.replacement is not None
 
     @property
@@ -70,7 +69,7 @@ class ActiveContext:
     newest_compaction: Entry | None
     """The newest entry on the branch that made this reader leave something out."""
     open_ended: bool = False
-    """Whether the branch says something about an entry that is not on it, and may still be appended."""
+    """Whether an entry that is appended may change what was rebuilt of those before it."""
 
     @property
     def estimate(self) -> int:
@@ -83,7 +82,7 @@ class ActiveContext:
         for message in reversed(self.messages):
             entry = message.entry
             if (
-                message.role == "assistant"
+                message.role == Role.ASSISTANT
                 and entry.usage is not None
                 and entry.stop_reason not in USAGE_IS_VOID
             ):
@@ -108,9 +107,8 @@ class Tally(msgspec.Struct):
     """The estimate of what came after it; of everything, where none reported."""
     void: bool = False
     """Whether the report is older than the newest compaction."""
-    replay_bound: bool = False
-    """Whether what was recorded before can change with a later entry, as where a later assistant brings
-    deleted results back (see `filters`): then it is counted anew."""
+    open_ended: bool = False
+    """Whether a later entry can change what was counted: then it is counted anew."""
     overflown: int | None = None
     """The window that the last assistant said to have been too small, where that came after every compaction."""
     answered_by: tuple[str, str] | None = None
@@ -132,7 +130,7 @@ class Tally(msgspec.Struct):
             reported=usage.usage_tokens if reporter is not None else None,
             trailing=usage.trailing_tokens,
             void=reporter is not None and newest is not None and reporter.number < newest.number,
-            replay_bound=(newest is not None and newest.type == "context_compaction") or context.open_ended,
+            open_ended=context.open_ended,
             overflown=last.overflown if last is not None and not outdated else None,
             answered_by=last.model if last is not None else None,
             model=model_of(branch),
@@ -140,9 +138,7 @@ class Tally(msgspec.Struct):
 
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the sums."""
-        return (
-            entry.parent_id == self.leaf_id and entry.type not in REBUILDING_TYPES and not self.replay_bound
-        )
+        return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
 
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
@@ -175,11 +171,11 @@ class Tally(msgspec.Struct):
 
 
 def _is_answer(entry: Entry) -> bool:
-    return entry.type == "message" and entry.role == "assistant"
+    return entry.is_message and entry.role == Role.ASSISTANT
 
 
 def _reports(role: str, entry: Entry) -> bool:
-    return role == "assistant" and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID
+    return role == Role.ASSISTANT and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID
 
 
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
@@ -192,6 +188,12 @@ def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
     return Message(entry, entry.role, blocks, tokens_of(sum(block.units for block in blocks)))
 
 
+def newest_of(branch: Sequence[Entry], kinds: Iterable[EntryKind]) -> Entry | None:
+    """Of the last entry of each of these kinds on the branch, the one that stands last in the file."""
+    last = (next((entry for entry in reversed(branch) if entry.kind is kind), None) for kind in kinds)
+    return max(filter(None, last), key=lambda entry: entry.number, default=None)
+
+
 def model_of(branch: Sequence[Entry]) -> tuple[str, str] | None:
     """Provider and id of the model in use at the end of the branch: the latest change, or assistant."""
     return next((entry.model for entry in reversed(branch) if entry.model is not None), None)
@@ -200,10 +202,8 @@ def model_of(branch: Sequence[Entry]) -> tuple[str, str] | None:
 def thinking_level_of(branch: Sequence[Entry]) -> str:
     """The thinking level in use at the end of the branch; `off` where none was ever set."""
     for entry in reversed(branch):
-        if entry.type == "thinking_level_change" and entry.control is not None:
-            level = entry.control.get("thinkingLevel")
-            if isinstance(level, str):
-                return level
+        if isinstance(entry.control, ThinkingLevelControl) and entry.control.level is not None:
+            return entry.control.level
     return "off"
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .controls import LabelControl
 from .entries import Entry
 from .tree import NO_PARENT, SessionTree
-
-COMPACTIONS = frozenset({"compaction", "context_compaction"})
-MARKED = COMPACTIONS | {"branch_summary"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +72,8 @@ def labels(tree: SessionTree) -> Mapping[str, str]:
     """The label of each entry that has one; a later label replaces an earlier one, an empty one removes it."""
     found: dict[str, str] = {}
     for entry in tree.entries:
-        if entry.type != "label" or entry.control is None:
-            continue
-        target, text = entry.control.get("targetId"), entry.control.get("label")
-        if isinstance(target, str):
-            found.pop(target, None)
-            if isinstance(text, str) and text:
-                found[target] = text
+        if isinstance(entry.control, LabelControl) and entry.control.target_id is not None:
+            found.pop(entry.control.target_id, None)
+            if entry.control.text:
+                found[entry.control.target_id] = entry.control.text
     return found

@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
-from .entries import Block, Entry
+from .controls import Control
+from .entries import Block, Entry, EntryKind
 
 
 class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
+    kind: EntryKind
     timestamp: str
     role: str
     tokens: int
@@ -26,10 +28,10 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage: int | None
     model: tuple[str, str] | None
     overflown: int | None
-    by_pi: bool
+    sole_agent: str
 
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 """Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -49,7 +51,7 @@ def unpack(
     entry_id: str,
     parent_id: str | None,
     packed: bytes | memoryview,
-    control: dict[str, Any] | None = None,
+    control: Control | None = None,
 ) -> Entry:
     """The entry that was packed."""
     # The fields of `_Rest` are those of an Entry after its `parent_id`, in the same order.

@@ -1,34 +1,22 @@
-"""Lines into a session: its header, its entries, and what is damaged.
-
-Three versions of the format are read. Version 1 has neither `version` nor ids: its entries form a chain in
-file order, and an entry's id is the index of its line, so that it is the same at every reading and a damaged
-line shifts nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 is what agents
-write today. The older ones are migrated while they are read; the file stays as it is.
-
-A line that cannot be used is left out, as the agent leaves it out, but it is counted and shown.
-"""
+"""A session as read: its header, its entries, and what is damaged. An agent's parser reads it from lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from .entries import ENTRY_TYPES, Entry, Texts, describe
+from .entries import Entry, Texts
 from .errors import BadInput
-from .jsjson import parse, to_string, well_formed
+from .jsjson import parse
 from .lines import Line
 
-CURRENT_VERSION: Final = 3
-MAX_VERSION: Final = 2**31 - 1
 TITLE_LENGTH: Final = 200
 DAMAGE_KEPT: Final = 1_000
 """Faults of a session that are kept in full; the others are only counted."""
-BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_BLANKS: Final = b" \t\r\n\v\f"
 
 
 class DamageKind(StrEnum):
@@ -102,108 +90,21 @@ def is_complete_line(raw: bytes) -> bool:
         return False
 
 
-@dataclass(slots=True)
-class SessionParser:
-    """Reads lines one after the other; `state` can be kept and handed to the next parser."""
+class Parser(Protocol):
+    """Reads the lines of one agent's session file, one after the other; `state` can be handed to the next parser."""
 
-    state: ParserState = field(default_factory=ParserState)
-    damage: list[Damage] = field(default_factory=list)
+    state: ParserState
+    damage: list[Damage]
     """The first DAMAGE_KEPT faults."""
-    torn: int = 0
-    """Faults on the last line, where it has no newline."""
 
     @property
     def damaged(self) -> int:
         """How many faults there are in all."""
-        return self.state.damaged + self.torn
+        ...
 
     def read(self, line: Line) -> Recorded | None:
         """The entry on this line; None for a header, a blank line and a damaged one."""
-        state = self.state
-        if state.provisional:
-            state.version, state.header, state.provisional = 0, None, False
-        told = state.version
-        recorded = self._read(line)
-        if line.complete:
-            state.next_number = line.number + 1
-            state.next_offset = line.end
-            if recorded is not None:
-                state.previous_id = recorded.entry.id
-        else:
-            state.provisional = told != state.version
-        return recorded
-
-    def _read(self, line: Line) -> Recorded | None:
-        raw = line.raw
-        if line.offset == 0 and raw.startswith(BYTE_ORDER_MARK):
-            raw = raw[len(BYTE_ORDER_MARK) :]
-        if not raw.strip(_BLANKS):
-            return None
-        try:
-            data = parse(raw)
-        except ValueError as fault:
-            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, _describe_fault(raw, fault))
-            return None
-        if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object")
-            return None
-        if data.get("type") == "session":
-            self._read_header(data, line)
-            return None
-        return self._read_entry(data, line)
-
-    def _read_header(self, data: dict[str, Any], line: Line) -> None:
-        if self.state.version:
-            self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
-            return
-        self.state.recognised = True
-        self.state.version = _version_of(data.get("version"))
-        self.state.header = Header(
-            id=_shown(data.get("id")),
-            version=self.state.version,
-            cwd=_shown(data.get("cwd")),
-            timestamp=_shown(data.get("timestamp")),
-            parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
-        )
-
-    def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
-        state = self.state
-        if not state.version:
-            # Without a header, ids tell the versions apart; nothing that counts differs between 2 and 3.
-            state.version = CURRENT_VERSION if "id" in data else 1
-            self._report(DamageKind.NO_HEADER, line, "the session has no header line")
-        if state.version == 1:
-            entry_id, parent_id = version_1_id(line.number), state.previous_id
-            data = as_version_3(data, state.version)
-        else:
-            recorded_id, parent = data.get("id"), data.get("parentId")
-            if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
-                self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
-                return None
-            entry_id = recorded_id
-            parent_id = (well_formed(parent) or None) if isinstance(parent, str) else None
-            if parent_id == state.previous_id:
-                # One object for the id and its mention: a session of 366,000 lines is held in memory.
-                parent_id = state.previous_id
-        entry, texts = describe(
-            data,
-            number=line.number,
-            offset=line.offset,
-            length=len(line.raw),
-            entry_id=entry_id,
-            parent_id=parent_id,
-        )
-        state.recognised = state.recognised or entry.type in ENTRY_TYPES
-        return Recorded(entry, texts, data)
-
-    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
-        if line.complete:
-            self.state.damaged += 1
-        else:
-            self.torn += 1
-        if len(self.damage) < DAMAGE_KEPT:
-            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +125,14 @@ class SessionLog:
         return self.header.cwd if self.header else ""
 
 
-def read_session(lines: Iterable[Line], name: str) -> SessionLog:
-    """All entries of a file. Raises BadInput `not_a_session` where no line is a header or an entry."""
-    parser = SessionParser()
+def read_session(parser: Parser, lines: Iterable[Line], name: str) -> SessionLog:
+    """All entries of a file. Raises BadInput `not_a_session` if no line is a header or an entry."""
     entries = [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
     require_session(parser.state, name)
     return log_of(parser, entries)
 
 
-def log_of(parser: SessionParser, entries: list[Entry]) -> SessionLog:
+def log_of(parser: Parser, entries: list[Entry]) -> SessionLog:
     """What a parser has read, with the entries that it gave."""
     state = parser.state
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
@@ -245,43 +145,3 @@ def require_session(state: ParserState, name: str) -> None:
             "not_a_session",
             f"{name} is no session: no line of it is a session header or an entry. Nothing was done with it.",
         )
-
-
-def _version_of(recorded: object) -> int:
-    """The version that a header names; a number is a double to the agent, and has to fit into a column here."""
-    if isinstance(recorded, bool) or not isinstance(recorded, int | float) or recorded < 1:
-        return 1
-    return int(min(recorded, MAX_VERSION))
-
-
-def version_1_id(number: int) -> str:
-    """The id given to an entry of a version 1 file: the index of its line, the header's being 0."""
-    return f"{number - 1:08x}"
-
-
-def as_version_3(data: dict[str, Any], version: int) -> dict[str, Any]:
-    """A recorded object with the fields that version 3 has in place of older ones. The object is not changed."""
-    if version == 1 and data.get("type") == "compaction":
-        return {**data, "firstKeptEntryId": _first_kept_id(data)}
-    return data
-
-
-def _first_kept_id(data: dict[str, Any]) -> str:
-    index = data.get("firstKeptEntryIndex")
-    return version_1_id(index + 1) if isinstance(index, int) and index >= 0 else ""
-
-
-def _shown(value: object) -> str:
-    return "" if value is None else well_formed(to_string(value))
-
-
-def _describe_fault(raw: bytes, fault: ValueError) -> str:
-    if not raw.strip(b"\0"):
-        return "holds nothing but NUL bytes"
-    return f"is no JSON ({fault})"
-
-
-def _name_of(value: object) -> str:
-    if value is None:
-        return "null"
-    return {bool: "a truth value", str: "a string", list: "an array"}.get(type(value), "a number")

@@ -6,22 +6,16 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts, describe
+from sessions_app.agents.base import Agent
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import (
-    BYTE_ORDER_MARK,
-    SessionLog,
-    SessionParser,
-    is_complete_line,
-    log_of,
-    read_session,
-)
+from sessions_app.sessionlog.session import ParserState, SessionLog, is_complete_line, log_of, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
 from .append import last_line_start
@@ -63,7 +57,7 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     path = real_path(path)
     with SessionReader(path) as reader:
         chunks = _told(reader, progress) if progress is not None else reader.chunks(0)
-        log = read_session(split_lines(chunks), str(path))
+        log = read_session(agent_at(path).parser(ParserState(), []), split_lines(chunks), str(path))
         fingerprint = reader.fingerprint(log.state.next_offset, None)
         state = reader.state()
     return LoadedSession(path, log, SessionTree(log.entries), fingerprint, state)
@@ -77,7 +71,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     log = loaded.log
     start = log.state.next_offset
     whole = [fault for fault in log.damage if fault.offset < start]
-    parser = SessionParser(state=msgspec.structs.replace(log.state), damage=whole)
+    parser = agent_at(loaded.path).parser(msgspec.structs.replace(log.state), whole)
     entries = [entry for entry in log.entries if entry.offset < start]
     with SessionReader(loaded.path) as reader:
         growth = reader.growth(loaded.fingerprint)
@@ -113,43 +107,35 @@ def torn_line_of(path: Path) -> TornLine | None:
 
 def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -> dict[str, Texts]:
     """The texts of entries by id, read from the file by offset."""
+    agent = agent_at(path)
     texts: dict[str, Texts] = {}
     with SessionReader(path) as reader:
         growth = reader.growth(fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(path, growth.reason)
         for entry in entries:
-            if not entry.has_text:
-                continue
-            texts[entry.id] = describe_again(read_again(reader, entry), entry, path)
+            if entry.has_text:
+                texts[entry.id] = read_again(agent, reader, entry)[1]
     return texts
 
 
-def read_again(reader: SessionReader, entry: Entry) -> dict[str, Any]:
-    """The object on the line of an entry; Conflict where the line no longer holds one."""
-    raw = reader.read_at(entry.offset, entry.length)
-    try:
-        data = parse(raw if entry.offset else raw.removeprefix(BYTE_ORDER_MARK))
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        raise _changed(reader.path, f"line {entry.number} is no longer what it was")
-    return data
+def read_again(agent: Agent, reader: SessionReader, entry: Entry, version: int = 0) -> tuple[Entry, Texts]:
+    """An entry of a file of this version and its texts, from its place in the file.
 
-
-def describe_again(data: dict[str, Any], entry: Entry, path: Path) -> Texts:
-    """The texts of an entry from its line; Conflict where the line no longer holds that entry."""
-    again, texts = describe(
-        data,
-        number=entry.number,
-        offset=entry.offset,
-        length=entry.length,
-        entry_id=entry.id,
-        parent_id=entry.parent_id,
-    )
+    Raises Conflict `session_rewritten` if the place no longer holds that entry.
+    """
+    again, texts = read_place(agent, reader, entry, version)
     if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:
-        raise _changed(path, f"line {entry.number} is no longer what it was")
-    return texts if entry.has_text else NO_TEXTS
+        raise _changed(reader.path, f"line {entry.number} is no longer what it was")
+    return again, texts
+
+
+def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int = 0) -> tuple[Entry, Texts]:
+    """Whichever entry is at the place of another. Raises Conflict `session_rewritten` if there is none."""
+    found = agent.read_again(reader.read_at(place.offset, place.length), place, version)
+    if found is None:
+        raise _changed(reader.path, f"line {place.number} is no longer what it was")
+    return found
 
 
 def _told(reader: SessionReader, progress: Progress) -> Iterable[bytes]:

@@ -29,11 +29,12 @@ from compaction_app.planning.plan import (
     prepare_plan,
     run_planner,
 )
+from sessions_app.agents.base import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.index_store import session_row
 from sessions_app.services.reading import reading_of_session
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
-from sessions_app.sessionlog.readers import Reading
 from sessions_app.storage.session_loader import TornLine, load_session, torn_line_of
 from sessions_app.terminal import Column
 
@@ -206,7 +207,7 @@ class Command(RedlineCommand):
             self.say(f"The session ends in {torn}.")
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
-        if not reading.reader.honours_context_compaction:
+        if EntryKind.DELETION not in reading.reader.honours:
             self.say("That agent ignores a context_compaction.")
         back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
         if back:

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand, one_line, printable
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.outline import COMPACTIONS, MARKED, OutlineRun, labels, runs
+from sessions_app.sessionlog.entries import Entry, Role, Texts
+from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 
@@ -31,7 +31,7 @@ class Command(RedlineCommand):
                 "entries": len(loaded.log.entries),
                 "branches": [_run_json(run) for run in found],
                 "labels": dict(named),
-                "compactions": [entry.id for entry in loaded.log.entries if entry.type in COMPACTIONS],
+                "compactions": [entry.id for entry in loaded.log.entries if entry.is_compaction],
                 "damage": [
                     {
                         "kind": fault.kind.value,
@@ -78,7 +78,7 @@ def _mark(entry: Entry, named: Mapping[str, str], *, is_leaf: bool) -> str:
     marks = []
     if entry.id in named:
         marks.append(f"label “{one_line(named[entry.id], 60)}”")
-    if entry.type in MARKED:
+    if entry.is_compaction or entry.role == Role.BRANCH_SUMMARY:
         marks.append(printable(entry.type))
     if is_leaf:
         marks.append("◀ leaf")

@@ -29,9 +29,9 @@ from compaction_app.core.transcript_entries import Object
 from compaction_app.core.unanswered import unanswered
 from devtools.bench.core import oldest_first
 from devtools.replay import PlanTargets, replay
+from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import SessionParser
 from sessions_app.sessionlog.tree import SessionTree
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -42,7 +42,7 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from devtools.conformance import case_lines, differences
-from sessions_app.sessionlog.filters import Filters, recorded_filters
+from sessions_app.agents.atomic.filters import Filters, recorded_filters
 from sessions_app.sessionlog.jsjson import parse
 from tests.factories import assistant, block, call, result, text, thinking, transcript_of, user, whole
 from tests.paths import PROJECT

@@ -22,8 +22,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
+from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.readers import READERS
 from tests.factories import (
     assistant,
     bash,

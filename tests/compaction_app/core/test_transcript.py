@@ -11,8 +11,8 @@ from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import Protection
+from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.readers import READERS
 from tests.factories import (
     assistant,
     bash,

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sessions_app.agents.base import Reader
+from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Gauge, Tally, is_due, model_of, thinking_level_of
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.readers import READERS, Reader
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     assistant,
@@ -249,8 +250,8 @@ def test_sums_are_not_carried_over_a_fork_or_a_compaction() -> None:
     assert tally.carries(entries[2])
     assert not tally.carries(msgspec.structs.replace(entries[2], parent_id="e1"))
     assert not tally.carries(msgspec.structs.replace(entries[2], parent_id=None))
-    for kind in ("compaction", "context_compaction", "context_edit"):
-        assert not tally.carries(msgspec.structs.replace(entries[2], type=kind))
+    for kind in (EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.EDIT):
+        assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
 
 
 def test_a_report_that_was_void_counts_again_once_a_new_one_is_carried() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, bash, chain, session_log, text, user
@@ -14,7 +14,10 @@ from tests.factories import assistant, bash, chain, session_log, text, user
 def tree_of(*links: tuple[str, str | None]) -> SessionTree:
     """A tree of (id, parent id)."""
     return SessionTree(
-        [Entry(number, 0, 0, *link, type="message", tokens=1) for number, link in enumerate(links, 2)]
+        [
+            Entry(number, 0, 0, *link, "message", EntryKind.MESSAGE, tokens=1)
+            for number, link in enumerate(links, 2)
+        ]
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Tally, has_overflown, why_due
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.overflow import (
@@ -18,7 +19,6 @@ from sessions_app.sessionlog.overflow import (
     overflown_window,
     tells_overflow,
 )
-from sessions_app.sessionlog.readers import READERS
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, chain, compaction, session_log, text, user, whole
 

@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.entries import CONTROL_TYPES, Block, Entry
+from sessions_app.sessionlog.controls import LabelControl
+from sessions_app.sessionlog.entries import Block, Entry, EntryKind
 from sessions_app.sessionlog.packing import pack, unpack
 from tests.factories import (
     assistant,
@@ -33,7 +34,8 @@ entries = st.builds(
     length=st.integers(0, 2**40),
     id=words,
     parent_id=st.none() | words,
-    type=words | st.sampled_from(sorted(CONTROL_TYPES)),
+    type=words,
+    kind=st.sampled_from(EntryKind),
     timestamp=words,
     role=words,
     tokens=numbers,
@@ -46,7 +48,8 @@ entries = st.builds(
     stop_reason=words,
     usage=st.none() | numbers,
     model=st.none() | st.tuples(words, words),
-    control=st.none() | st.dictionaries(words, words),
+    sole_agent=words,
+    control=st.none() | st.builds(LabelControl, st.none() | words, words),
 )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from sessions_app.agents.registry import READERS, choose_reader, reader_named
 from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.readers import READERS, choose_reader, reader_named
 from tests.factories import (
     assistant,
     bash,
@@ -342,7 +343,7 @@ def test_an_unknown_reader_is_bad_input_that_names_the_known_ones() -> None:
 
 
 def test_only_atomic_would_honour_what_redline_writes() -> None:
-    assert {name: reader.honours_context_compaction for name, reader in READERS.items()} == {
+    assert {name: EntryKind.DELETION in reader.honours for name, reader in READERS.items()} == {
         "atomic-0.8": True,
         "pi": False,
     }

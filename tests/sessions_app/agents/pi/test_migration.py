@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.agents.pi.migration import migrate
+from sessions_app.agents.pi.parser import SessionParser
+from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.migration import migrate
-from sessions_app.sessionlog.readers import READERS
-from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, SessionParser, read_session
+from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import HEADER, assistant, bash, call, chain, result, session_bytes, text, user
 from tests.paths import corpus
@@ -33,7 +34,7 @@ def copy_of(data: bytes) -> bytes:
 
 
 def log_of(data: bytes) -> SessionLog:
-    return read_session(split_lines([data]), "the session")
+    return read_session(SessionParser(), split_lines([data]), "the session")
 
 
 def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:

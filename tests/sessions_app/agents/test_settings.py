@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents import SIZE_LIMIT, SettingsFile, agent_of, model_windows, settings_files
+from sessions_app.agents.registry import agent_of
+from sessions_app.agents.settings import SIZE_LIMIT, SettingsFile, model_windows, settings_files
 
 
 @pytest.fixture

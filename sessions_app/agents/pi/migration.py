@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from .entries import Entry
-from .errors import BadInput
-from .jsjson import parse, stringify
-from .lines import Line
-from .session import (
-    BYTE_ORDER_MARK,
-    CURRENT_VERSION,
-    Header,
-    ParserState,
-    Recorded,
-    SessionParser,
-    require_session,
-)
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.session import Header, ParserState, Recorded, require_session
+
+from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser
 
 _OLD_ROLE: Final = b'"role":"hookMessage"'
 _NEW_ROLE: Final = b'"role":"custom"'
@@ -82,7 +76,7 @@ def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int)
     added: dict[str, Any] = {}
     if version == 1:
         added = {"id": entry.id, "parentId": entry.parent_id}
-        if entry.type == "compaction":
+        if entry.kind is EntryKind.SUMMARY:
             added["firstKeptEntryId"] = data["firstKeptEntryId"]
     copied = _splice(raw, added)
     message = data.get("message")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from .entries import Entry
+from sessions_app.sessionlog.controls import DeletionControl
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,42 +23,21 @@ class Filters:
     blocks: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
-class RecordedTarget(NamedTuple):
-    """One deletion as a `context_compaction` entry holds it; a whole entry where `block_index` is None."""
-
-    entry_id: str
-    block_index: int | None
-
-
-def recorded_targets(compaction: Entry) -> Iterator[RecordedTarget]:
-    """The deletions that a `context_compaction` entry holds. What is no deletion is passed over."""
-    targets = (compaction.control or {}).get("deletedTargets")
-    for target in targets if isinstance(targets, list) else ():
-        if not isinstance(target, dict) or not isinstance(entry_id := target.get("entryId"), str):
-            continue
-        index = target.get("blockIndex")
-        if target.get("kind") == "entry":
-            yield RecordedTarget(entry_id, None)
-        elif target.get("kind") == "content_block" and isinstance(index, int) and not isinstance(index, bool):
-            yield RecordedTarget(entry_id, index)
-
-
 def recorded_filters(branch: Sequence[Entry]) -> Filters:
     """Every deletion on the branch, as recorded."""
-    return _collect(target for compaction in _compactions(branch) for target in recorded_targets(compaction))
+    return _collect(target for targets in _deletions(branch) for target in targets)
 
 
 def effective_filters(branch: Sequence[Entry]) -> Filters:
     """The deletions that are applied: as recorded, but for what replay safety takes back."""
-    compactions = [list(recorded_targets(entry)) for entry in _compactions(branch)]
-    recorded = _collect(target for targets in compactions for target in targets)
+    recorded = recorded_filters(branch)
     latest = _latest_assistant(branch, recorded.entries)
     if latest is None or not latest.bears_thinking or latest.id not in recorded.blocks:
         return recorded
     calls = set(latest.call_ids())
     answers = {entry.id for entry in branch if entry.result_for is not None and entry.result_for in calls}
-    kept: list[RecordedTarget] = []
-    for targets in compactions:
+    kept: list[Target] = []
+    for targets in _deletions(branch):
         names_latest = any(_is_block_of(target, latest) for target in targets)
         for target in targets:
             if _is_block_of(target, latest):
@@ -68,22 +48,25 @@ def effective_filters(branch: Sequence[Entry]) -> Filters:
     return _collect(kept)
 
 
-def _is_block_of(target: RecordedTarget, entry: Entry) -> bool:
+def _is_block_of(target: Target, entry: Entry) -> bool:
     return target.block_index is not None and target.entry_id == entry.id
 
 
-def _compactions(branch: Sequence[Entry]) -> Iterator[Entry]:
-    return (entry for entry in branch if entry.type == "context_compaction")
+def _deletions(branch: Sequence[Entry]) -> Iterator[Sequence[Target]]:
+    """What each `context_compaction` of the branch deletes."""
+    for entry in branch:
+        if isinstance(entry.control, DeletionControl):
+            yield entry.control.targets
 
 
 def _latest_assistant(branch: Sequence[Entry], deleted: frozenset[str]) -> Entry | None:
     for entry in reversed(branch):
-        if entry.type == "message" and entry.role == "assistant" and entry.id not in deleted:
+        if entry.is_message and entry.role == Role.ASSISTANT and entry.id not in deleted:
             return entry
     return None
 
 
-def _collect(targets: Iterable[RecordedTarget]) -> Filters:
+def _collect(targets: Iterable[Target]) -> Filters:
     entries = set()
     blocks: dict[str, set[int]] = {}
     for target in targets:

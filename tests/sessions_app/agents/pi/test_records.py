@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.entries import Entry, Texts, describe, tokens_of
+from sessions_app.agents.pi.records import describe
+from sessions_app.sessionlog.controls import LabelControl
+from sessions_app.sessionlog.entries import Entry, Texts, tokens_of
 from tests.factories import assistant, bash, call, message, result, text, thinking, user
 
 IMAGE = {"type": "image", "data": "A" * 100_000, "mimeType": "image/png"}
@@ -88,7 +90,7 @@ def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> N
     ],
 )
 def test_what_only_pi_writes_is_marked(recorded: dict[str, Any], by_pi: bool) -> None:
-    assert described(recorded)[0].by_pi is by_pi
+    assert described(recorded)[0].sole_agent == ("pi" if by_pi else "")
 
 
 def test_an_assistant_counts_text_thinking_and_calls_and_no_image() -> None:
@@ -260,10 +262,9 @@ def test_thinking_is_borne_by_either_kind_of_block() -> None:
     assert not described(user("x"))[0].bears_thinking
 
 
-def test_what_steers_a_branch_is_kept_as_recorded_and_nothing_larger_is() -> None:
+def test_what_steers_a_branch_is_kept_and_nothing_larger_is() -> None:
     recorded = {"type": "label", "targetId": "e1", "label": "x", "extra": [1]}
-    entry, _ = described(recorded)
-    assert entry.control == recorded
+    assert described(recorded)[0].control == LabelControl("e1", "x")
     assert described(user("x" * 1000))[0].control is None
     assert described({"type": "custom", "data": "x" * 1000})[0].control is None
 

@@ -11,17 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sessions_app.agents.pi.parser import SessionParser
+from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import (
-    Damage,
-    DamageKind,
-    ParserState,
-    SessionLog,
-    SessionParser,
-    read_session,
-)
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     HEADER,
@@ -42,7 +37,7 @@ V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
 
 def read_bytes(data: bytes) -> SessionLog:
-    return read_session(split_lines([data]), "the session")
+    return read_session(SessionParser(), split_lines([data]), "the session")
 
 
 def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
@@ -275,9 +270,7 @@ def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> N
 def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
     log = session_log([*v1(user("a"), user("b")), compaction])
-    control = log.entries[-1].control or {}
-    assert control["firstKeptEntryId"] == kept
-    assert control["firstKeptEntryIndex"] == index
+    assert log.entries[-1].control == SummaryControl(kept, is_verbatim=False)
 
 
 def test_the_hook_messages_of_version_2_are_customs() -> None:

@@ -1,4 +1,4 @@
-"""EDGE to the agents' own files: which agent a place belongs to, its settings, its models.
+"""EDGE to the agents' own settings and models.
 
 A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
 written, and no link out of the project is followed; what is not a readable JSON object is passed over
@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .sessionlog.jsjson import parse
-from .storage.nofollow import open_file, stat_file
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.nofollow import open_file, stat_file
+
+from .registry import AGENTS
 
 SIZE_LIMIT: Final = 1_000_000
 DEFAULT_RESERVE: Final = 16_384
 """Tokens that an agent keeps free of the window, unless its settings say otherwise."""
-AGENT_DIRECTORIES: Final = {"atomic": ".atomic", "pi": ".pi"}
+AGENT_DIRECTORIES: Final = {key: agent.directory for key, agent in AGENTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,6 @@ class SettingsFile:
     path: Path
     values: Mapping[str, Any]
     fault: str = ""
-
-
-def agent_of(path: Path) -> str:
-    """The agent among whose files a path lies, by its directory; empty where none is recognised."""
-    parts = path.parts
-    for agent, directory in AGENT_DIRECTORIES.items():
-        if directory in parts:
-            return agent
-    return ""
 
 
 def settings_files(cwd: str, home: Path) -> list[SettingsFile]:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.filters import effective_filters, recorded_filters, recorded_targets
-from sessions_app.sessionlog.readers import AtomicReader
+from sessions_app.agents.atomic.filters import effective_filters, recorded_filters
+from sessions_app.agents.atomic.reader import AtomicReader
+from sessions_app.sessionlog.controls import DeletionControl
 from tests.factories import (
     assistant,
     block,
@@ -104,7 +105,9 @@ def test_a_compaction_without_a_list_of_deletions_deletes_nothing(targets: objec
 
 def test_targets_come_in_recorded_order() -> None:
     branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
-    assert list(recorded_targets(branch[-1])) == [("e9", None), ("e1", 2), ("e9", None)]
+    control = branch[-1].control
+    assert isinstance(control, DeletionControl)
+    assert control.targets == (("e9", None), ("e1", 2), ("e9", None))
 
 
 # ---- what is left of a message ------------------------------------------------------------------------------

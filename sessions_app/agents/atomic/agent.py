@@ -1,0 +1,23 @@
+"""The agent Atomic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sessions_app.agents.base import Reader
+from sessions_app.agents.pi.agent import PiAgent
+
+from .reader import AtomicReader
+
+
+class AtomicAgent(PiAgent):
+    """Atomic 0.8.26 to 0.9.8."""
+
+    key = "atomic"
+    label = "Atomic"
+    directory = ".atomic"
+    readers: Sequence[Reader] = (AtomicReader(),)
+
+
+ATOMIC: Final = AtomicAgent()

@@ -1,0 +1,279 @@
+"""One recorded object of a session file that pi or Atomic wrote → `Entry` and `Texts`.
+
+    line ──parse──▶ object ──describe──▶ (Entry, Texts)
+
+Token estimates are written into the session, so they match the agent's: UTF-16 units / 4, rounded up.
+Whatever a field holds that it should not hold, an entry is still made: sessions are damaged, and hostile.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.controls import Control
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
+    Entry,
+    EntryKind,
+    Role,
+    Texts,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length, well_formed
+from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
+
+from .controls import (
+    deletion_control,
+    edit_control,
+    label_control,
+    model_control,
+    name_control,
+    summary_control,
+    thinking_level_control,
+)
+
+IMAGE_UNITS: Final = 4800
+
+KEY: Final = "pi"
+
+
+class _Type(NamedTuple):
+    """What a type of entry is for, what it says that steers its branch, and the agent that alone writes it."""
+
+    kind: EntryKind
+    control: Callable[[Mapping[str, Any]], Control] | None = None
+    sole_agent: str = ""
+
+
+_TYPES: Final[Mapping[str, _Type]] = {
+    "message": _Type(EntryKind.MESSAGE),
+    "custom_message": _Type(EntryKind.MESSAGE),
+    "branch_summary": _Type(EntryKind.MESSAGE),
+    "context_compaction": _Type(EntryKind.DELETION, deletion_control),
+    "compaction": _Type(EntryKind.SUMMARY, summary_control),
+    "context_edit": _Type(EntryKind.EDIT, edit_control, KEY),
+    "label": _Type(EntryKind.LABEL, label_control),
+    "model_change": _Type(EntryKind.MODEL, model_control),
+    "session_info": _Type(EntryKind.NAME, name_control),
+    "thinking_level_change": _Type(EntryKind.THINKING_LEVEL, thinking_level_control),
+    "custom": _Type(EntryKind.OTHER),
+    "usage": _Type(EntryKind.OTHER, sole_agent=KEY),
+}
+"""The types that agents write today. Others are kept and shown as well. pi writes its own from 0.86 on."""
+KNOWN_TYPES: Final = frozenset(_TYPES)
+_UNKNOWN: Final = _Type(EntryKind.OTHER)
+
+
+def describe(
+    data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
+) -> tuple[Entry, Texts]:
+    """The digest and the texts of one recorded object (at version 3, or read as such)."""
+    recorded_type = _label(data.get("type"))
+    known = _TYPES.get(recorded_type, _UNKNOWN)
+    common: dict[str, Any] = {
+        "number": number,
+        "offset": offset,
+        "length": length,
+        "id": entry_id,
+        "parent_id": parent_id,
+        "type": recorded_type,
+        "kind": known.kind,
+        "timestamp": well_formed(_text(data.get("timestamp"))),
+    }
+    if recorded_type == "message":
+        message = data.get("message")
+        return _describe_message(message if isinstance(message, Mapping) else {}, common)
+    if recorded_type == "custom_message":
+        return _describe_content(data, Role.CUSTOM, common)
+    if recorded_type == "branch_summary":
+        return _describe_summary(data, Role.BRANCH_SUMMARY, common)
+    common["sole_agent"] = known.sole_agent
+    common["control"] = known.control(data) if known.control is not None else None
+    if known.kind is EntryKind.SUMMARY:
+        return _describe_summary(data, Role.COMPACTION_SUMMARY, common)
+    if known.kind is EntryKind.MODEL:
+        common["model"] = _model(data.get("provider"), data.get("modelId"))
+    return Entry(**common), NO_TEXTS
+
+
+def _describe_summary(data: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
+    summary = _text(data.get("summary"))
+    entry = Entry(
+        **common,
+        role=role,
+        tokens=tokens_of(utf16_length(summary)),
+        empty=not summary,
+        excluded=data.get("excludeFromContext") is True,
+    )
+    return entry, Texts(whole=summary, blocks=())
+
+
+def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    role = _label(message.get("role"))
+    if role == Role.COMMAND:
+        command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
+        exit_code = message.get("exitCode")
+        entry = Entry(
+            **common,
+            role=role,
+            tokens=tokens_of(utf16_length(command) + utf16_length(output)),
+            failed=isinstance(exit_code, int | float) and exit_code != 0,
+            excluded=message.get("excludeFromContext") is True,
+        )
+        return entry, Texts(whole=f"Ran {command}\n{output}", blocks=())
+    if role == "hookMessage":
+        role = Role.CUSTOM
+    if role == Role.SYSTEM:
+        return _describe_system(message, common)
+    return _describe_content(message, role, common)
+
+
+def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    """pi's instructions and tools. It counts the content, the sections and the tools that were added as JSON."""
+    blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
+    recorded, tools = message.get("sections"), message.get("toolsAdded")
+    sections = (
+        [one for one in recorded.values() if isinstance(one, str)] if isinstance(recorded, dict) else []
+    )
+    units += sum(map(utf16_length, sections))
+    if isinstance(tools, list | dict):
+        units += utf16_length(stringify(tools))
+    if not texts.whole and blocks is None:
+        texts = Texts(whole="\n\n".join(sections), blocks=())
+    entry = Entry(**common, role=Role.SYSTEM, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY)
+    return entry, texts
+
+
+def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
+    extra: dict[str, Any] = {}
+    if role == Role.ASSISTANT:
+        stop_reason = _label(message.get("stopReason"))
+        extra = {
+            "stop_reason": stop_reason,
+            "failed": stop_reason == "error",
+            "usage": _usage(message.get("usage")),
+            "model": _model(message.get("provider"), message.get("model")),
+            "overflown": _overflown(message, stop_reason),
+            "sole_agent": KEY if isinstance(message.get("thinkingLevel"), str) else "",
+        }
+    elif role == Role.TOOL_RESULT:
+        call_id = message.get("toolCallId")
+        extra = {
+            "result_for": well_formed(call_id) if isinstance(call_id, str) else None,
+            "tool_name": _label(message.get("toolName")),
+            "failed": message.get("isError") is True,
+        }
+    elif role == Role.CUSTOM:
+        extra = {"excluded": message.get("excludeFromContext") is True}
+    blocks, texts, units = describe_content(message.get("content"), role)
+    return Entry(**common, **extra, role=role, tokens=tokens_of(units), blocks=blocks), texts
+
+
+def describe_content(content: object, role: str) -> tuple[tuple[Block, ...] | None, Texts, int]:
+    """The blocks of a message's content, their texts, and the UTF-16 units it counts in all."""
+    if not isinstance(content, list):
+        text = content if isinstance(content, str) else ""
+        return None, Texts(whole=text, blocks=()), utf16_length(text)
+    blocks = []
+    texts = []
+    for index, recorded in enumerate(content):
+        block, text = _describe_block(recorded, index, role == Role.ASSISTANT)
+        blocks.append(block)
+        texts.append(text)
+    return tuple(blocks), Texts(whole=None, blocks=tuple(texts)), sum(block.units for block in blocks)
+
+
+def _describe_block(recorded: object, index: int, by_assistant: bool) -> tuple[Block, str]:
+    if not isinstance(recorded, dict):
+        text = stringify(recorded)
+        return Block(index, BlockType.UNKNOWN, _block_tokens(text), 0), text
+    kind = recorded.get("type")
+    if kind == BlockType.TEXT:
+        text = to_string(recorded.get("text", ""))
+        length = utf16_length(text)
+        return Block(index, BlockType.TEXT, max(1, tokens_of(length)), length), text
+    if kind == BlockType.TOOL_CALL:
+        return _describe_call(recorded, index, by_assistant)
+    if kind == BlockType.THINKING:
+        text = to_string(recorded.get("thinking", ""))
+        length = utf16_length(text)
+        return Block(
+            index, BlockType.THINKING, max(1, tokens_of(length)), length if by_assistant else 0
+        ), text
+    if kind == BlockType.IMAGE:
+        units = 0 if by_assistant else IMAGE_UNITS
+        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
+    text = stringify(recorded)
+    return Block(index, _label(kind) or BlockType.UNKNOWN, _block_tokens(text), 0), text
+
+
+def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> tuple[Block, str]:
+    call_id = recorded.get("id")
+    name = to_string(recorded["name"]) if "name" in recorded else "undefined"
+    arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
+    shown_id = to_string(call_id) if "id" in recorded else "undefined"
+    text = trim(f"toolCall {shown_id} {name} {arguments}")
+    block = Block(
+        index,
+        BlockType.TOOL_CALL,
+        _block_tokens(text),
+        utf16_length(name) + utf16_length(arguments) if by_assistant else 0,
+        well_formed(call_id) if isinstance(call_id, str) else None,
+    )
+    return block, text
+
+
+def _block_tokens(text: str) -> int:
+    return max(1, tokens_of(utf16_length(text)))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _label(value: object) -> str:
+    """A name that Redline keeps: text that can be stored anywhere, or empty. Names recur, so each is kept once."""
+    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
+
+
+def _model(provider: object, model_id: object) -> tuple[str, str] | None:
+    if isinstance(provider, str) and isinstance(model_id, str):
+        return _model_pair(well_formed(provider), well_formed(model_id))
+    return None
+
+
+@lru_cache(maxsize=256)
+def _model_pair(provider: str, model_id: str) -> tuple[str, str]:
+    return provider, model_id
+
+
+def _usage(usage: object) -> int | None:
+    if not isinstance(usage, dict):
+        return None
+    total = _count(usage.get("totalTokens"))
+    if total == 0:
+        total = sum(_count(usage.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
+    return total
+
+
+def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
+    recorded = message.get("usage")
+    usage = recorded if isinstance(recorded, dict) else {}
+    return overflown_window(
+        stop_reason,
+        _text(message.get("errorMessage"))[:READ_CHARACTERS],
+        sent=_count(usage.get("input")) + _count(usage.get("cacheRead")),
+        output=_count(usage.get("output")),
+    )
+
+
+def _count(value: object) -> int:
+    """A number of tokens; zero where the file holds something that is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if abs(value) < 2**53 else 0

@@ -1,0 +1,91 @@
+"""The agents by their keys, and which of them, and of their readers, a session belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from sessions_app.sessionlog.controls import SummaryControl
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.errors import BadInput
+
+from .atomic.agent import ATOMIC
+from .base import Agent, Reader, Reading
+from .pi.agent import PI
+
+AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
+READERS: Final[Mapping[str, Reader]] = {
+    reader.name: reader for agent in AGENTS.values() for reader in agent.readers
+}
+
+
+def agent_of(path: Path) -> str:
+    """The key of the agent among whose files a path lies, by its directory; empty if none is recognised."""
+    return next((key for key, agent in AGENTS.items() if agent.directory in path.parts), "")
+
+
+def agent_at(path: Path) -> Agent:
+    """The agent whose parser reads the file at a path. What lies elsewhere is read as pi's: Atomic's is the same."""
+    return AGENTS.get(agent_of(path), PI)
+
+
+def reader_named(name: str) -> Reader:
+    """Raises BadInput `unknown_reader`."""
+    if name not in READERS:
+        raise BadInput("unknown_reader", f"There is no reader {name}. Known are {', '.join(READERS)}.")
+    return READERS[name]
+
+
+def reading_by(name: str, reason: str) -> Reading:
+    """The reading with a reader of this name. Raises BadInput `unknown_reader`."""
+    reader = reader_named(name)
+    owner = next(agent for agent in AGENTS.values() if reader in agent.readers)
+    return Reading(owner, reader, reason)
+
+
+def choose_reader(
+    entries: Iterable[Entry], *, chosen: str = "", agent: str = "", own: Container[str] = ()
+) -> Reading:
+    """The reader of a session: the user's choice, else its place, else what its entries show, else a guess.
+
+    `entries` are the file's, in file order. The first that only one agent writes decides, so that what is appended
+    later does not change how a session is read. `own` are the ids of entries that Redline appended: they show
+    nothing. `agent` is the key of the agent among whose files it lies, or empty.
+    """
+    if chosen:
+        return reading_by(chosen, "you chose it")
+    telling = [entry for entry in entries if entry.sole_agent or entry.rebuilds]
+    if any(isinstance(entry.control, SummaryControl) and entry.control.is_verbatim for entry in telling):
+        return Reading(PI, PI.readers[0], "it holds a compaction that Atomic writes from 0.9.9 on")
+    placed = AGENTS.get(agent)
+    if placed is not None:
+        return Reading(placed, placed.readers[0], f"it lies among {placed.label}'s sessions")
+    first = next(
+        (entry for entry in telling if entry.kind is not EntryKind.DELETION or entry.id not in own), None
+    )
+    if first is None:
+        return Reading(
+            ATOMIC,
+            ATOMIC.readers[0],
+            "nothing in the file or its place shows which agent owns it, so this is a guess",
+            is_guess=True,
+        )
+    if first.kind is EntryKind.DELETION:
+        return Reading(ATOMIC, ATOMIC.readers[0], f"its first compaction is a {first.type}")
+    if first.rebuilds:
+        reason = f"its first compaction is a {first.type}, which pi honours and Atomic 0.8 does not"
+    else:
+        reason = f"it holds {_mark_of_pi(first)}, which only pi 0.86 and newer write"
+    return Reading(PI, PI.readers[0], reason)
+
+
+def may_show_another(entry: Entry, read_as: str) -> bool:
+    """Whether an entry may show that a session belongs to another agent than that of the reader of this name."""
+    return bool(entry.sole_agent) and READERS.get(read_as) not in AGENTS[entry.sole_agent].readers
+
+
+def _mark_of_pi(entry: Entry) -> str:
+    if not entry.is_message:
+        return f"a {entry.type} entry"
+    return "a system message" if entry.role == Role.SYSTEM else "an assistant message with a thinking level"
