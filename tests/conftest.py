@@ -98,6 +98,13 @@ def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 
 @pytest.fixture
+def idle_root(known_root: Path, settings: Any) -> Path:
+    """A configured root whose sessions never count as live, whenever they were written."""
+    settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-small": 1_000}, "live_minutes": 0})
+    return known_root
+
+
+@pytest.fixture
 def client(redline: Installation) -> Client:
     return new_client()
 

@@ -156,3 +156,15 @@ def working_session(*, steps: int = 12, words: int = 300) -> list[dict[str, Any]
         )
     ]
     return chain(user("Mend the parser."), *worked, assistant(text("It is mended.")), user("Now the tests."))
+
+
+def conversation(*words: str) -> list[dict[str, Any]]:
+    """A session with one turn for each of these words: the user's message, an answer with a call, and its result."""
+    turns = []
+    for number, word in enumerate(words):
+        turns += [
+            user(word),
+            assistant(thinking("hm"), text(f"about {word}"), call(f"c{number}", path=f"src/{number}.py")),
+            result(f"c{number}", f"result of {word}"),
+        ]
+    return chain(*turns)

@@ -6,9 +6,22 @@ Every function takes a response, its HTML (a whole page or a part of one), or an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from django.http import HttpResponse
 from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+HOSTILE_TEXTS: Final = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "\x1b]0;owned\x07 \x1b[2J",
+    "\u202egnp.exe",
+    "{{ 7|add:7 }}{% debug %}",
+    "a\x00b",
+    "\ud800 lone",
+)
+"""What a session may hold, and what must do nothing on a page: markup, terminal and text controls, template code."""
 
 Element = LexborNode
 Source = HttpResponse | str | LexborHTMLParser | LexborNode
@@ -35,6 +48,12 @@ def element(source: Source, css: str) -> Element:
     return found[0]
 
 
+def outermost(source: HttpResponse | str) -> list[Element]:
+    """The elements of a part of a page that are in no other one; of a whole page its `html`."""
+    found = parse(source).css("*")
+    return [one for one in found if one.parent is None or one.parent not in found]
+
+
 def text_of(source: Source) -> str:
     """The words on one line, with one blank wherever a tag or a line ends. The title of the page is not among them."""
     parsed = parse(source)
@@ -48,6 +67,10 @@ def texts(source: Source, css: str) -> list[str]:
 
 def ids(source: Source) -> list[str]:
     return [str(found.id) for found in elements(source, "[id]")]
+
+
+def classes(found: Element) -> list[str]:
+    return str(found.attributes.get("class") or "").split()
 
 
 def links(source: Source) -> list[tuple[str, str]]:
@@ -122,4 +145,18 @@ def _inline_script(found: Element) -> list[tuple[str, str]]:
 
 
 def _acts(name: str, value: str) -> bool:
-    return name in ("script", "style") or name.startswith(("on", "hx-on")) or value.startswith("javascript:")
+    is_address = name in ("href", "src", "action", "formaction") or name.startswith("hx-")
+    return (
+        name in ("script", "style")
+        or name.startswith(("on", "hx-on"))
+        or (is_address and value.startswith("javascript:"))
+    )
+
+
+def assert_inert(page: HttpResponse) -> None:
+    """Nothing of HOSTILE_TEXTS acts on the page, and none of the controls among them is sent."""
+    active = active_markup(page)
+    assert not active, active
+    assert not elements(page, 'img[src="x"]')
+    assert not set(page.content.decode()) & set("\x00\x07\x1b\u202e\ud800")
+    assert "14{% debug" not in page.content.decode()

@@ -1,0 +1,18 @@
+"""Sessions of a configured root: written, indexed, and the addresses of their pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from tests.factories import session_bytes
+
+
+def add_session(root: Path, name: str, recorded: list[Any]) -> str:
+    """Write a session, index it, and give the address of its page."""
+    (root / name).write_bytes(session_bytes(recorded))
+    index_roots()
+    found = Session.objects.get(relative_path=name)
+    return f"/sessions/{found.root_id}/{name}"
