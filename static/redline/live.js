@@ -1,14 +1,14 @@
-/* What a page needs beside htmx to stay live: where to go on after a lost connection, and to say that it is lost. */
+/* What htmx leaves to a live page: it continues where it was after a lost connection, and says that it is lost. */
 (() => {
   "use strict";
 
-  /* A page that a form was answered with becomes one to come back to: its address, by GET. */
+  /* The response to a form becomes a page to come back to: its address is loaded with GET. */
   window.history.replaceState(window.history.state, "");
 
-  /* How often an address was told: what is drawn for an earlier one comes too late. */
+  /* Counts the addresses sent to the server: a list that was drawn for an earlier one comes too late. */
   let asked = 0;
 
-  /* A socket says first what its page shows already; the server sends what is new. */
+  /* The first message of a socket says what its page already shows; the server sends what is new. */
   const hello = {
     seq: (element) => ({ after: Number(element.querySelector("[data-upto]").dataset.upto) }),
     query: () => ({ query: window.location.search, asked: ++asked }),
@@ -19,7 +19,7 @@
     if (banner) banner.hidden = !isLost;
   };
 
-  /* The sockets that are open, by their elements. */
+  /* The open sockets, by their elements. */
   const open = new Map();
 
   const sayHello = (element) => {
@@ -33,27 +33,27 @@
     sayHello(event.target);
   });
   document.addEventListener("htmx:wsClose", (event) => {
-    /* A socket that the server ended for good (the run is over) is not lost. */
+    /* A socket that the server closed for good, because the run is over, is not lost. */
     const closed = event.detail.event;
     open.delete(event.target);
     lost(event.target, !closed || closed.code !== 1000);
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
 
-  /* Reasoning that a reader has unfolded stays as it is, also where the page of a finished turn shows its beginning. */
+  /* Reasoning that a reader has opened stays open, although the page of a finished turn shows only its beginning. */
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     const { fragment, target } = event.detail;
     if (target.closest(".thought[open]") && fragment.querySelector(".more")) event.preventDefault();
   });
 
-  /* An address that htmx pushed is what the list shows now. */
+  /* The list now shows the address that htmx pushed. */
   document.addEventListener("htmx:pushedIntoHistory", () => {
     open.forEach((_, element) => {
       if (element.dataset.hello === "query") sayHello(element);
     });
   });
 
-  /* What is put in the place of a part that has the focus takes it over. */
+  /* A list that replaces the one with the focus takes the focus over. */
   let focused = null;
 
   document.addEventListener("htmx:wsBeforeMessage", (event) => {

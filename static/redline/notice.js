@@ -1,5 +1,5 @@
-/* Proposals that begin to wait: their number at the top of the page and, where the user asked for it, a word by the
-   system. The sessions socket brings what is to be said as JSON; everything else on it is for htmx. */
+/* New proposals: their number at the top of the page and, if the user wants it, a notification of the system. The
+   sessions socket brings both as JSON; everything else on it is for htmx. */
 (() => {
   "use strict";
 
@@ -7,61 +7,61 @@
   const CHOICE = "redline.tell";
   const AGAIN_MS = 10000;
 
-  const canTell = "Notification" in window;
+  const canNotify = "Notification" in window;
   const isOn = () =>
-    canTell && Notification.permission === "granted" && window.localStorage.getItem(CHOICE) !== "off";
+    canNotify && Notification.permission === "granted" && window.localStorage.getItem(CHOICE) !== "off";
 
-  const count = (number) => {
+  const showCount = (number) => {
     const badge = document.querySelector("#waiting");
     if (!badge) return;
     badge.hidden = !number;
     badge.firstElementChild.textContent = String(number);
   };
 
-  /* Every open tab tells; what has the same tag is shown once. */
-  const tell = (said) => {
+  /* Every open tab notifies; the system shows notifications with the same tag once. */
+  const notify = ({ address: path, title, words, tag }) => {
     if (!isOn()) return;
-    const address = new URL(said.address, window.location.origin);
+    const address = new URL(path, window.location.origin);
     if (address.origin !== window.location.origin) return;
-    const notice = new Notification(said.title, { body: said.words, tag: said.tag });
+    const notice = new Notification(title, { body: words, tag });
     notice.addEventListener("click", () => {
       window.focus();
       notice.close();
-      if (!window.open(address.href, said.tag)) window.location.assign(address.href);
+      if (!window.open(address.href, tag)) window.location.assign(address.href);
     });
   };
 
-  /* Whether a message was meant for here. */
-  const take = (message) => {
+  /* Whether a message was for this script. */
+  const receive = (message) => {
     if (!message.startsWith("{")) return false;
-    const told = JSON.parse(message);
-    if ("waiting" in told) count(told.waiting);
-    if ("tell" in told) tell(told.tell);
+    const news = JSON.parse(message);
+    if ("waiting" in news) showCount(news.waiting);
+    if ("tell" in news) notify(news.tell);
     return true;
   };
 
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
-    if (take(event.detail.message)) event.preventDefault();
+    if (receive(event.detail.message)) event.preventDefault();
   });
 
-  /* Pages without the list have no such socket; where the user wants to be told, they listen all the same. */
+  /* Pages without the list have no such socket. If the user wants notifications, they open one. */
   let listening = false;
   const listen = () => {
     if (listening || !isOn() || document.querySelector(`[ws-connect="${SOCKET}"]`)) return;
     listening = true;
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${window.location.host}${SOCKET}`);
-    socket.addEventListener("message", (event) => take(event.data));
+    socket.addEventListener("message", (event) => receive(event.data));
     socket.addEventListener("close", () => {
       listening = false;
       window.setTimeout(listen, AGAIN_MS);
     });
   };
 
-  /* The choice, on the page of runs. A browser asks its user only where a button was pressed. */
+  /* The choice, on the page of runs. A browser asks for permission only after the user pressed a button. */
   const draw = () => {
     const place = document.querySelector("#notice");
-    if (!place || !canTell) return;
+    if (!place || !canNotify) return;
     const button = place.querySelector("button");
     const isDenied = Notification.permission === "denied";
     place.hidden = false;

@@ -1,7 +1,7 @@
-/* The keys of the review. Each of them presses a button or follows a link that the page has anyway.
+/* The keys of the review. Each of them presses a button or follows a link of the page.
 
-   keys ──▶ one after the other ──▶ cursor, which moves at once ──▶ decisions, sent one after the other
-                                                                     each on what the answer before it drew
+   keys ──▶ one after the other ──▶ cursor, which moves at once ──▶ decisions, sent one after the other,
+                                                                     each on the page that the last response drew
 
    A key that can do nothing says why. A decision that could not be sent is taken back on the page, with those that
    wait behind it. */
@@ -14,13 +14,13 @@
   const area = document.getElementById("proposals");
   const help = document.getElementById("help");
   let current = "";
-  let moved = false; /* on to what was undecided then, and may be decided by what else went or stayed */
+  let moved = false; /* to a proposal that was undecided then; an earlier decision may decide it too */
 
   const say = (words) => {
     document.getElementById("said").textContent = words;
   };
 
-  /* ---- answers ---------------------------------------------------------------------------------------- */
+  /* ---- responses -------------------------------------------------------------------------------------- */
 
   class Unanswered extends Error {
     constructor(what, status) {
@@ -32,7 +32,7 @@
     }
   }
 
-  /* Waits for the answer to a request that an element makes; gives its status, 0 where none came. */
+  /* Waits for the response to a request of an element. Resolves to its status, 0 if none came. */
   const answered = (element, make) =>
     new Promise((settle) => {
       const done = (event) => {
@@ -44,12 +44,12 @@
       make();
     });
 
-  /* All of them begin in the area, which stays, and carry the form around it when they post. htmx rejects what was not
-     answered; `answered` has its status. */
+  /* Requests come from the area, which stays on the page, and post the form around it. htmx rejects a request without
+     a response; `answered` resolves to its status. */
   const request = (verb, address, values) =>
     answered(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
 
-  /* A refused decision brings what is other now. */
+  /* The response to a refused decision draws what has changed. */
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.requestConfig.verb !== "post" || event.detail.xhr.status !== 409) return;
     event.detail.shouldSwap = true;
@@ -58,7 +58,7 @@
 
   /* ---- decisions -------------------------------------------------------------------------------------- */
 
-  /* Those that wait for an answer: how to find their buttons when it is their turn. */
+  /* Decisions that wait for a response, each as a function that finds its button once it is sent. */
   const queue = [];
   let sending = null;
 
@@ -88,7 +88,7 @@
     if (unsent.length) select(unsent[0]);
   };
 
-  /* After the last answer. What was refused or not answered ends the queue; what waits behind it is not sent. */
+  /* After the last response. A decision that was refused or got no response ends the queue; the rest is not sent. */
   const settle = () => {
     const behind = queue.length - 1;
     queue.length = 0;
@@ -120,7 +120,7 @@
     turn = turn.then(() => (failures === before ? act() : undefined)).catch(fail);
   };
 
-  /* Also what is a bug of this page: a fault that is thrown on would end all later keys. */
+  /* Bugs of this page end here too: an error that is thrown on would stop all later keys. */
   const fail = (fault) => {
     if (!(fault instanceof Unanswered)) console.error(fault);
     failures += 1;
@@ -147,7 +147,7 @@
     return one;
   };
 
-  /* Below the bars that stick, and whole where it fits. */
+  /* Below the sticky bars, and whole if it fits. */
   const show = (one) => {
     const bars = [".top", ".bar"].reduce((sum, name) => sum + document.querySelector(name).offsetHeight, 0);
     const head = one.closest(".hunk") ? one.closest(".hunk").querySelector(".hunk__h").offsetHeight : 0;
@@ -170,7 +170,7 @@
     show(one);
   };
 
-  /* Later proposals below what is shown; whether there were any. */
+  /* Loads later proposals below those on the page. Resolves to whether there were any. */
   const loadLater = async () => {
     await sent();
     const link = document.querySelector("#later a");
@@ -180,7 +180,7 @@
     return true;
   };
 
-  /* Another window of proposals in place of what is shown. */
+  /* Loads other proposals in the place of those on the page. */
   const load = async (query) => {
     await sent();
     const status = await request("GET", `?${query}&part=anew`);
@@ -204,7 +204,7 @@
     return say(by > 0 ? "This is the last proposal." : "This is the first proposal.");
   };
 
-  /* Below the cursor, loading what comes later; then from the top; then where the server knows of one. */
+  /* First below the cursor, loading later proposals; then from the top; then the server says where. */
   const nextUndecided = async () => {
     const all = proposals();
     const next = all.slice(all.indexOf(here()) + 1).find(undecided);
@@ -231,7 +231,7 @@
   };
 
   const hide = (one) => {
-    one.removeAttribute("data-open"); /* until the answer says how it stands */
+    one.removeAttribute("data-open"); /* until the response says what was decided */
     one.setAttribute("data-sent", "");
   };
 
@@ -295,7 +295,7 @@
     button.addEventListener("click", () => press(keys[button.dataset.key]));
   });
 
-  /* A button that is pressed waits its turn like a key. */
+  /* A pressed button waits its turn like a key. */
   form.addEventListener("submit", (event) => {
     const { name, value } = event.submitter || {};
     if (!name) return;
@@ -311,7 +311,7 @@
     }
   });
 
-  /* What is on the page already is not loaded again. */
+  /* A link to something on the page does not load it again. */
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?"][href*="#"]');
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -324,14 +324,14 @@
     else there.scrollIntoView();
   });
 
-  /* What is current stays so when the server's answer replaces it. */
+  /* The current proposal stays current when a response replaces it. */
   document.addEventListener("htmx:oobAfterSwap", () => {
     const lost = document.activeElement === document.body;
     const one = mark();
     if (one && lost) one.focus({ preventScroll: true });
   });
 
-  /* Nobody leaves behind what is not sent yet without having been asked. */
+  /* The browser asks before the page is left with decisions that are not sent. */
   window.addEventListener("beforeunload", (event) => {
     if (queue.length) event.preventDefault();
   });
