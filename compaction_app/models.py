@@ -28,7 +28,7 @@ class Backup(models.Model):
 
 
 class Run(models.Model):
-    """One planning of one branch: what was asked for, where it stands, and who works on it."""
+    """One planning of one branch: its parameters, its state, and the worker that has its lease."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="runs")
     leaf_id = models.TextField(blank=True, default="")
@@ -41,14 +41,14 @@ class Run(models.Model):
     """Where its model is asked, as it was said before it started; empty where the planner is none."""
     reason = models.CharField(max_length=10, default="manual")
     """What made it start: `manual`, `threshold` or `overflow`, as in the agent."""
-    by_itself = models.BooleanField(default=False)
-    """Whether Redline started it without being asked to."""
-    note = models.TextField(blank=True, default="")
-    """Why Redline chose another planner for it than is set up, in words; empty where it did not."""
-    looked_at = models.DateTimeField(null=True)
-    """When somebody last looked at what it proposes, where Redline started it; null where nobody has."""
-    asked: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    """The parameters that were given for this run alone."""
+    automatic = models.BooleanField(default=False)
+    """Whether automatic planning started it."""
+    planner_note = models.TextField(blank=True, default="")
+    """Why automatic planning did not use the configured planner; empty if it did."""
+    reviewed_at = models.DateTimeField(null=True)
+    """When its proposals were last opened; null if never, or if it was not started automatically."""
+    requested_parameters: models.JSONField[Any, Any] = models.JSONField(default=dict)
+    """The parameters that were given for this run; the settings supply the rest."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The effective parameters, once it is prepared."""
     sources: models.JSONField[Any, Any] = models.JSONField(default=dict)
@@ -64,7 +64,7 @@ class Run(models.Model):
     )
     failure = models.TextField(blank=True, default="")
     """Why it failed or was interrupted, in words."""
-    stop_asked = models.BooleanField(default=False)
+    stop_requested = models.BooleanField(default=False)
     worker = models.TextField(blank=True, default="")
     """Who has the lease."""
     beats = models.PositiveBigIntegerField(default=0)

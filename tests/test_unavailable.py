@@ -176,12 +176,12 @@ def test_a_real_server_says_that_its_database_is_busy_and_answers_what_only_read
 def staged(session: Session, redline: Installation) -> dict[str, str]:
     """By the name of each pattern, an address that it matches."""
     path = Path(session.root.path) / session.relative_path
-    written = start_run(session, planner="embedded", asked={})
+    written = start_run(session, planner="embedded", requested_parameters={})
     work(written.pk, worker_name())
     Run.objects.update(state=RunState.COMMITTED)
     committed = commit(approved_plan(path), Confirmations(live=True), timezone.now())
     session.refresh_from_db()
-    run = start_run(session, planner="embedded", asked={}, by_itself=True)
+    run = start_run(session, planner="embedded", requested_parameters={}, automatic=True)
     work(run.pk, worker_name())
     RunEvent.objects.create(
         run=written, seq=1_000, kind="asked", at=timezone.now(), data={"turn": 1, "characters": 1}
@@ -301,9 +301,9 @@ def test_a_review_is_shown_though_that_cannot_be_recorded_and_recorded_later(
 ) -> None:
     with busy():
         assert browser.get(staged["review"]).status_code == 200
-    assert Run.objects.get(by_itself=True).looked_at is None
+    assert Run.objects.get(automatic=True).reviewed_at is None
     browser.get(staged["review"])
-    assert Run.objects.get(by_itself=True).looked_at is not None
+    assert Run.objects.get(automatic=True).reviewed_at is not None
 
 
 @pytest.mark.usefixtures("impatient")
@@ -383,7 +383,7 @@ def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
                 Run.objects.filter(pk=self.run.pk).update(note="x" * 100_000)
         step(self, *arguments, **named)
 
-    run = start_run(session, planner="embedded", asked={"compression_ratio": 0.1})
+    run = start_run(session, planner="embedded", requested_parameters={"compression_ratio": 0.1})
     monkeypatch.setattr(recorder.Recorder, "step", fail)
     with pytest.raises(Exception, match=r"Redline's own database .* (is busy|cannot grow)"):
         work(run.pk, worker_name())

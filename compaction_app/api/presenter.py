@@ -122,7 +122,7 @@ def told_run(run: Run, addresses: Addresses) -> dict[str, Any]:
         "planner": run.planner,
         "thinking": run.thinking,
         "reason": run.reason,
-        "byItself": run.by_itself,
+        "byItself": run.automatic,
         "active": standing.is_active,
         "stopping": standing.stopping,
         "percent": standing.percent,

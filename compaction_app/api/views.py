@@ -94,7 +94,11 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     wanted = _wanted(request)
     demand_entry(found, wanted.leaf)
     run = start_run(
-        found, planner=wanted.planner, thinking=wanted.thinking, asked=wanted.asked, leaf_id=wanted.leaf
+        found,
+        planner=wanted.planner,
+        thinking=wanted.thinking,
+        requested_parameters=wanted.asked,
+        leaf_id=wanted.leaf,
     )
     return JsonResponse(started_run(run, _addresses(request)), status=202)
 

@@ -91,7 +91,7 @@ def model_of_run(run: Run) -> ResolvedModel | None:
             f"{model.planner} is asked at {model.base_url} now, and run {run.pk} was started for {run.base_url}. "
             "Nothing was sent. Start a new run.",
         )
-    if run.by_itself and not model.agreed:
+    if run.automatic and not model.agreed:
         raise BadInput(
             "not_agreed",
             f"Nobody agrees any more that {model.planner} plans by itself. Nothing was sent. Start a run by hand.",

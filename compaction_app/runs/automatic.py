@@ -82,7 +82,7 @@ class StartedRuns:
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
     """Start planning what is due and not left, the sessions last written to first."""
-    places = AT_ONCE - Run.objects.filter(by_itself=True, state__in=ACTIVE).count()
+    places = AT_ONCE - Run.objects.filter(automatic=True, state__in=ACTIVE).count()
     started: list[int] = []
     for session in due_sessions(now):
         if left_because(session, now, home):
@@ -129,7 +129,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
 
 def _dealt_with(session: Session, now: datetime) -> str:
     runs = Run.objects.filter(session=session).order_by("-pk")
-    latest, last = runs.first(), runs.filter(by_itself=True).first()
+    latest, last = runs.first(), runs.filter(automatic=True).first()
     halted = _halted(last) if last is not None and last == latest else ""
     if halted:
         return f"{halted}; that is done again once you have started a run of it yourself"
@@ -139,7 +139,7 @@ def _dealt_with(session: Session, now: datetime) -> str:
         return ""
     if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
         return "planning it failed, and it is as it was then"
-    if last.looked_at is not None and now - last.looked_at < REST:
+    if last.reviewed_at is not None and now - last.reviewed_at < REST:
         return "its proposal was just looked at"
     return _resting(runs, last, now)
 
@@ -148,7 +148,7 @@ def _halted(run: Run) -> str:
     """Who said no to a planning by itself, in words; empty where nobody did, or it was compacted since."""
     if Compaction.objects.filter(session=run.session_id, written_at__gt=run.created_at).exists():
         return ""
-    if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_asked):
+    if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
         return "planning it by itself was stopped"
     if run.state in FAILED and _cancelled_by_hook(run):
         return "a hook cancelled planning it by itself"
@@ -163,7 +163,7 @@ def _cancelled_by_hook(run: Run) -> bool:
 
 def _resting(runs: QuerySet[Run], last: Run, now: datetime) -> str:
     """That the planning by itself rests after failures, in words; a run that somebody started ends the row of them."""
-    row = takewhile(lambda run: run.by_itself and run.state in FAILED, runs[:FAILURES_COUNTED])
+    row = takewhile(lambda run: run.automatic and run.state in FAILED, runs[:FAILURES_COUNTED])
     failures = sum(1 for _ in row)
     if not failures:
         return ""
@@ -184,26 +184,26 @@ def _roughly(time: timedelta) -> str:
 
 def _start(session: Session) -> Run | None:
     try:
-        chosen = planner_by_itself(session)
+        chosen = automatic_planner(session)
         run = start_run(
             session,
             planner=chosen.planner,
             thinking=chosen.thinking,
-            asked={},
+            requested_parameters={},
             reason=session.due,
-            by_itself=True,
+            automatic=True,
         )
     except RedlineError as fault:
         # Somebody was faster, or the session is another one now: the next look knows.
         _log.warning("Session %d is due and was not planned (%s)", session.pk, fault.code)
         return None
     if chosen.note:
-        Run.objects.filter(pk=run.pk).update(note=chosen.note)
+        Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
     _log.info("Run %d was started by itself (%s)", run.pk, run.reason)
     return run
 
 
-def planner_by_itself(session: Session) -> ChosenPlanner:
+def automatic_planner(session: Session) -> ChosenPlanner:
     """The planner that is set up for what Redline plans by itself, where it may plan; else the embedded one.
 
     Raises what reading the session raises, where the level at which its own model thinks is to be found out.

@@ -25,7 +25,7 @@ OUTGROWN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class ByItself:
+class AutomaticPlanning:
     """What is set up for planning by itself, and what it passes over."""
 
     on: bool
@@ -39,12 +39,12 @@ class ByItself:
     """Sessions that are due and left alone, each with the reason in words."""
 
 
-def by_itself(now: datetime, home: Path) -> ByItself:
+def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     """For the page of runs. Nothing is left alone where nothing is planned."""
     configuration = settings.REDLINE
     planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:
-        return ByItself(False, planner)
+        return AutomaticPlanning(False, planner)
     due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]
     older = (
@@ -56,5 +56,5 @@ def by_itself(now: datetime, home: Path) -> ByItself:
     left = [*((run.session, OUTGROWN) for run in older[:SHOWN]), *left][:SHOWN]
     note = note_on_planner()
     if not note:
-        return ByItself(True, planner, left=left)
-    return ByItself(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)
+        return AutomaticPlanning(True, planner, left=left)
+    return AutomaticPlanning(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)

@@ -45,11 +45,11 @@ def start_run(
     session: Session,
     *,
     planner: str,
-    asked: Mapping[str, object],
+    requested_parameters: Mapping[str, object],
     leaf_id: str = "",
     thinking: str = "",
     reason: str = "manual",
-    by_itself: bool = False,
+    automatic: bool = False,
     replaces: Run | None = None,
 ) -> Run:
     """Have a branch planned; an empty `leaf_id` is the file's last entry.
@@ -60,10 +60,10 @@ def start_run(
     """
     planner = require_planner(planner, thinking)
     require_writable(session)
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in requested_parameters.items() if value is not None}
     sources = effective_parameters(session.cwd, given, Path.home()).sources
     with transaction.atomic():
-        _demand_alone(session)
+        _require_no_active_run(session)
         run = Run.objects.create(
             session=session,
             leaf_id=leaf_id,
@@ -71,8 +71,8 @@ def start_run(
             thinking=thinking,
             base_url=model_named(planner).base_url if is_llm(planner) else "",
             reason=reason,
-            by_itself=by_itself,
-            asked=given,
+            automatic=automatic,
+            requested_parameters=given,
             sources=dict(sources),
             thinking_guard=settings.REDLINE.thinking_guard,
             replaces=replaces,
@@ -88,14 +88,14 @@ def stop_run(run: Run) -> None:
     Raises Conflict `wrong_state` where it is over.
     """
     with transaction.atomic():
-        if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_asked=True):
+        if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_requested=True):
             transaction.on_commit(partial(announce, run_group(run.pk), state=RunState.RUNNING.value))
         elif not change_state(run.pk, RunState.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
             raise wrong_state(run, "There was nothing to stop.")
 
 
-def _demand_alone(session: Session) -> None:
+def _require_no_active_run(session: Session) -> None:
     """Raise Conflict `run_in_flight` where a run of this session is under way."""
     other = Run.objects.filter(session=session, state__in=ACTIVE).first()
     if other is not None:
@@ -110,8 +110,10 @@ def resume_run(run: Run) -> None:
     model_of_run(run)
     with transaction.atomic():
         if run.state not in ACTIVE:
-            _demand_alone(run.session)
-        if not change_state(run.pk, RunState.QUEUED, worker="", stop_asked=False, failure="", ended_at=None):
+            _require_no_active_run(run.session)
+        if not change_state(
+            run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None
+        ):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(wake_workers)
@@ -130,7 +132,7 @@ def plan_again(run: Run) -> Run:
         run.session,
         planner=run.planner,
         thinking=run.thinking,
-        asked=run.asked,
+        requested_parameters=run.requested_parameters,
         leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
         reason=run.reason,
         replaces=run,

@@ -85,12 +85,12 @@ def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool 
         mine = Run.objects.filter(pk=run_id, worker=worker, state=RunState.RUNNING)
         if not mine.update(beats=F("beats") + 1, heartbeat=now, **fields):
             return None
-        return bool(mine.values_list("stop_asked", flat=True).first())
+        return bool(mine.values_list("stop_requested", flat=True).first())
 
 
 def is_stop_requested(run_id: int) -> bool:
     """Whether somebody wants a run to stop."""
-    return Run.objects.filter(pk=run_id, stop_asked=True).exists()
+    return Run.objects.filter(pk=run_id, stop_requested=True).exists()
 
 
 Held = tuple[int, str, int]

@@ -212,7 +212,7 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
     if run.state not in ACTIVE and not more:
         shown.log.close()
     changes = list(shown.log.changes())
-    mark = (run.state, run.stop_asked, run.calls, run.stats, run.usage, run.failure, run.parameters)
+    mark = (run.state, run.stop_requested, run.calls, run.stats, run.usage, run.failure, run.parameters)
     is_same, shown.mark = mark == shown.mark, mark
     return Followed(run, changes, None if is_same else standing_of(run, shown.points), shown, more)
 
@@ -298,7 +298,7 @@ def standing_of(run: Run, points: Sequence[tuple[float, bool]] = ()) -> RunStatu
         proposed=stats.objects_deleted,
         tokens=before,
         to_go=tokens_to_go(stats, ratio),
-        stopping=run.stop_asked and run.state == RunState.RUNNING,
+        stopping=run.stop_requested and run.state == RunState.RUNNING,
         steps=_steps([percent for percent, _ in points], target_reduction(ratio)),
         refused=sum(refused for _, refused in points),
         traffic=_traffic(run),
@@ -334,7 +334,7 @@ def _traffic(run: Run) -> Traffic | None:
 def _ratio(run: Run) -> float:
     if run.parameters is not None:
         return float(run.parameters["compression_ratio"])
-    asked = run.asked.get("compression_ratio")
+    asked = run.requested_parameters.get("compression_ratio")
     return float(asked) if asked is not None else Parameters().compression_ratio
 
 
@@ -353,7 +353,7 @@ def _steps(percents: list[float], target: float) -> Steps:
 
 
 def _facts(run: Run) -> list[Fact]:
-    values: Mapping[str, Any] = run.parameters if run.parameters is not None else run.asked
+    values: Mapping[str, Any] = run.parameters if run.parameters is not None else run.requested_parameters
     names = {"compression_ratio": "Keep", "preserve_recent": "Recent entries kept", "query": "Query"}
     facts = []
     for name, label in names.items():

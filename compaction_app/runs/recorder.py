@@ -83,7 +83,7 @@ class Recorder:
     worker: str
     ending: threading.Event | None = None
     seq: int = 0
-    stop_asked: bool = False
+    stop_requested: bool = False
     lost: bool = False
     hide: Callable[[Any], Any] = lambda value: value
     """What must not be kept of an event's data is taken out by this."""
@@ -104,7 +104,7 @@ class Recorder:
             raise Terminated
         if self.lost:
             raise LostLease
-        return self.stop_asked
+        return self.stop_requested
 
     def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
         """Keep what a planner that is a model tells, with the sums of what it has sent and received."""
@@ -173,11 +173,11 @@ class Recorder:
             raise LostLease
         seq, now = self.seq + 1, timezone.now()
         with write_transaction():
-            stop_asked = renew_lease(self.run.pk, self.worker, now, last_seq=seq, **fields)
-            if stop_asked is None:
+            stop_requested = renew_lease(self.run.pk, self.worker, now, last_seq=seq, **fields)
+            if stop_requested is None:
                 raise LostLease
             RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=self.hide(data))
-            self.stop_asked = self.stop_asked or stop_asked
+            self.stop_requested = self.stop_requested or stop_requested
         self.seq = seq
         transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))
 
@@ -271,7 +271,7 @@ def heartbeat(recorder: Recorder) -> Iterator[None]:
                 due = time.monotonic() + BEAT_AGAIN_SECONDS
                 continue
             recorder.lost = recorder.lost or asked is None
-            recorder.stop_asked = recorder.stop_asked or bool(asked)
+            recorder.stop_requested = recorder.stop_requested or bool(asked)
         connection.close()
 
     thread = threading.Thread(target=renew, name="heartbeat", daemon=True)

@@ -20,7 +20,7 @@ FINISHED: Final = (RunState.TARGET_MET, RunState.BELOW_TARGET)
 
 def is_unseen() -> Q:
     """Of runs: those that wait."""
-    return Q(by_itself=True, looked_at=None, state__in=FINISHED)
+    return Q(automatic=True, reviewed_at=None, state__in=FINISHED)
 
 
 def unseen_proposals() -> QuerySet[Run]:
@@ -43,10 +43,10 @@ def outgrown() -> Combinable:
 
 def mark_seen(run: Run) -> None:
     """Record that somebody looks at what a run proposes. The review is shown also if that cannot be recorded."""
-    if not run.by_itself or run.state in ACTIVE:
+    if not run.automatic or run.state in ACTIVE:
         return
     with left_out_if_busy(f"That run {run.pk} was looked at"):
-        Run.objects.filter(pk=run.pk).update(looked_at=timezone.now())
-        if run.looked_at is not None:
+        Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())
+        if run.reviewed_at is not None:
             return
         announce(SESSIONS, sessions=[run.session_id], page={"waiting": unseen_proposals().count()})

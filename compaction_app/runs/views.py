@@ -23,7 +23,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.redirects import acts_on_post, wants_fragment
 
-from .automatic_presenter import by_itself
+from .automatic_presenter import automatic_planning
 from .commands import plan_again, resume_run, start_run, stop_run
 from .compact_form import Given, compact_form, demand_disclosed, first_request
 from .presenter import standing_of, view_run, words_of
@@ -46,7 +46,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "rows": rows,
         "page": page,
         "waiting": set(unseen_proposals().values_list("pk", flat=True)),
-        "by_itself": by_itself(timezone.now(), Path.home()),
+        "automatic": automatic_planning(timezone.now(), Path.home()),
         "here": "runs",
     }
     return render(request, "runs/list.html", context)
@@ -68,7 +68,11 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         asked = given.asked(compact_form(session, Given(planner=EMBEDDED), Path.home()))
         demand_disclosed(given, form)
         run = start_run(
-            session, planner=given.planner, thinking=form.thinking, asked=asked, leaf_id=given.leaf_id
+            session,
+            planner=given.planner,
+            thinking=form.thinking,
+            requested_parameters=asked,
+            leaf_id=given.leaf_id,
         )
     except RedlineError as fault:
         return _show_form(request, session, given, fault)

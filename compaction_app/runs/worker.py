@@ -114,7 +114,7 @@ def _plan(run: Run, recorder: Recorder) -> None:
         raise BadInput(
             "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
         )
-    in_force = effective_parameters(session.cwd, run.asked, Path.home())
+    in_force = effective_parameters(session.cwd, run.requested_parameters, Path.home())
     windows = model_windows(Path.home())
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
     carried = _carried(run)

@@ -147,8 +147,12 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
     answer = ask(script, address, compression_ratio=0.25, preserve_recent=4, query="the parser")
     assert answer.status_code == 202
     run = Run.objects.get()
-    assert run.asked == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
-    assert (run.session_id, run.planner, run.reason, run.by_itself) == (
+    assert run.requested_parameters == {
+        "compression_ratio": 0.25,
+        "preserve_recent": 4,
+        "query": "the parser",
+    }
+    assert (run.session_id, run.planner, run.reason, run.automatic) == (
         session.pk,
         "embedded",
         "manual",
@@ -171,7 +175,10 @@ def test_a_form_body_is_accepted(script: Client, address: str) -> None:
     form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
     assert script.post(address, form).status_code == 202
     run = Run.objects.get()
-    assert (run.asked, run.leaf_id) == ({"compression_ratio": 0.25, "preserve_recent": 4}, "e5")
+    assert (run.requested_parameters, run.leaf_id) == (
+        {"compression_ratio": 0.25, "preserve_recent": 4},
+        "e5",
+    )
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def no_cleaning_up(run: Run, now: datetime) -> Iterator[None]:
 
 
 def planned(session: Session, **more: Any) -> Run:
-    run = start_run(session, planner="embedded", asked={}, **more)
+    run = start_run(session, planner="embedded", requested_parameters={}, **more)
     work(run.pk, worker_name())
     run.refresh_from_db()
     return run

@@ -96,7 +96,7 @@ def world(redline: Installation, known_root: Path, browser: Client) -> World:
     """A run of which everything is approved."""
     path = known_root / "work.jsonl"
     path.write_bytes(session_bytes(working_session(steps=4)))
-    run = start_run(index_file(backdate(path)), planner="embedded", asked={})
+    run = start_run(index_file(backdate(path)), planner="embedded", requested_parameters={})
     work(run.pk, worker_name())
     targets = [
         Target(row.entry_id, row.block_index)

@@ -109,7 +109,7 @@ def worked(run: Run) -> Run:
 
 
 def planned(session: Session) -> Run:
-    return worked(start_run(session, planner="embedded", asked={}))
+    return worked(start_run(session, planner="embedded", requested_parameters={}))
 
 
 def said(run: Run) -> list[str]:
@@ -656,7 +656,7 @@ def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
 
     answers(Pin([Target("e3")]))
     asked(killed, dispatch_uid="killed")
-    run = start_run(session, planner="embedded", asked={})
+    run = start_run(session, planner="embedded", requested_parameters={})
     with pytest.raises(Terminated):
         work(run.pk, worker_name())
     session_before_compact.disconnect(dispatch_uid="killed")

@@ -56,7 +56,7 @@ def planned(root: Path, recorded: list[Any], **asked: object) -> Run:
 
 
 def planned_again(session: Session, **asked: object) -> Run:
-    run = start_run(session, planner="embedded", asked=asked)
+    run = start_run(session, planner="embedded", requested_parameters=asked)
     work(run.pk, "worker")
     run.refresh_from_db()
     assert run.state in (RunState.TARGET_MET, RunState.BELOW_TARGET), run.failure

@@ -75,7 +75,12 @@ def start(session: Session, provider: ScriptedProvider, dialect: str) -> Start:
         PlannerModel.objects.get_or_create(
             provider="scripted", name=script, defaults={**limits, **prices, **levels}
         )
-        return start_run(session, planner=f"scripted/{script}", asked=more.pop("asked", {}), **more)
+        return start_run(
+            session,
+            planner=f"scripted/{script}",
+            requested_parameters=more.pop("requested_parameters", {}),
+            **more,
+        )
 
     return started
 
@@ -189,7 +194,7 @@ def test_an_answer_that_the_output_limit_cut_is_told_so(plan: Start, provider: S
 
 def test_a_failed_run_is_not_tried_again_beside_another(plan: Start, session: Session) -> None:
     run = plan("cut-inside")
-    start_run(session, planner="embedded", asked={})
+    start_run(session, planner="embedded", requested_parameters={})
     with pytest.raises(Conflict, match="already planning"):
         resume_run(run)
 
@@ -420,7 +425,7 @@ def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: Sc
 
 
 def test_a_run_by_itself_ends_where_nobody_agrees_any_more(start: Start, provider: ScriptedProvider) -> None:
-    run = start("good-plan", by_itself=True)
+    run = start("good-plan", automatic=True)
     assert worked_on(run).state == RunState.FAILED
     assert "Nobody agrees" in run.failure
     assert provider.requests == []

@@ -40,7 +40,7 @@ HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
 @pytest.fixture
 def run(known_root: Path) -> Run:
     session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
-    return start_run(session, planner="embedded", asked={})
+    return start_run(session, planner="embedded", requested_parameters={})
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Calla
 @pytest.fixture
 def run(known_root: Path) -> int:
     session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
-    return start_run(session, planner="embedded", asked={}).pk
+    return start_run(session, planner="embedded", requested_parameters={}).pk
 
 
 BUSY = OperationalError("database is locked")

@@ -63,7 +63,12 @@ def session(known_root: Path) -> Session:
 
 
 def started(session: Session, **more: Any) -> Run:
-    return start_run(session, planner=more.pop("planner", "embedded"), asked=more.pop("asked", {}), **more)
+    return start_run(
+        session,
+        planner=more.pop("planner", "embedded"),
+        requested_parameters=more.pop("requested_parameters", {}),
+        **more,
+    )
 
 
 def planned(session: Session, **more: Any) -> Run:
@@ -178,7 +183,10 @@ def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: S
 
 
 def test_what_was_asked_for_is_kept_with_its_sources(session: Session) -> None:
-    run = planned(session, asked={"compression_ratio": 0.7, "preserve_recent": None, "query": "the parser"})
+    run = planned(
+        session,
+        requested_parameters={"compression_ratio": 0.7, "preserve_recent": None, "query": "the parser"},
+    )
     assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
     assert run.sources == {
         "compression_ratio": "this run",
@@ -447,7 +455,7 @@ def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
     answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}")
-    assert run.asked == {"compression_ratio": 0.6}
+    assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
 @pytest.mark.parametrize("keep", ["0", "100", "nan", "all", "-1", "1e999"])
@@ -557,7 +565,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(
             raise OperationalError("database is locked")
         step(self, *arguments, **named)
 
-    run = started(session, asked={"compression_ratio": 0.1})
+    run = started(session, requested_parameters={"compression_ratio": 0.1})
     with monkeypatch.context() as patched:
         patched.setattr(recorder.Recorder, "step", fail)
         with pytest.raises(SystemFailure, match="database is locked"):

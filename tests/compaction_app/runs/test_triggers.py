@@ -21,7 +21,7 @@ from compaction_app.core.states import RunState
 from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.providers.addresses import origin_of
-from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, left_because, plan_due, planner_by_itself
+from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
 from compaction_app.runs.badge import told_anew
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import change_state, worker_name
@@ -170,7 +170,7 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     session = put(known_root, said)
     before = (known_root / "work.jsonl").read_bytes()
     run = planned()
-    assert (run.session_id, run.reason, run.by_itself, run.planner) == (session.pk, reason, True, "embedded")
+    assert (run.session_id, run.reason, run.automatic, run.planner) == (session.pk, reason, True, "embedded")
     assert run.state == RunState.TARGET_MET
     assert (known_root / "work.jsonl").read_bytes() == before
     assert [path.name for path in known_root.iterdir()] == ["work.jsonl"]
@@ -178,8 +178,8 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
 
 
 def test_a_run_that_somebody_asks_for_is_manual(known_root: Path) -> None:
-    run = start_run(put(known_root, full()), planner="embedded", asked={})
-    assert (run.reason, run.by_itself) == ("manual", False)
+    run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
+    assert (run.reason, run.automatic) == ("manual", False)
 
 
 def test_a_session_that_is_not_due_is_left(known_root: Path) -> None:
@@ -197,7 +197,7 @@ def test_what_the_project_switched_off_is_left_but_not_for_a_human(
     session = put(known_root, full(), cwd=str(tmp_path / "project"))
     assert look() == []
     assert str(path) in left_because(session, timezone.now(), Path.home())
-    start_run(session, planner="embedded", asked={})
+    start_run(session, planner="embedded", requested_parameters={})
 
 
 def test_what_the_user_switched_off_a_project_can_switch_on(
@@ -287,7 +287,7 @@ def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> Non
 
 def test_what_a_human_plans_is_not_planned_beside_it(known_root: Path) -> None:
     session = put(known_root, full())
-    run = start_run(session, planner="embedded", asked={})
+    run = start_run(session, planner="embedded", requested_parameters={})
     assert look() == []
     work(run.pk, worker_name())
     assert look() == [], "it was planned as it is"
@@ -343,7 +343,7 @@ def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -
         assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
         session = go_on(session, number)
     assert look(after=2 * REST) == []
-    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 9)
     assert len(look()) == 1
 
@@ -357,7 +357,7 @@ def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_r
     assert look(after=100 * REST) == []
     assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
     assert not unseen_proposals().exists()
-    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 2)
     assert len(look()) == 1
 
@@ -392,7 +392,7 @@ def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(kn
     session = go_on(session, 1)
     assert look(after=100 * REST) == []
     assert "a hook cancelled planning it" in left_because(session, timezone.now(), Path.home())
-    work(start_run(session, planner="embedded", asked={}).pk, worker_name())
+    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 2)
     assert len(look()) == 1
 
@@ -445,11 +445,11 @@ def test_a_model_plans_by_itself_only_where_the_user_agreed(
 ) -> None:
     session = put(known_root, full())
     with override_configuration(plan_by_itself_with=asked):
-        chosen = planner_by_itself(session)
+        chosen = automatic_planner(session)
         assert (chosen.planner, chosen.thinking) == ("embedded", "")
         assert "You have not agreed that here/small-model plans" in chosen.note
         agree()
-        assert planner_by_itself(session).planner == "here/small-model"
+        assert automatic_planner(session).planner == "here/small-model"
 
 
 def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) -> None:
@@ -481,15 +481,15 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
         session = index_file(backdate(path))
         run = planned()
         assert (run.planner, run.state, provider.requests) == ("embedded", RunState.TARGET_MET, [])
-        assert "You have not agreed" in run.note
+        assert "You have not agreed" in run.planner_note
         mark_seen(run)
         Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
         write_on(session, 1, assistant(text("More."), **own, usage=FULL))
         [number] = look(after=2 * REST)
         work(number, worker_name())
         run = Run.objects.get(pk=number)
-        assert (run.planner, run.thinking, run.note) == ("scripted/good-plan", "medium", "")
-        assert (run.state, run.by_itself) == (RunState.TARGET_MET, True)
+        assert (run.planner, run.thinking, run.planner_note) == ("scripted/good-plan", "medium", "")
+        assert (run.state, run.automatic) == (RunState.TARGET_MET, True)
         assert provider.requests
     assert list(unseen_proposals()) == [run]
 
@@ -498,14 +498,14 @@ def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerM
     agree()
     Agreement.objects.update(origin="http://127.0.0.1:10")
     with override_configuration(plan_by_itself_with="here/small-model"):
-        assert planner_by_itself(put(known_root, full())).planner == "embedded"
+        assert automatic_planner(put(known_root, full())).planner == "embedded"
 
 
 def test_an_agreement_is_not_for_a_model_at_another_address(known_root: Path, model: PlannerModel) -> None:
     agree()
     PlannerModel.objects.update(base_url="http://127.0.0.1:10/v1")
     with override_configuration(plan_by_itself_with="here/small-model"):
-        assert planner_by_itself(put(known_root, full())).planner == "embedded"
+        assert automatic_planner(put(known_root, full())).planner == "embedded"
 
 
 def test_the_page_of_runs_names_the_planner_in_force_first(
@@ -530,7 +530,7 @@ def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Cli
         [number] = look()
         run = Run.objects.get(pk=number)
         assert run.planner == "embedded"
-        assert "There is no planner nobody/nothing" in run.note
+        assert "There is no planner nobody/nothing" in run.planner_note
         assert "There is no planner nobody/nothing" in browser.get(f"/runs/{number}").content.decode()
         assert "There is no planner nobody/nothing" in browser.get("/runs/").content.decode()
 
@@ -569,7 +569,7 @@ def test_the_list_leads_to_the_review_of_what_waits(known_root: Path, browser: C
 
 
 def test_a_manual_run_is_no_proposal_that_waits(known_root: Path, browser: Client) -> None:
-    run = start_run(put(known_root, full()), planner="embedded", asked={})
+    run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     work(run.pk, worker_name())
     assert badge(browser) == 0
 

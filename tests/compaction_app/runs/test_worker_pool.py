@@ -38,7 +38,7 @@ def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
     def begin(name: str) -> Run:
         path = known_root / name
         path.write_bytes(session_bytes(working_session(steps=8)))
-        return start_run(index_file(backdate(path)), planner="scripted/stalls", asked={})
+        return start_run(index_file(backdate(path)), planner="scripted/stalls", requested_parameters={})
 
     return begin
 

@@ -28,7 +28,7 @@ def queued(known_root: Path) -> Callable[..., Run]:
     def queue(name: str, planner: str = "embedded") -> Run:
         path = known_root / name
         path.write_bytes(session_bytes(working_session()))
-        run = start_run(index_file(backdate(path)), planner="embedded", asked={})
+        run = start_run(index_file(backdate(path)), planner="embedded", requested_parameters={})
         Run.objects.filter(pk=run.pk).update(planner=planner)
         return run
 

@@ -435,7 +435,7 @@ def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(
     assert "This file has no session header" in text_of(page)
     assert "Compact…" not in text_of(page)
     session = Session.objects.get(relative_path="headless.jsonl")
-    assert refusal(lambda: start_run(session, planner="embedded", asked={})) == "2 no_header"
+    assert refusal(lambda: start_run(session, planner="embedded", requested_parameters={})) == "2 no_header"
     answer = browser.post(f"{address}/migrate")
     assert answer.status_code == 303
     copied = words_of(browser, answer["Location"])
