@@ -25,7 +25,10 @@ ARGUMENTS: Final = (
 MISSING: Final = "Chromium is missing: `make test-deps` installs it, or set REDLINE_CHROMIUM"
 ABORTED: Final = "net::ERR_ABORTED"
 """Of a request whose page was left, and of an address that became a download."""
-LOST: Final = r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED"
+LOST: Final = (
+    r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED",
+    r"console: \[object Event\]",
+)
 """What the console says of a socket whose server is gone."""
 
 Found = TypeVar("Found")
@@ -63,9 +66,13 @@ class Watched:
         page.goto(self.server.base + path)
         return page
 
-    def expect(self, pattern: str) -> None:
-        """A complaint that matches is what this test is about; it has to come."""
-        self._expected.append(pattern)
+    def expect(self, *patterns: str) -> None:
+        """Complaints that match are what this test is about; each has to come."""
+        self._expected.extend(patterns)
+
+    def missing(self) -> list[str]:
+        """The expected complaints that have not come yet."""
+        return [one for one in self._expected if not any(re.search(one, each) for each in self.complaints)]
 
     def judge(self) -> None:
         """Fail where there was a complaint that nobody expected, or an expected one is missing."""
@@ -73,8 +80,7 @@ class Watched:
             one for one in self.complaints if not any(re.search(each, one) for each in self._expected)
         ]
         assert not unexpected, "\n".join(unexpected)
-        for pattern in self._expected:
-            assert any(re.search(pattern, one) for one in self.complaints), f"nobody complained of {pattern}"
+        assert not self.missing()
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):

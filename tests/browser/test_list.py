@@ -1,0 +1,80 @@
+"""The list in a browser: updates disturb neither the filter nor the focus, and a lost server is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import LOST, Watched, poll
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+from tests.server import Server, start_server
+
+Opener = Callable[..., Watched]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("list")
+    with start_server(base) as running:
+        add_session(running, "count the pears")
+        running.session("count the pears")
+        yield running
+
+
+@pytest.fixture
+def page(server: Server, browse: Opener) -> Page:
+    return open_list(browse(server))
+
+
+def open_list(watched: Watched) -> Page:
+    """The list, once it has received its first update."""
+    page = watched.open()
+    page.wait_for_selector("#listing[data-asked]")
+    return page
+
+
+def add_session(server: Server, title: str) -> None:
+    place(server.root / f"{title.replace(' ', '-')}.jsonl", session_bytes(chain(user(title))))
+
+
+def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page: Page) -> None:
+    page.evaluate("document.querySelector('#q').dataset.mark = 'same element'")
+    page.focus("#q")
+    page.keyboard.type("pea")
+    page.wait_for_url("**/?q=pea*")
+    page.wait_for_selector("#listing[data-asked='2']")
+    add_session(server, "a pea that is new")
+    page.wait_for_selector("text=a pea that is new")
+    page.keyboard.type("rs")
+    expect(page.locator("#q")).to_have_value("pears")
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator("#q")).to_have_attribute("data-mark", "same element")
+    page.wait_for_selector("#listing[data-asked='3']")
+    expect(page.locator("#listing")).not_to_contain_text("a pea that is new")
+    add_session(server, "more pears")
+    page.wait_for_selector("text=more pears")
+
+
+def test_updates_keep_the_focus_on_a_row(server: Server, page: Page) -> None:
+    link = page.get_by_role("link", name="count the pears")
+    link.focus()
+    link.evaluate("link => { link.dataset.mark = 'old element'; }")
+    add_session(server, "something above")
+    page.wait_for_selector("text=something above")
+    expect(link).to_be_focused()
+    expect(link).not_to_have_attribute("data-mark", "old element")
+
+
+def test_a_lost_server_is_announced(tmp_path: Path, browse: Opener) -> None:
+    with start_server(tmp_path) as server:
+        watched = browse(server)
+        watched.expect(*LOST)
+        page = open_list(watched)
+        expect(page.locator("#lost")).to_be_hidden()
+        server.child.terminate()
+        expect(page.locator("#lost")).to_be_visible()
+        poll(page, lambda: not watched.missing())
