@@ -85,6 +85,12 @@ def link(source: Source, words: str) -> str:
     return found[0]
 
 
+def addresses(source: Source) -> list[str]:
+    """Where the page leads and what it loads: links, forms, resources and htmx requests."""
+    names = ("href", "src", "action", "hx-get")
+    return [str(one.attributes[name]) for name in names for one in elements(source, f"[{name}]")]
+
+
 def form(source: Source, action: str) -> Element:
     """The only form that is sent to this address."""
     found = [one for one in elements(source, "form") if one.attributes.get("action") == action]
@@ -115,6 +121,17 @@ def field(source: Source, name: str) -> str:
     found = fields(source).get(name, [])
     assert len(found) == 1, f"{name} is sent with {found}"
     return found[0]
+
+
+def hidden_fields(source: Source) -> dict[str, str]:
+    """What is sent beside what a form shows, by name."""
+    hidden = elements(source, 'input[type="hidden"][name]')
+    return {str(one.attributes["name"]): str(one.attributes.get("value") or "") for one in hidden}
+
+
+def csrf_field(source: Source) -> dict[str, str]:
+    """The field that every form of this page sends to show where it came from."""
+    return {"csrfmiddlewaretoken": values(source, "csrfmiddlewaretoken")[0]}
 
 
 def _sent_values(control: Element) -> Iterator[str]:

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -25,11 +24,9 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from tests.heartbeats import start_heartbeats
+from tests.html import csrf_field, elements, hidden_fields, links, parse, text_of
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS, wait_until
-
-HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)"')
-CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class LoopbackConnection(http.client.HTTPConnection):
@@ -89,13 +86,11 @@ class Server:
         return text
 
     def post(self, page: str, path: str, **values: str) -> str:
-        """Post a form of a page, with what it carries unseen; gives the address of the page it leads to."""
-        shown = self.get(page)
-        token = CSRF.search(shown)
-        assert token is not None, f"{page} has no form"
-        form = re.search(rf'<form[^>]*action="{re.escape(path)}"[^>]*>.*?</form>', shown, re.DOTALL)
-        unseen = dict(HIDDEN.findall(form[0])) if form is not None else {}
-        body = urllib.parse.urlencode({**unseen, "csrfmiddlewaretoken": token[1], **values}).encode()
+        """Post a form of a page with its hidden fields; gives the address of the page it leads to."""
+        shown = parse(self.get(page))
+        forms = [one for one in elements(shown, "form") if one.attributes.get("action") == path]
+        sent = {**csrf_field(shown), **(hidden_fields(forms[0]) if forms else {}), **values}
+        body = urllib.parse.urlencode(sent).encode()
         request = urllib.request.Request(self.base + path, body, {"Origin": self.base})
         with self._opener.open(request) as answer:
             return str(answer.geturl()).removeprefix(self.base)
@@ -122,13 +117,13 @@ class Server:
         return wait_until(look)
 
     def session(self, text: str) -> str:
-        """The address of the session whose row on the list shows this text, once it does."""
+        """The address of the listed session with this text in its row or its address, once there is one."""
 
         def look() -> str | None:
-            for row in self.get("/").split("<tr")[1:]:
-                found = re.search(r'href="(/sessions/[^"?]+)"', row)
-                if text in row and found:
-                    return found[1]
+            for row in elements(self.get("/"), "tbody tr"):
+                address = links(row)[0][1]
+                if text in text_of(row) or text in address:
+                    return address
             return None
 
         return str(self.wait_for(look))

@@ -18,10 +18,9 @@ import urllib.request
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from html import unescape
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import pytest
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
@@ -29,7 +28,8 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 from sessions_app.web.launch_tokens import api_token
 from tests.browser.staging import decide, is_over, planned, put_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
-from tests.server import CSRF, Server, start_server
+from tests.html import addresses, csrf_field, element, elements, links
+from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
 KEYS: Final = {
@@ -113,18 +113,18 @@ def _configure(server: Server, echo: EchoProvider) -> None:
 
 
 def _providers(server: Server) -> list[str]:
-    return re.findall(r'<option value="([^"]+)" data-dialect', server.get("/models/add"))
+    choice = element(server.get("/models/add"), 'select[name="provider"]')
+    return [str(one.attributes["value"]) for one in elements(choice, "option[data-dialect]")]
 
 
 def _models(server: Server) -> list[str]:
-    return sorted(set(re.findall(r'href="/models/(\d+)"', server.get("/models"))), key=int)
+    found = {address.removeprefix("/models/") for _, address in links(server.get("/models"))}
+    return sorted(filter(str.isdigit, found), key=int)
 
 
 def _posted(server: Server, path: str) -> str:
     """What a page says after a form of it was sent."""
-    token = CSRF.search(server.get("/models"))
-    assert token is not None
-    body = f"csrfmiddlewaretoken={token[1]}".encode()
+    body = urlencode(csrf_field(server.get("/models"))).encode()
     with server._opener.open(
         urllib.request.Request(server.base + path, body, {"Origin": server.base})
     ) as answer:
@@ -288,7 +288,8 @@ def seen(server: Server) -> dict[str, str]:
             *("/api/sessions", f"/api{written}"),
         ]
     )
-    for run in re.findall(r'href="(/runs/[0-9]+)"', server.get("/runs/")):
+    runs = {address for _, address in links(server.get("/runs/")) if re.fullmatch("/runs/[0-9]+", address)}
+    for run in sorted(runs):
         waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
     while waiting:
         path = waiting.popleft()
@@ -297,8 +298,8 @@ def seen(server: Server) -> dict[str, str]:
             continue
         kinds[kind] += 1
         seen[path] = text = refused(server, path)
-        for found in re.findall(r'(?:href|src|action|hx-get)="([^"#]+)', text):
-            target = unescape(found)
+        for found in addresses(text):
+            target = found.partition("#")[0]
             target = path.partition("?")[0] + target if target.startswith("?") else target
             if target.startswith("/") and not target.startswith("/static/"):
                 waiting.append(target)
