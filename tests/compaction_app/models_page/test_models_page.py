@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,20 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
+from tests.html import (
+    active_markup,
+    addresses,
+    element,
+    elements,
+    field,
+    fields,
+    link,
+    links,
+    outermost,
+    parse,
+    text_of,
+    texts,
+)
 from tests.installation import Installation
 from tests.paths import PROJECT
 
@@ -58,34 +71,19 @@ def page(browser: Client, path: str = "/models", status: int = 200) -> str:
     return answer.content.decode()
 
 
-def words(html: str) -> str:
-    """What a reader of the page sees of it."""
-    return unescape(" ".join(re.sub(r"<[^>]+>", " ", html).split()))
-
-
 def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
     """Post a form; where it leads, or what the page then says."""
     answer = browser.post(path, values)
     shown = answer.content.decode()
-    assert answer.status_code == status, words(shown)
+    assert answer.status_code == status, text_of(shown)
     return str(answer["Location"]) if status == 303 else shown
-
-
-def filled(browser: Client, path: str = "/models") -> dict[str, str]:
-    """The values of a page's text fields by their names."""
-    found = re.findall(r"<input[^>]*>", page(browser, path))
-    return {
-        name[1]: unescape(value[1]) if (value := re.search(r'value="([^"]*)"', one)) else ""
-        for one in found
-        if (name := re.search(r'name="([^"]+)"', one)) and 'type="checkbox"' not in one
-    }
 
 
 # ---- what the page shows -----------------------------------------------------------------------------------
 
 
 def test_a_fresh_machine_is_told_both_ways_to_a_model(browser: Client) -> None:
-    told = words(page(browser))
+    told = text_of(page(browser))
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         assert f"set {variable} to use it" in told
     assert "needs no key" in told
@@ -93,8 +91,10 @@ def test_a_fresh_machine_is_told_both_ways_to_a_model(browser: Client) -> None:
 
 
 def test_the_page_stands_between_runs_and_settings(browser: Client) -> None:
-    nav = page(browser).partition('<nav aria-label="Main">')[2].partition("</nav>")[0]
-    assert re.search(r"Runs.*<a [^>]*aria-current=\"page\">Models</a>.*Settings", nav)
+    nav = element(page(browser), 'nav[aria-label="Main"]')
+    places = [address for _, address in links(nav)]
+    assert places.index("/runs/") < places.index("/models") < places.index("/settings")
+    assert texts(nav, '[aria-current="page"]') == ["Models"]
 
 
 def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_characters(
@@ -103,11 +103,11 @@ def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_character
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
     shown = page(browser)
-    told = words(shown)
+    told = text_of(shown)
     assert "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL" in told
     assert "…WXYZ from the environment, sent to https://gateway.example.com alone" in told
     assert KEY[:-4] not in shown
-    assert 'href="/providers/anthropic"' not in shown
+    assert "/providers/anthropic" not in addresses(shown)
 
 
 def test_what_is_wrong_in_the_environment_stands_with_its_provider(
@@ -115,7 +115,7 @@ def test_what_is_wrong_in_the_environment_stands_with_its_provider(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example.com/v1")
-    told = words(page(browser))
+    told = text_of(page(browser))
     assert "It is not asked. OPENAI_BASE_URL is plain http to another machine." in told
     assert "…WXYZ from the environment, not sent" in told
     assert "Let them plan" not in told
@@ -124,7 +124,7 @@ def test_what_is_wrong_in_the_environment_stands_with_its_provider(
 def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", MODEL)
-    told = words(page(browser))
+    told = text_of(page(browser))
     for shown in ("own", "qwen3:32b", "40,960", "8,192", "low, high", "$0.5", "unknown", "added by you"):
         assert shown in told
 
@@ -132,7 +132,7 @@ def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None
 def test_a_model_with_an_address_of_its_own_shows_it(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
-    assert "at http://localhost:9/v1" in words(page(browser))
+    assert "at http://localhost:9/v1" in text_of(page(browser))
 
 
 def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path) -> None:
@@ -146,36 +146,36 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
     key = PlannerModel.objects.get().pk
     for path in ("/models", f"/models/{key}", f"/models/{key}/remove", "/providers/own/remove"):
         shown = page(browser, path)
-        assert "<script>alert" not in shown
-        assert not re.search("[\x1b\u202e]", shown)
+        assert not active_markup(shown)
+        assert not set(shown) & set("\x1b\u202e")
 
 
 def test_nobody_else_puts_words_on_the_page(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     place = sent(browser, "/models/add", MODEL).partition("#")[0]
-    assert "Added: own/qwen3:32b" in words(page(browser, place))
+    assert "Added: own/qwen3:32b" in text_of(page(browser, place))
     forged = f"{place.partition('told=')[0]}told={place.partition('told=')[2].replace('e', 'f', 1)}"
     kinds = ("added", "removed", "dropped", "ended")
     for address in (forged, "/models?told=", "/models?" + "&".join(f"{kind}=evil" for kind in kinds)):
         shown = page(browser, address)
-        assert 'role="status"><svg' not in shown
+        assert not elements(shown, 'main .banner[role="status"]')
         assert "evil" not in shown
 
 
 def test_what_was_done_is_told_for_a_while(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     place = sent(browser, "/providers/add", OWN).partition("#")[0]
-    assert "Added: own" in words(page(browser, place))
+    assert "Added: own" in text_of(page(browser, place))
     later = time.time() + TOLD_SECONDS + 2
     monkeypatch.setattr(signing.time, "time", lambda: later)
-    assert "Added: own" not in words(page(browser, place))
+    assert "Added: own" not in text_of(page(browser, place))
 
 
 def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "window": "16000", "output_limit": "500"})
-    assert "small for a planner" not in words(page(browser))
+    assert "small for a planner" not in text_of(page(browser))
     sent(browser, "/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
-    assert words(page(browser)).count("small for a planner") == 1
+    assert text_of(page(browser)).count("small for a planner") == 1
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,16 @@ def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
     browser: Client, field: str, typed: str, told: str
 ) -> None:
     sent(browser, "/providers/add", OWN)
-    assert told in words(sent(browser, "/models/add", {**MODEL, field: typed}, 409))
+    assert told in text_of(sent(browser, "/models/add", {**MODEL, field: typed}, 409))
     assert not PlannerModel.objects.exists()
 
 
-def test_readme_says_the_same_numbers() -> None:
+def test_readme_says_the_same_numbers(browser: Client) -> None:
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     assert f"{SMALLEST_WINDOW:,} tokens or more, and below {COMFORTABLE_WINDOW:,} it is small" in readme
     assert f"An answer may have {SMALLEST_OUTPUT:,} tokens or more" in readme
-    form = (PROJECT / "templates/models/model.html").read_text(encoding="utf-8")
+    sent(browser, "/providers/add", OWN)
+    form = text_of(page(browser, "/models/add"))
     assert f"{SMALLEST_WINDOW:,} or more; below {COMFORTABLE_WINDOW:,} it is small for a planner." in form
     assert f"{SMALLEST_OUTPUT:,} or more." in form
 
@@ -213,17 +214,19 @@ def test_readme_says_the_same_numbers() -> None:
 def test_a_price_that_nobody_gave_is_unknown_once_on_a_narrow_page(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "price_in": ""})
-    shown = page(browser)
-    narrow = re.sub(r"<td[^>]*hide-s[^>]*>.*?</td>", "", shown, flags=re.DOTALL)
-    assert "price unknown" in words(narrow)
-    assert words(narrow).count("unknown") == 1
+    narrow = parse(page(browser))
+    for cell in elements(narrow, "td.hide-s"):
+        cell.decompose()
+    assert "price unknown" in text_of(narrow)
+    assert text_of(narrow).count("unknown") == 1
 
 
 def test_words_between_variables_are_no_variables(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
-    assert "and" not in re.findall(r'<span class="mono">([^<]*)</span>', page(browser))
-    assert not re.search(r'class="mono">[^<]* and ', page(browser))
+    variables = texts(page(browser), ".mono")
+    assert "ANTHROPIC_API_KEY" in variables
+    assert not [one for one in variables if "and" in one.split()]
 
 
 @pytest.mark.parametrize(("typed", "there"), [("/models/", "/models"), ("/runs", "/runs/")])
@@ -236,8 +239,8 @@ def test_a_slash_more_or_less_leads_to_the_page(browser: Client, typed: str, the
 
 def test_the_page_of_nothing_leads_to_the_models_too(browser: Client) -> None:
     shown = page(browser, "/models/12345", 404)
-    assert "a model or a provider may have been removed" in shown
-    assert 'class="btn" href="/models"' in shown
+    assert "a model or a provider may have been removed" in text_of(shown)
+    assert elements(shown, 'a.btn[href="/models"]')
 
 
 # ---- suggestions -------------------------------------------------------------------------------------------
@@ -259,18 +262,15 @@ def test_models_of_sessions_are_suggested_where_their_provider_is_set_up(
         ("anthropic", "odd & name/1"),
     )  # fmt: skip
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    shown = page(browser)
-    suggested = shown[shown.index('id="suggested"') :]
-    assert "claude-x" in suggested
-    assert "gpt-5" not in suggested
-    links = [unescape(one) for one in re.findall(r'href="(/models/add\?[^"]*name=[^"]*)"', suggested)]
-    assert filled(browser, links[0])["name"] == "claude-x"
-    assert filled(browser, links[0])["window"] == "200,000"
-    assert filled(browser, links[1])["name"] == "odd & name/1"
-    assert re.search(r'<option value="anthropic"[^>]* selected>', page(browser, links[0]))
+    suggested = element(page(browser), 'section[aria-labelledby="suggested"]')
+    assert "gpt-5" not in text_of(suggested)
+    claude, odd = [page(browser, address) for _, address in links(suggested)]
+    assert field(claude, "name") == "claude-x"
+    assert field(claude, "window") == "200,000"
+    assert field(claude, "provider") == "anthropic"
+    assert field(odd, "name") == "odd & name/1"
     sent(browser, "/models/add", {**MODEL, "provider": "anthropic", "name": "claude-x"})
-    shown = page(browser)
-    assert "claude-x" not in shown[shown.index('id="suggested"') :]
+    assert "claude-x" not in text_of(element(page(browser), 'section[aria-labelledby="suggested"]'))
 
 
 def test_a_window_comes_from_the_agents_own_models(
@@ -281,20 +281,23 @@ def test_a_window_comes_from_the_agents_own_models(
     models.write_text('{"providers": {"own": {"models": [{"id": "qwen", "contextWindow": 32768}]}}}')
     put_sessions(known_root, ("own", "qwen"))
     sent(browser, "/providers/add", OWN)
-    assert "32,768" in words(page(browser))
-    assert filled(browser, "/models/add?provider=own&name=qwen")["window"] == "32,768"
+    assert "32,768" in text_of(page(browser))
+    assert field(page(browser, "/models/add?provider=own&name=qwen"), "window") == "32,768"
 
 
 def test_a_server_of_ones_own_is_one_click_away(browser: Client) -> None:
-    links = re.findall(r'href="(/providers/add\?for=[^"]+)"', page(browser, "/providers/add"))
-    found = [(filled(browser, link)["name"], filled(browser, link)["base_url"]) for link in links]
-    assert found == [
+    presets = [
+        page(browser, address)
+        for _, address in links(page(browser, "/providers/add"))
+        if address.startswith("/providers/add?for=")
+    ]
+    assert [(field(preset, "name"), field(preset, "base_url")) for preset in presets] == [
         ("ollama", "http://localhost:11434/v1"),
         ("llama-cpp", "http://localhost:8080/v1"),
         ("lm-studio", "http://localhost:1234/v1"),
         ("vllm", "http://localhost:8000/v1"),
     ]
-    assert filled(browser, "/providers/add?for=nobody")["name"] == ""
+    assert field(page(browser, "/providers/add?for=nobody"), "name") == ""
 
 
 # ---- forms -------------------------------------------------------------------------------------------------
@@ -304,12 +307,12 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_th
     browser: Client, redline: Installation
 ) -> None:
     place, _, anchor = sent(browser, "/providers/add", {**OWN, "key": TYPED}).partition("#")
-    assert (anchor, "Added: own" in words(page(browser, place))) == ("provider-own", True)
+    assert (anchor, "Added: own" in text_of(page(browser, place))) == ("provider-own", True)
     sent(browser, "/models/add", MODEL)
     sent(browser, "/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
     assert Provider.objects.get().dialect == "anthropic"
     assert read_keys(redline.data)["own"].key == TYPED
-    told = words(page(browser, "/providers/own/remove"))
+    told = text_of(page(browser, "/providers/own/remove"))
     assert "…ZYXW is forgotten" in told
     assert "1 goes too: qwen3:32b" in told
     assert Provider.objects.exists()
@@ -322,14 +325,14 @@ def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", MODEL)
     row = PlannerModel.objects.get()
-    found = filled(browser, f"/models/{row.pk}")
-    assert (found["window"], found["price_in"], found["price_out"]) == ("40,960", "0.5", "")
+    shown = page(browser, f"/models/{row.pk}")
+    assert [field(shown, name) for name in ("window", "price_in", "price_out")] == ["40,960", "0.5", ""]
     sent(browser, f"/models/{row.pk}", {**MODEL, "name": "other", "price_out": "$ 2", "thinking_levels": []})
     row.refresh_from_db()
     assert (row.name, row.price_out, row.thinking_levels) == ("other", 2, [])
-    assert "What it planned stays" in words(page(browser, f"/models/{row.pk}/remove"))
+    assert "What it planned stays" in text_of(page(browser, f"/models/{row.pk}/remove"))
     assert PlannerModel.objects.exists()
-    assert "Removed: own/other" in words(page(browser, sent(browser, f"/models/{row.pk}/remove", {})))
+    assert "Removed: own/other" in text_of(page(browser, sent(browser, f"/models/{row.pk}/remove", {})))
     page(browser, f"/models/{row.pk}", 404)
     page(browser, f"/models/{row.pk}/remove", 404)
 
@@ -338,28 +341,26 @@ def test_after_a_mistake_every_value_is_still_there_and_its_words_beside_it(brow
     sent(browser, "/providers/add", OWN)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
     shown = sent(browser, "/models/add", wrong, 409)
-    assert "Write the window in digits" in shown
-    assert "A price is a number of US dollars" in shown
-    for field, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept &lt;b&gt;")):
-        assert re.search(
-            rf'<input[^>]*name="{field}"[^>]*value="{value}"[^>]*aria-invalid="true"', shown
-        ) or (field == "name" and f'name="name" maxlength="200" value="{value}"' in shown)
-    assert re.search(r'value="high" checked', shown)
-    assert re.search(r'value="adaptive" checked', shown)
+    assert "Write the window in digits" in text_of(shown)
+    assert "A price is a number of US dollars" in text_of(shown)
+    for name, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept <b>")):
+        assert field(shown, name) == value
+        assert ("aria-invalid" in element(shown, f'input[name="{name}"]').attributes) is (name != "name")
+    assert fields(shown)["thinking_levels"] == ["low", "high"]
+    assert field(shown, "thinking_style") == "adaptive"
     assert not PlannerModel.objects.exists()
 
 
 def test_a_key_is_never_filled_in_again(browser: Client) -> None:
     wrong = {**OWN, "name": "Bad Name", "key": TYPED}
     shown = sent(browser, "/providers/add", wrong, 409)
-    assert 'value="https://llm.example.com/v1"' in shown
-    assert "type it again" in shown
+    assert field(shown, "base_url") == "https://llm.example.com/v1"
+    assert "type it again" in text_of(shown)
     assert TYPED not in shown
     sent(browser, "/providers/add", {**OWN, "key": TYPED})
     for path in ("/providers/own", "/models", "/providers/own/remove"):
         assert TYPED[:-4] not in page(browser, path)
-    assert re.search(r'<input[^>]*type="password"[^>]*>', page(browser, "/providers/own"))
-    assert not re.search(r'<input[^>]*type="password"[^>]*value', page(browser, "/providers/own"))
+    assert "value" not in element(page(browser, "/providers/own"), 'input[type="password"]').attributes
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-ä", "sk a"])
@@ -367,7 +368,7 @@ def test_a_key_that_is_none_is_refused_in_words_that_do_not_hold_it(
     browser: Client, redline: Installation, key: str
 ) -> None:
     shown = sent(browser, "/providers/add", {**OWN, "key": key}, 409)
-    assert "A key is made of plain letters" in shown
+    assert "A key is made of plain letters" in text_of(shown)
     assert key not in shown
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
 
@@ -376,7 +377,7 @@ def test_changing_the_base_url_says_that_the_key_is_gone(browser: Client, redlin
     sent(browser, "/providers/add", {**OWN, "key": TYPED})
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
-    told = words(page(browser, place.partition("#")[0]))
+    told = text_of(page(browser, place.partition("#")[0]))
     assert "The key of own was forgotten" in told
     assert "plan only when you ask for it again" in told
     assert read_keys(redline.data) == {}
@@ -391,15 +392,15 @@ def test_a_key_can_be_forgotten_alone(browser: Client, redline: Installation) ->
 def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     browser: Client, redline: Installation
 ) -> None:
-    given = filled(browser, "/providers/openai")
-    assert given["origin"] == "https://api.openai.com"
-    sent(browser, "/providers/openai", {"key": TYPED, "origin": given["origin"]})
-    assert "…ZYXW entered by you, sent to https://api.openai.com alone" in words(page(browser))
-    shown = sent(browser, "/providers/openai", {"key": "", "origin": given["origin"]}, 409)
-    assert "Type the key." in shown
+    origin = field(page(browser, "/providers/openai"), "origin")
+    assert origin == "https://api.openai.com"
+    sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
+    assert "…ZYXW entered by you, sent to https://api.openai.com alone" in text_of(page(browser))
+    shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 409)
+    assert "Type the key." in text_of(shown)
     shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
-    assert "Look at it again" in shown
-    sent(browser, "/providers/openai", {"forget": "1", "origin": given["origin"]})
+    assert "Look at it again" in text_of(shown)
+    sent(browser, "/providers/openai", {"forget": "1", "origin": origin})
     assert read_keys(redline.data) == {}
     page(browser, "/providers/openai/remove", 404)
 
@@ -408,13 +409,13 @@ def test_an_entered_key_counts_where_the_variable_cannot_be_used(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
-    told = words(page(browser))
+    told = text_of(page(browser))
     assert "It is not asked. OPENAI_API_KEY cannot be used." in told
     assert "or enter a key on the Models page" in told
-    assert 'href="/providers/openai">Key…' in page(browser)
+    assert link(page(browser), "Key… of OpenAI") == "/providers/openai"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
     shown = page(browser)
-    told = words(shown)
+    told = text_of(shown)
     assert "It is not asked" not in told
     assert "…ZYXW entered by you, sent to https://api.openai.com alone" in told
     assert "OPENAI_API_KEY cannot be used." in told
@@ -430,8 +431,8 @@ def test_a_key_is_not_asked_for_where_it_could_not_be_sent(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     shown = page(browser)
-    assert "It is not asked. OPENAI_BASE_URL is" in words(shown)
-    assert 'href="/providers/openai"' not in shown
+    assert "It is not asked. OPENAI_BASE_URL is" in text_of(shown)
+    assert "/providers/openai" not in addresses(shown)
 
 
 def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
@@ -440,7 +441,7 @@ def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "torn in two")
     sent(browser, "/providers/add", OWN)
     for address in ("/models/add", "/models/add?provider=nobody"):
-        assert re.findall(r'<option value="([^"]+)"[^>]* selected>', page(browser, address))[0] == "own"
+        assert field(page(browser, address), "provider") == "own"
 
 
 def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
@@ -448,9 +449,9 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
 ) -> None:
     sent(browser, "/providers/add", OWN)
     (redline.data / "keys.json").write_text("{ torn")
-    assert "Nothing is written over it" in words(page(browser))
+    assert "Nothing is written over it" in text_of(page(browser))
     shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 409)
-    assert "Nothing is written over it" in words(shown)
+    assert "Nothing is written over it" in text_of(shown)
     sent(browser, "/providers/own/remove", {}, 409)
     assert (redline.data / "keys.json").read_text() == "{ torn"
     assert Provider.objects.count() == 1
@@ -461,15 +462,15 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
 
 def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
-    told = words(page(browser))
+    told = text_of(page(browser))
     assert "Never: its models plan only when you start a run." in told
     assert "That sends transcripts to https://llm.example.com unasked." in told
     shown = sent(browser, "/providers/own/agreement", {"origin": "https://evil.example"}, 409)
-    assert "and not where the page said" in shown
+    assert "and not where the page said" in text_of(shown)
     assert not Agreement.objects.exists()
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     assert provider_named("own").agreed
-    assert "You agreed" in words(page(browser))
+    assert "You agreed" in text_of(page(browser))
     sent(browser, "/providers/own/agreement", {"back": "1"})
     assert not Agreement.objects.exists()
     assert browser.get("/providers/own/agreement")["Location"] == "/models#provider-own"
@@ -489,11 +490,9 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
     """What the page says of a model after its test."""
     shown = browser.post(f"/models/{row.pk}/test")
     assert shown.status_code == 200
-    found = re.search(
-        rf'id="verdict-{row.pk}"[^>]*>(.*?)<span class="waiting', shown.content.decode(), re.DOTALL
-    )
-    assert found is not None
-    return words(found[1])
+    verdict = element(shown, f"#verdict-{row.pk}")
+    element(verdict, ".waiting").decompose()
+    return text_of(verdict)
 
 
 def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
@@ -509,13 +508,12 @@ def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(
     browser: Client, echo: EchoProvider
 ) -> None:
     row = put_model(f"{echo.base}/good/v1")
-    part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"}).content.decode()
-    assert part.startswith(f'<p class="verdict" id="verdict-{row.pk}"')
-    assert "called a tool" in part
-    assert "<html" not in part
-    whole = browser.post(f"/models/{row.pk}/test").content.decode()
-    assert "<html" in whole
-    assert whole.count("called a tool") == 1
+    part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"})
+    assert [one.id for one in outermost(part)] == [f"verdict-{row.pk}"]
+    assert "called a tool" in text_of(part)
+    whole = browser.post(f"/models/{row.pk}/test")
+    assert texts(whole, "h1") == ["Models"]
+    assert text_of(whole).count("called a tool") == 1
     assert browser.get(f"/models/{row.pk}/test")["Location"] == f"/models#model-{row.pk}"
 
 
