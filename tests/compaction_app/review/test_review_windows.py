@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,20 +16,16 @@ from compaction_app.models import Decision, Run
 from compaction_app.review.target_ref import key
 from compaction_app.runs.reviews import review_of
 from tests.browser.staging import decide, planned, put_titled, title, undecided
-from tests.compaction_app.review.test_review_page import HTMX, hidden, leads, page, post, run, version
+from tests.compaction_app.review.review_page import HTMX, extent, leads, page, post, shown_entries, version
+from tests.html import field, text_of, values
 from tests.server import start_server
-
-__all__ = ["run"]
-SEEN = re.compile(r'name="seen" value="(\d+)"')
 
 
 @pytest.fixture
 def stale(browser: Client, run: Run) -> dict[str, Any]:
     """What the form of a page carries that was loaded before anything was decided."""
     shown = page(browser, run)
-    found = SEEN.search(shown)
-    assert found is not None
-    return {"seen": found[1], **hidden(shown)}
+    return {"seen": field(shown, "seen"), **extent(shown)}
 
 
 @pytest.fixture
@@ -46,8 +41,7 @@ def test_what_another_window_pinned_is_not_approved(
     post(browser, run, reject=key(first))
     answer = post(browser, run, in_place, **stale, **{button: key(first)})
     assert answer.status_code == 409
-    told = answer.content.decode()
-    assert f"in another window: {first} was rejected and pinned. Nothing was decided." in told
+    assert f"in another window: {first} was rejected and pinned. Nothing was decided." in text_of(answer)
     assert review_of(run).items[first].standing is ReviewStatus.REJECTED
     assert Decision.objects.count() == 1
 
@@ -56,12 +50,10 @@ def test_a_refused_decision_brings_how_it_stands_and_can_then_be_made(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
     post(browser, run, reject=key(first))
-    told = post(browser, run, True, **stale, approve=key(first)).content.decode()
-    assert re.findall(r'data-id="([^"]+)"', told) == [first.entry_id]
-    assert "rejected, pinned" in told
-    found = SEEN.search(told)
-    assert found is not None
-    answer = post(browser, run, True, **{**stale, "seen": found[1]}, approve=key(first))
+    told = post(browser, run, True, **stale, approve=key(first))
+    assert shown_entries(told) == [first.entry_id]
+    assert "rejected, pinned" in text_of(told)
+    answer = post(browser, run, True, **{**stale, "seen": field(told, "seen")}, approve=key(first))
     assert answer.status_code == 200
     assert review_of(run).items[first].standing is ReviewStatus.APPROVED
 
@@ -73,7 +65,7 @@ def test_a_pin_on_the_other_side_of_a_pair_is_noticed(
     post(browser, run, reject=key(call))
     answer = post(browser, run, **stale, approve=key(first))
     assert answer.status_code == 409
-    assert f"{first} stays with its pair, which was pinned" in answer.content.decode()
+    assert f"{first} stays with its pair, which was pinned" in text_of(answer)
 
 
 def test_what_was_decided_alike_is_not_decided_twice(
@@ -89,9 +81,9 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
 ) -> None:
     other = leads(run)[1]
     post(browser, run, reject=key(other))
-    told = post(browser, run, True, **stale, approve=key(first)).content.decode()
-    assert set(re.findall(r'data-id="([^"]+)"', told)) == {first.entry_id, other.entry_id}
-    assert f'name="seen" value="{version(run)}"' in told
+    told = post(browser, run, True, **stale, approve=key(first))
+    assert set(shown_entries(told)) == {first.entry_id, other.entry_id}
+    assert field(told, "seen") == str(version(run))
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -123,7 +115,7 @@ def test_undo_is_refused_where_the_last_step_is_another_one(
     rows = Decision.objects.count()
     answer = post(browser, run, seen=seen, undo="1")
     assert answer.status_code == 409
-    assert "Nothing was undone" in answer.content.decode()
+    assert "Nothing was undone" in text_of(answer)
     assert Decision.objects.count() == rows
     assert post(browser, run, undo="1").status_code == 303
 
@@ -134,7 +126,7 @@ def test_an_undo_elsewhere_is_told(browser: Client, run: Run, first: Target) -> 
     post(browser, run, undo="1")
     answer = post(browser, run, seen=seen, reopen=key(first))
     assert answer.status_code == 409
-    assert f"{first} is undecided again" in answer.content.decode()
+    assert f"{first} is undecided again" in text_of(answer)
 
 
 @pytest.mark.parametrize("seen", ["", "x", "-1", "1.5", "99999999999"])
@@ -143,16 +135,16 @@ def test_a_decision_without_the_version_it_was_made_on_is_refused(
 ) -> None:
     answer = post(browser, run, seen=seen, approve=key(first))
     assert answer.status_code == 409
-    assert "Nothing was decided" in answer.content.decode()
+    assert "Nothing was decided" in text_of(answer)
     assert not Decision.objects.exists()
 
 
 def test_every_form_of_the_review_names_its_version(browser: Client, run: Run, first: Target) -> None:
     post(browser, run, approve=key(first))
     for address in ("review", "stays?from=0&to=99"):
-        shown = browser.get(f"/runs/{run.pk}/{address}").content.decode()
-        assert SEEN.findall(shown) == [str(version(run))], address
-    assert not SEEN.findall(browser.get(f"/runs/{run.pk}/stays?from=0&to=99", headers=HTMX).content.decode())
+        shown = browser.get(f"/runs/{run.pk}/{address}")
+        assert values(shown, "seen") == [str(version(run))], address
+    assert not values(browser.get(f"/runs/{run.pk}/stays?from=0&to=99", headers=HTMX), "seen")
 
 
 def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> None:
@@ -168,7 +160,6 @@ def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> No
             return 200
 
         for name in undecided(server, address):
-            found = SEEN.search(server.get(f"{address}/review"))
-            assert found is not None
-            answers = pool.map(press, ("approve", "reject"), (name, name), (found[1], found[1]))
+            seen = field(server.get(f"{address}/review"), "seen")
+            answers = pool.map(press, ("approve", "reject"), (name, name), (seen, seen))
             assert sorted(answers) == [200, 409]

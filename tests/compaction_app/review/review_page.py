@@ -1,0 +1,67 @@
+"""The review page of a run, as a browser without script or with htmx uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.test import Client
+
+from compaction_app.core.states import RunState
+from compaction_app.core.targets import Target
+from compaction_app.models import Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.reviews import review_of, reviewed
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from tests.factories import session_bytes
+from tests.files import backdate
+from tests.html import Source, elements, values
+
+HTMX = {"hx-request": "true"}
+
+
+def planned(root: Path, recorded: list[Any], **parameters: object) -> Run:
+    """A run of the embedded planner on this session, written as `work.jsonl`."""
+    path = root / "work.jsonl"
+    path.write_bytes(session_bytes(recorded))
+    return planned_again(index_file(backdate(path)), **parameters)
+
+
+def planned_again(session: Session, **parameters: object) -> Run:
+    run = start_run(session, planner="embedded", requested_parameters=parameters)
+    work(run.pk, "worker")
+    run.refresh_from_db()
+    assert run.state in (RunState.TARGET_MET, RunState.BELOW_TARGET), run.failure
+    return run
+
+
+def leads(run: Run) -> list[Target]:
+    return [item.target for item in review_of(run).leads()]
+
+
+def version(run: Run) -> int:
+    return reviewed(run).version
+
+
+def page(browser: Client, run: Run, query: str = "") -> Any:
+    answer = browser.get(f"/runs/{run.pk}/review{query}")
+    assert answer.status_code == 200
+    return answer
+
+
+def post(browser: Client, run: Run, in_place: bool = False, **values: object) -> Any:
+    """Press a button of the review, on a page that shows its latest version, or another one that is `seen`."""
+    pressed = {"seen": version(run), **values}
+    return browser.post(f"/runs/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
+
+
+def extent(source: Source) -> dict[str, list[str]]:
+    """The fields of a page that say which part of the plan it shows."""
+    return {name: values(source, name) for name in ("shown", "rail")}
+
+
+def shown_entries(source: Source) -> list[str]:
+    """The ids of the entries whose proposals are drawn."""
+    return [str(one.attributes["data-id"]) for one in elements(source, "[data-id]")]
