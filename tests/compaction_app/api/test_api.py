@@ -168,7 +168,7 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
 
 def test_an_empty_body_uses_the_effective_settings(script: Client, address: str) -> None:
     assert script.post(address, b"", content_type=JSON).status_code == 202
-    assert Run.objects.get().asked == {}
+    assert Run.objects.get().requested_parameters == {}
 
 
 def test_a_form_body_is_accepted(script: Client, address: str) -> None:
