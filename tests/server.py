@@ -85,6 +85,10 @@ class Server:
             text: str = answer.read().decode()
         return text
 
+    def text(self, path: str) -> str:
+        """The words of a page."""
+        return text_of(self.get(path))
+
     def post(self, page: str, path: str, **values: str) -> str:
         """Post a form of a page with its hidden fields; gives the address of the page it leads to."""
         shown = parse(self.get(page))

@@ -163,7 +163,7 @@ def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_p
         start_server(tmp_path, stderr=stderr, REDLINE_ROOTS=json.dumps(roots)) as running,
     ):
         running.session("readable")
-        running.wait_for(lambda: "is not a directory" in running.get("/"))
+        running.wait_for(lambda: "is not a directory" in running.text("/"))
     told = (tmp_path / "stderr").read_text(encoding="utf-8").splitlines()
     assert [line for line in told if "W001" in line] == [
         f"redline: warning: The root {tmp_path}/file is not a directory. Take it out of the roots, or make it a "
@@ -192,7 +192,7 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
         address = running.session("Mend the parser.")
         (running.data / "redline.toml").write_text("live_minute = 3\n", encoding="utf-8")
         page = running.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-        running.wait_for(lambda: "could not be started" in running.get(page))
+        running.wait_for(lambda: "could not be started" in running.text(page))
         shown = running.get(page)
         assert "Its worker could not be started (exit code 2)" in shown
         told = (running.data / "logs" / "redline.log").read_text(encoding="utf-8")

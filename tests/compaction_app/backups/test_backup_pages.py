@@ -472,7 +472,7 @@ def test_a_real_server_sends_the_whole_download(tmp_path: Path) -> None:
         page = server.session("Mend the parser.")
         with server._opener.open(f"{server.base}{page}/download") as answer:
             assert answer.read() == content
-        assert "No backups yet" in server.get(f"{page}/backups")
+        assert "No backups yet" in server.text(f"{page}/backups")
 
 
 @pytest.mark.parametrize(

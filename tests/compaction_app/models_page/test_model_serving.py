@@ -77,7 +77,7 @@ def test_runs_of_models_share_one_process_and_none_loses_an_event(server: Server
 
 def test_a_stop_closes_the_connection_to_the_provider(server: Server, provider: ScriptedProvider) -> None:
     run = start(server, sessions(server)[0], "long-thinking")
-    server.wait_for(lambda: "streamed" if "What was acted on" in server.get(run) else "")
+    server.wait_for(lambda: "streamed" if "What was acted on" in server.text(run) else "")
     known = len(provider.closed)
     server.post(run, f"{run}/stop")
     provider.wait_for(lambda: len(provider.closed) > known)
@@ -92,7 +92,7 @@ def test_a_killed_process_loses_nothing_and_its_run_goes_on(server: Server) -> N
     server.wait_for(lambda: state(server, run)["state"] == "interrupted")
     planned = state(server, run)["percent"]
     server.post(run, f"{run}/resume")
-    server.wait_for(lambda: "deletions hold that were chosen before" in server.get(run))
+    server.wait_for(lambda: "deletions hold that were chosen before" in server.text(run))
     assert state(server, run)["percent"] == planned
     assert worker not in workers(server, [run])
     server.post(run, f"{run}/stop")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SH
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.html import addresses, element, elements, ids, text_of, texts
 from tests.installation import Installation
 from tests.run_factories import (
     HOST,
@@ -64,9 +64,8 @@ def look(browser: Client, run: Run) -> Look:
 
 
 def words(page: str) -> str:
-    """What the log says, without its markup."""
-    log = page[page.index('id="log"') : page.index('id="seen"')]
-    return " ".join(unescape(re.sub("<[^>]+>", " ", log.partition(">")[2])).split())
+    """What the log says."""
+    return text_of(element(page, "#log"))
 
 
 def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
@@ -170,7 +169,7 @@ def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory,
             [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)]
         )
         factory.add_call(1, 0, "context_delete", {"deletions": []})
-    anchors = re.findall(r' id="([^"]+)"', look())
+    anchors = ids(look())
     assert len(set(anchors)) == len(anchors)
     assert anchors.count("ev-1") == 1
 
@@ -185,10 +184,10 @@ def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
             )
         ]
     )
-    escaped = "&lt;img src=x onerror=alert(1)&gt; {{ run }} \\u202e&quot;\\x1b[2J"
+    shown = '<img src=x onerror=alert(1)> {{ run }} \\u202e"\\x1b[2J'
     for page, times in ((look(), 5), (look("/requests/2"), 4)):
-        assert "<img" not in page
-        assert page.count(escaped) == times
+        assert not elements(page, "img")
+        assert text_of(page).count(shown) == times
 
 
 # ---- long ones ---------------------------------------------------------------------------------------------
@@ -207,10 +206,13 @@ def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
     assert said in open_page
     factory.add_all([answered_event(1)])
     page = look()
-    assert "T" * THOUGHT_SHOWN + "… <a" in page
-    assert "S" * TEXT_SHOWN + "… <a" in page
-    assert f"All {TEXT_SHOWN + 9:,} characters" in page
-    assert f'href="/runs/{factory.run}/requests/{began}"' in page
+    for kind, letter, shown, length in (
+        ("thought", "T", THOUGHT_SHOWN, len(thought)),
+        ("text", "S", TEXT_SHOWN, len(said)),
+    ):
+        part = element(page, f"#turn-{began}-{kind}")
+        assert text_of(part) == f"{letter * shown}… All {length:,} characters"
+        assert addresses(part) == [f"/runs/{factory.run}/requests/{began}"]
     assert thought in look(f"/requests/{began}")
     assert said in look(f"/requests/{began}")
 
@@ -226,7 +228,7 @@ def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory: RunFactory, l
     factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
     assert "A" * 5_000 in look()
     factory.end("cancelled")
-    assert max(map(len, re.findall("A+", look()))) == ARGUMENTS_SHOWN
+    assert max(map(len, re.findall("A+", words(look())))) == ARGUMENTS_SHOWN
 
 
 def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) -> None:
@@ -242,12 +244,12 @@ def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) 
         )
         factory.add_call(turn, 0, "context_read_entry", {})
     page = look()
-    numbers = list(map(int, re.findall(r"<b>Request (\d+)</b>", page)))
+    numbers = [int(head.split()[1]) for head in texts(page, ".turn__head b")]
     assert numbers == list(range(numbers[0], turns + 1))
     assert PAGE_ROWS <= 3 * len(numbers) <= PAGE_ROWS + 3
     assert words(page).startswith(f"Request {numbers[0]} ")
-    assert f"{3 * (numbers[0] - 1) + 1} earlier events" in page
-    assert len(re.findall(r"<b>Request (\d+)</b>", look("?all=1"))) == turns
+    assert f"{3 * (numbers[0] - 1) + 1} earlier events" in text_of(page)
+    assert len(elements(look("?all=1"), ".turn")) == turns
 
 
 def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> None:
@@ -280,7 +282,7 @@ def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: Run
     factory.insert_all(told)
     with CaptureQueriesContext(connection) as captured:
         page = look()
-    assert page.count("<b>Request") == 50
+    assert len(elements(page, ".turn")) == 50
     assert len(captured) < 15
 
 
@@ -304,26 +306,25 @@ def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, said: 
 
 
 def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look) -> None:
-    assert "Nothing has left this machine yet." in look()
+    assert "Nothing has left this machine yet." in text_of(look())
     factory.add_all([PREPARED, asked_event(1, 30_000), answered_event(1), asked_event(2, 40_000)])
     factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
     page = look()
+    assert HOST in texts(page, "#traffic dd")
     for said in (
-        f"<dd>{HOST}</dd>",
         "70,000 characters",
         "about 33,080 tokens, 9,000 of them from its cache",
         "3,280 characters",
         "about 824 tokens",
         "about $0.024",
     ):
-        assert said in page
-    assert f"planned by {MODEL} (high)" in page
+        assert said in beside(page)
+    assert f"planned by {MODEL} (high)" in text_of(page)
 
 
 def beside(page: str) -> str:
-    """What is said of the traffic, without its markup."""
-    found = page[page.index('id="traffic"') :].partition("</div>")[0].partition(">")[2]
-    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+    """What is said of the traffic."""
+    return text_of(element(page, "#traffic"))
 
 
 def test_what_was_not_reported_is_no_sum(factory: RunFactory, look: Look) -> None:
@@ -349,8 +350,7 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory,
 
 def words_of_bar(page: str) -> str:
     """What stands beside Stop on a narrow screen."""
-    found = page[page.index('id="brief"') :].partition("</p>")[0].partition(">")[2]
-    return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+    return text_of(element(page, "#brief"))
 
 
 def test_beside_stop_stands_how_far_it_is_and_what_it_cost(factory: RunFactory, look: Look) -> None:
@@ -362,9 +362,7 @@ def test_beside_stop_stands_how_far_it_is_and_what_it_cost(factory: RunFactory, 
 
 def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser: Client) -> None:
     def row() -> str:
-        page = browser.get("/runs/").content.decode()
-        found = page[page.index("<tbody>") :].partition("</tbody>")[0]
-        return " ".join(unescape(re.sub("<[^>]+>", " ", found)).split())
+        return text_of(element(browser.get("/runs/"), "tbody"))
 
     factory.add_all([PREPARED, asked_event(1)])
     assert MODEL in row()
@@ -384,20 +382,20 @@ def test_where_a_run_goes_on_it_says_to_which_host_it_sends_again(
     factory: RunFactory, look: Look, browser: Client
 ) -> None:
     factory.add_all([PREPARED, asked_event(1)])
-    assert "again" not in look()
+    assert "again" not in text_of(look())
     add_turn(factory, 2)
     factory.end("failed", "The credit is used up.")
-    assert f"sends to {HOST} again" in look()
+    assert f"sends to {HOST} again" in text_of(look())
     Run.objects.update(base_url="https://gateway.example:8443/api")
-    assert "sends to gateway.example:8443 again" in look()
+    assert "sends to gateway.example:8443 again" in text_of(look())
     Run.objects.update(planner="embedded", base_url="", usage=None, state="interrupted")
     page = look()
-    assert "Resume" in page
-    assert "sends to" not in page
+    assert "Resume" in text_of(page)
+    assert "sends to" not in text_of(page)
 
 
 def test_the_embedded_planner_sends_nothing(look: Look) -> None:
-    assert "Nothing left this machine: the embedded planner works offline." in look()
+    assert "Nothing left this machine: the embedded planner works offline." in text_of(look())
 
 
 def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_validated(
@@ -406,10 +404,10 @@ def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_v
     factory.add_all([PREPARED, asked_event(1)])
     factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()
-    assert "Try again" in page
-    assert "Review what it proposes" not in page
+    assert "Try again" in text_of(page)
+    assert "Review what it proposes" not in text_of(page)
     factory.set_state("running")
     add_turn(factory, 2)
     factory.end("failed", f"{HOST}: the credit is used up.")
-    assert "Review what it proposes" in look()
-    assert f"{HOST}: the credit is used up. Nothing was written." in look()
+    assert "Review what it proposes" in text_of(look())
+    assert f"{HOST}: the credit is used up. Nothing was written." in text_of(look())

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -32,13 +31,17 @@ from sessions_app.routing import websocket_urlpatterns as of_sessions
 from tests.browser.staging import worker_of
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.html import element, elements
 from tests.installation import Installation
 from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
 from tests.run_factories import asked_event as was_asked
 from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
-SEQ = re.compile(r'data-seq="(\d+)"')
+
+def rows_in(message: object) -> list[int]:
+    """The numbers of the rows that a message draws."""
+    return [int(str(one.attributes["data-seq"])) for one in elements(str(message), "[data-seq]")]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def arrived(socket: ClientConnection) -> list[int]:
     seen: list[int] = []
     with contextlib.suppress(ConnectionClosed):
         while True:
-            seen += map(int, SEQ.findall(str(socket.recv(timeout=WAIT_SECONDS))))
+            seen += rows_in(socket.recv(timeout=WAIT_SECONDS))
     assert socket.close_code == 1000
     return seen
 
@@ -83,7 +86,7 @@ def test_a_run_is_watched_to_its_end(server: Server) -> None:
         seen = arrived(socket)
     assert len(seen) > 5
     assert seen == list(range(1, len(seen) + 1))
-    assert list(map(int, SEQ.findall(server.get(page)))) == seen
+    assert rows_in(server.get(page)) == seen
 
 
 def test_a_lost_connection_goes_on_from_where_the_page_stands(server: Server) -> None:
@@ -137,21 +140,21 @@ def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, header
 def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
     page = start(server, "long")
     server.post(page, f"{page}/stop")
-    server.wait_for(lambda: re.search("stopped|the target is met", server.get(page)))
-    assert "Stop the run" not in server.get(page)
+    server.wait_for(lambda: any(end in server.text(page) for end in ("stopped", "the target is met")))
+    assert "Stop the run" not in server.text(page)
 
 
 def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
     page = start(server, "long")
-    server.wait_for(lambda: SEQ.search(server.get(page)))
+    server.wait_for(lambda: rows_in(server.get(page)))
     worker = worker_of(server, page)
     if worker is not None:  # else it was over before it could be killed
         os.kill(worker, signal.SIGKILL)
     # The lease ends by itself; no page has to be looked at for that.
-    server.wait_for(lambda: "interrupted" in server.get(page) or "the target is met" in server.get(page))
-    if "interrupted" in server.get(page):
+    server.wait_for(lambda: "interrupted" in server.text(page) or "the target is met" in server.text(page))
+    if "interrupted" in server.text(page):
         server.post(page, f"{page}/resume")
-        server.wait_for(lambda: "the target is met" in server.get(page))
+        server.wait_for(lambda: "the target is met" in server.text(page))
 
 
 def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
     with start_server(tmp_path) as first:
         address = first.session("Mend the parser.")
         page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
-        first.wait_for(lambda: SEQ.search(first.get(page)))
+        first.wait_for(lambda: rows_in(first.get(page)))
         first.child.send_signal(signal.SIGINT)
         assert first.child.wait(timeout=WAIT_SECONDS) == 0
     with start_server(tmp_path) as second:
@@ -171,7 +174,7 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
         if "interrupted" in shown:
             second.post(page, f"{page}/resume")
         second.wait_for(lambda: "the target is met" in second.get(page))
-        seen = list(map(int, SEQ.findall(second.get(page))))
+        seen = rows_in(second.get(page))
         assert seen == list(range(1, len(seen) + 1))
 
 
@@ -184,16 +187,16 @@ def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
     with start_server(tmp_path) as first:
         address = first.session("Mend the parser.")
         page = first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded")
-        worker = first.wait_for(lambda: SEQ.search(first.get(page)) and worker_of(first, page))
+        worker = first.wait_for(lambda: rows_in(first.get(page)) and worker_of(first, page))
         os.kill(worker, signal.SIGSTOP)
-        had = list(map(int, SEQ.findall(first.get(page))))
+        had = rows_in(first.get(page))
         assert "Stop the run" in first.get(page), "it was over before the kill came"
         first.child.kill()
         first.child.wait()
         os.kill(worker, signal.SIGCONT)
     with start_server(tmp_path) as second:
         second.wait_for(lambda: "the target is met" in second.get(page))
-        seen = list(map(int, SEQ.findall(second.get(page))))
+        seen = rows_in(second.get(page))
     assert len(seen) > len(had)
     assert seen == list(range(1, len(seen) + 1))
 
@@ -207,7 +210,7 @@ def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_pat
     with start_server(tmp_path, REDLINE_WORK_IN="worker") as server:
         address = server.session("Mend the parser.")
         page = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-        assert "waiting for a worker" in server.get(page)
+        assert "waiting for a worker" in server.text(page)
         with socket_of(server, page) as socket:
             socket.send('{"after": 0}')
             command = [sys.executable, "-m", "redline", "worker"]
@@ -217,7 +220,7 @@ def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_pat
                 worker.terminate()
                 assert worker.wait(timeout=WAIT_SECONDS) == 0
         assert seen == list(range(1, len(seen) + 1))
-        assert "the target is met" in server.get(page)
+        assert "the target is met" in server.text(page)
 
 
 # ---- when it cannot be looked ------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
         assert "waiting for a worker" in (await socket.receive_output(10))["text"]
         await asyncio.to_thread(work, run, "one")
         while (told := await socket.receive_output(10))["type"] == "websocket.send":
-            seen.extend(map(int, SEQ.findall(told["text"])))
+            seen.extend(rows_in(told["text"]))
         assert told["code"] == consumers.OVER
 
     talk(f"/ws/runs/{run}", watch)
@@ -312,15 +315,20 @@ def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
     talk(f"/ws/runs/{run}", watch)
     first, second, *rest = told
     assert "turn-2" not in first
-    appended = re.findall(r'<div hx-swap-oob="beforeend:#([^"]+)">([^<]*)</div>', second)
-    assert appended == [("turn-2-text", "this &lt;b&gt; too."), ("turn-2-call-0-arguments", "{")]
-    assert SEQ.findall(second) == []
-    assert f'data-upto="{factory.seq - 3}"' in second
+    appended = [
+        (one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')
+    ]
+    assert appended == [
+        ("beforeend:#turn-2-text", "this <b> too."),
+        ("beforeend:#turn-2-call-0-arguments", "{"),
+    ]
+    assert rows_in(second) == []
+    assert element(second, "#seen").attributes["data-upto"] == str(factory.seq - 3)
     after = "".join(rest)
-    assert re.search(
-        r'<li class="ev" id="ev-1" data-seq="\d+" hx-swap-oob="outerHTML:#turn-2-call-0">', after
-    )
-    assert 'hx-swap-oob="innerHTML:#turn-2-end"' in after
+    call = element(after, "#ev-1")
+    assert call.attributes["hx-swap-oob"] == "outerHTML:#turn-2-call-0"
+    assert rows_in(call.html) != []
+    assert elements(after, '[hx-swap-oob="innerHTML:#turn-2-end"]')
     assert "It had" not in second + after
 
 
@@ -347,7 +355,8 @@ def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.Monke
         for asked in (1, 2):
             hello = json.dumps({"query": "", "asked": asked})
             await socket.send_input({"type": "websocket.receive", "text": hello})
-            assert f'data-asked="{asked}"' in (await socket.receive_output(10))["text"]
+            told = (await socket.receive_output(10))["text"]
+            assert element(told, "#listing").attributes["data-asked"] == str(asked)
 
     talk("/ws/sessions", watch)
 

@@ -641,7 +641,7 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server)
     page_of_list = server.get("/")
     assert re.search(r'id="waiting"><span>1</span>', page_of_list)
     assert f'href="{told["tell"]["address"]}">proposal waits<' in page_of_list
-    assert "planned by itself" in server.get("/runs/")
+    assert "planned by itself" in server.text("/runs/")
     with server.socket("/ws/sessions") as socket:
         review = server.get(told["tell"]["address"])
         assert "Mend the parser." in review

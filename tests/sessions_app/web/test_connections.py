@@ -133,7 +133,7 @@ def test_a_thousand_half_sent_requests_do_not_lock_others_out(server: Server) ->
             one = all_of_them.enter_context(connected(server))
             one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
             half_sent.append(one)
-        assert "Sessions" in server.get("/")
+        assert "Sessions" in server.text("/")
         with server.socket("/ws/sessions") as known:
             known.send(json.dumps({"query": ""}))
             assert "sessions" in str(known.recv(timeout=60))
@@ -224,7 +224,7 @@ def test_pages_are_served_during_and_after_malformed_input(server: Server) -> No
     for sent in nonsense(server).values():
         with connected(server) as opened:
             opened.sendall(sent)
-            assert "Sessions" in server.get("/")
+            assert "Sessions" in server.text("/")
 
 
 # ---- who is closed, and when ------------------------------------------------------------------------------
