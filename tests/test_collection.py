@@ -1,4 +1,4 @@
-"""Workers that run tests side by side collect them on their own: each has to find the same ones."""
+"""Parallel test workers collect the tests independently: each has to find the same ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def collected(seed: int, timezone: str) -> list[str]:
-    """The ids of all tests, as a process collects them a day later than this one."""
-    options = ["-o", "addopts=", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    """The ids of all tests, as collected by a process whose clock is a day ahead of this one's."""
+    options = ["-o", "addopts=", "--collect-only", "-q", "--assert=plain", "-p", "no:cacheprovider"]
     ended = subprocess.run(
         [sys.executable, "-c", LATER, *options],
         cwd=PROJECT,

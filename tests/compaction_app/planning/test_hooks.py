@@ -1,4 +1,4 @@
-"""Promises of hooks: asked before a plan and told after a commit, never passed over, and bound by the airlock."""
+"""Hooks run before a plan and after a commit, are never skipped, and cannot get around the airlock."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ from tests.server import start_server
 EXAMPLE = "compaction_app.examples.pin_labelled"
 DOCUMENT = (PROJECT / "docs" / "hooks.md").read_text(encoding="utf-8")
 NOT_THERE = "hooks_that_nobody_wrote"
+HOOK = f"{__name__}.connect_answer.<locals>.hook"
+"""The name of a hook that `connect_answer` connects."""
 
 
 def label(entry_id: str, name: object = "keep") -> dict[str, Any]:
@@ -65,7 +67,7 @@ def label(entry_id: str, name: object = "keep") -> dict[str, Any]:
 
 
 def labelled(*labels: dict[str, Any]) -> list[dict[str, Any]]:
-    """A session that a planner finds much in, and labels at its end."""
+    """A session with much to delete, and these labels at its end."""
     session = working_session()
     added = chain(*([user("x")] * (len(session) - 1)), *labels)[len(session) :]
     added[0]["parentId"] = session[-1]["id"]
@@ -73,8 +75,8 @@ def labelled(*labels: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_listens() -> Iterator[None]:
-    """Whatever a test connects is gone after it."""
+def restored_receivers() -> Iterator[None]:
+    """Disconnects after each test whatever it connected."""
     usual = [(signal, list(signal.receivers)) for signal in (session_before_compact, session_compact)]
     yield
     for signal, receivers in usual:
@@ -83,16 +85,24 @@ def nobody_listens() -> Iterator[None]:
     load_hooks([])
 
 
-def asked(answer: Callable[..., object], **more: Any) -> None:
-    """Connect a function that nobody else holds."""
-    session_before_compact.connect(answer, weak=False, **more)
+def connect(hook: Callable[..., object], **options: Any) -> None:
+    """Connect a hook to which there is no other reference."""
+    session_before_compact.connect(hook, weak=False, **options)
 
 
-def answers(answer: object) -> None:
+def connect_answer(answer: object) -> None:
+    """Connect a hook that always returns this answer."""
+
     def hook(**sent: Any) -> object:
         return answer
 
-    asked(hook)
+    connect(hook)
+
+
+def connect_example() -> None:
+    from compaction_app.examples.pin_labelled import keep_what_is_labelled
+
+    session_before_compact.connect(keep_what_is_labelled)
 
 
 @pytest.fixture
@@ -112,7 +122,7 @@ def planned(session: Session) -> Run:
     return worked(start_run(session, planner="embedded", requested_parameters={}))
 
 
-def said(run: Run) -> list[str]:
+def hook_messages(run: Run) -> list[str]:
     return [event.data["text"] for event in run.events.filter(kind="hooked").order_by("seq")]
 
 
@@ -159,8 +169,8 @@ def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(fres
     assert {"e3", "e5"} <= deleted(without)
     assert without.json["hooks"] == []
     (fresh.data / FILE_NAME).write_text(f'hooks = ["{EXAMPLE}"]\n')
-    told = fresh.run("compact", path, "--ratio", "0.05", "--dry-run").out
-    assert f"Hook: 2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label.\n" in told
+    shown = fresh.run("compact", path, "--ratio", "0.05", "--dry-run").out
+    assert f"Hook: 2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label.\n" in shown
     kept = fresh.run("compact", path, "--ratio", "0.05", "--allow-below-target", "--yes", "--json")
     assert kept.code == 0, kept
     assert deleted(kept)
@@ -180,17 +190,19 @@ def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(fres
         ([label("e3", 7), {"type": "label"}, label([1], "x")], False),
     ],
 )
-def test_the_latest_label_counts(fresh: Installation, labels: list[dict[str, Any]], stays: bool) -> None:
-    path = place(fresh.sessions / "s.jsonl", session_bytes(labelled(*labels)))
-    ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
+def test_the_latest_label_counts(redline: Installation, labels: list[dict[str, Any]], stays: bool) -> None:
+    connect_example()
+    path = place(redline.sessions / "s.jsonl", session_bytes(labelled(*labels)))
+    ended = redline.call("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert ("e3" not in deleted(ended)) is stays, ended
 
 
-def test_a_label_set_on_another_branch_counts(fresh: Installation) -> None:
+def test_a_label_set_on_another_branch_counts(redline: Installation) -> None:
+    connect_example()
     elsewhere = labelled(label("e3"))
     back = {**elsewhere[-2], "id": "back", "parentId": elsewhere[-2]["id"]}
-    path = place(fresh.sessions / "s.jsonl", session_bytes([*elsewhere, back]))
-    ended = fresh.run("compact", path, "--ratio", "0.05", "--dry-run", "--json", REDLINE_HOOKS=EXAMPLE)
+    path = place(redline.sessions / "s.jsonl", session_bytes([*elsewhere, back]))
+    ended = redline.call("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert deleted(ended)
     assert "e3" not in deleted(ended)
 
@@ -212,7 +224,7 @@ def test_the_document_lists_the_arguments(session: Session) -> None:
     assert table_of("What `session_before_compact` passes") == dict(BEFORE)
     assert table_of("What `session_compact` passes") == dict(AFTER)
     seen: list[set[str]] = []
-    asked(lambda **sent: seen.append(set(sent)))
+    connect(lambda **sent: seen.append(set(sent)))
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
     run = planned(session)
     assert seen == [{"signal", "sender", *BEFORE}]
@@ -316,7 +328,7 @@ def test_an_invalid_variable_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_module_that_cannot_be_imported_stops_every_command(fresh: Installation, tmp_path: Path) -> None:
     own = place(tmp_path / "own" / "broken.py", b"import os\n\nraise KeyError('no such thing')\n")
     path = place(fresh.sessions / "s.jsonl", session_bytes(working_session()))
-    for name, told in [
+    for name, message in [
         (NOT_THERE, f"No module named '{NOT_THERE}'"),
         ("broken", f"KeyError: 'no such thing' ({own}, line 3)"),
         ('[""]', "(without a name)"),
@@ -325,7 +337,7 @@ def test_a_module_that_cannot_be_imported_stops_every_command(fresh: Installatio
         ended = fresh.run("compact", path, "--yes", "--json", REDLINE_HOOKS=name, PYTHONPATH=str(own.parent))
         assert (ended.code, ended.error) == (2, "bad_configuration"), ended
         assert "redline.E002" in ended.json["error"]["message"]
-        assert told in ended.json["error"]["message"]
+        assert message in ended.json["error"]["message"]
     assert path.read_bytes() == session_bytes(working_session())
 
 
@@ -363,7 +375,7 @@ def test_a_hook_that_exits_fails_only_its_run(session: Session) -> None:
     def leaver(**sent: Any) -> None:
         sys.exit(3)
 
-    asked(leaver)
+    connect(leaver)
     run = planned(session)
     assert run.state == RunState.FAILED
     assert "leaver failed (SystemExit). Nothing was planned" in run.failure
@@ -393,7 +405,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
     order: list[str] = []
 
     def hook(name: str, answer: object) -> None:
-        asked(lambda **_: order.append(name) or answer)
+        connect(lambda **_: order.append(name) or answer)
 
     hook("silent", None)
     hook("one", Pin([Target("e3")], "first"))
@@ -409,7 +421,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
 
 def test_hooks_receive_what_will_be_planned(session: Session) -> None:
     seen: dict[str, Any] = {}
-    asked(lambda **sent: seen.update(sent))
+    connect(lambda **sent: seen.update(sent))
     run = planned(session)
     assert seen["path"] == Path(session.root.path) / session.relative_path
     assert seen["session"] == session
@@ -422,15 +434,11 @@ def test_hooks_receive_what_will_be_planned(session: Session) -> None:
 
 
 def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session) -> None:
-    answers(Cancel("not on a\nFriday"))
+    connect_answer(Cancel("not on a\nFriday"))
     run = planned(session)
     assert run.state == RunState.FAILED
-    assert run.failure.startswith(
-        "Cancelled by tests.compaction_app.planning.test_hooks.answers.<locals>.hook: not on a Friday."
-    )
-    assert said(run) == [
-        "Cancelled by tests.compaction_app.planning.test_hooks.answers.<locals>.hook: not on a Friday."
-    ]
+    assert run.failure.startswith(f"Cancelled by {HOOK}: not on a Friday.")
+    assert hook_messages(run) == [f"Cancelled by {HOOK}: not on a Friday."]
     assert not run.proposals.exists()
 
 
@@ -442,8 +450,8 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
     def protector(**sent: Any) -> None:
         raise KeyError("text of the session")
 
-    asked(protector)
-    asked(lambda **sent: later.append(sent))
+    connect(protector)
+    connect(lambda **sent: later.append(sent))
     with kept_log(tmp_path) as log:
         run = planned(session)
     assert run.state == RunState.FAILED
@@ -458,7 +466,7 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
 
 @pytest.mark.parametrize("answer", [True, [Target("e3")], "e3", {"deletions": []}, Pin])
 def test_an_unknown_answer_fails_the_run(session: Session, answer: object) -> None:
-    answers(answer)
+    connect_answer(answer)
     run = planned(session)
     assert run.state == RunState.FAILED
     assert f"answered with a {type(answer).__name__}" in run.failure
@@ -488,7 +496,7 @@ def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installat
     def protector(**sent: Any) -> None:
         raise ValueError
 
-    asked(protector)
+    connect(protector)
     ended = redline.call("compact", path, "--yes", "--json")
     assert (ended.code, ended.error) == (6, "hook_failed")
     assert "protector" in ended.json["error"]["message"]
@@ -499,9 +507,7 @@ def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installat
 
 
 def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -> None:
-    told: list[dict[str, Any]] = []
-    session_compact.connect(lambda **sent: told.append(sent), weak=False)
-    answers(Supply([whole("e3"), whole("e5")], "read twice"))
+    connect_answer(Supply([whole("e3"), whole("e5")], "read twice"))
     run = planned(session)
     rows = {row.entry_id: row for row in run.proposals.all()}
     assert {name: row.source for name, row in rows.items()} == {
@@ -510,17 +516,14 @@ def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -
         "e2": Proposal.REPAIR,
         "e4": Proposal.REPAIR,
     }
-    assert (
-        rows["e3"].reason
-        == "supplied by tests.compaction_app.planning.test_hooks.answers.<locals>.hook: read twice"
-    )
+    assert rows["e3"].reason == f"supplied by {HOOK}: read twice"
     assert run.stats["objectsDeleted"] > 0
     assert not run.events.filter(kind="called").exists()
     assert run.events.order_by("seq").last().kind == "ended"  # type: ignore[union-attr]
 
 
 def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session) -> None:
-    answers(Supply([whole("e3"), whole("e1")]))
+    connect_answer(Supply([whole("e3"), whole("e1")]))
     run = planned(session)
     assert run.state == RunState.FAILED
     assert "entry e1" in run.failure
@@ -529,15 +532,15 @@ def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session
 
 
 def test_a_supplied_plan_is_bound_by_the_pins_of_other_hooks(session: Session) -> None:
-    answers(Pin([Target("e2")]))
-    answers(Supply([whole("e3")]))
+    connect_answer(Pin([Target("e2")]))
+    connect_answer(Supply([whole("e3")]))
     run = planned(session)
     assert run.state == RunState.FAILED
     assert not run.proposals.exists()
 
 
 def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
-    answers(Supply([whole("e3")], "read twice"))
+    connect_answer(Supply([whole("e3")], "read twice"))
     run = planned(session)
     decide(run, Kind.APPROVE, [Target("e3")], timezone.now())
     later = worked(plan_again(run))
@@ -552,7 +555,7 @@ def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
 def pinning(session: Session) -> Run:
     """A run with e3 pinned by a hook, which would have gone otherwise."""
     assert "e3" in proposed(planned(session))
-    answers(Pin([Target("e3")], "dear to me"))
+    connect_answer(Pin([Target("e3")], "dear to me"))
     run = planned(session)
     assert run.proposals.exists()
     return run
@@ -565,24 +568,23 @@ def test_pair_repair_leaves_what_a_hook_pinned(pinning: Run) -> None:
 
 
 def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(session: Session) -> None:
-    answers(Pin([Target("e1"), Target("e27"), Target("e3", 9), Target("nowhere"), Target("e4")]))
+    connect_answer(Pin([Target("e1"), Target("e27"), Target("e3", 9), Target("nowhere"), Target("e4")]))
     run = planned(session)
-    assert said(run) == [
-        f"1 object pinned by {__name__}.answers.<locals>.hook; 2 more stay anyway; 2 are not in the context."
+    assert hook_messages(run) == [
+        f"1 object pinned by {__name__}.connect_answer.<locals>.hook; 2 more stay anyway; 2 are not in the context."
     ]
     assert review_of(run).pins == (Target("e4"),)
 
 
 def test_an_empty_pin_is_not_recorded(session: Session) -> None:
-    answers(Pin([], "it never finds any"))
-    assert said(planned(session)) == []
+    connect_answer(Pin([], "it never finds any"))
+    assert hook_messages(planned(session)) == []
 
 
 def test_a_pin_of_targets_that_stay_anyway_counts_no_objects(session: Session) -> None:
-    answers(Pin([Target("e1"), Target("nowhere")]))
-    assert said(planned(session)) == [
-        "Nothing more pinned by tests.compaction_app.planning.test_hooks.answers.<locals>.hook; 1 stays anyway; "
-        "1 is not in the context."
+    connect_answer(Pin([Target("e1"), Target("nowhere")]))
+    assert hook_messages(planned(session)) == [
+        f"Nothing more pinned by {HOOK}; 1 stays anyway; 1 is not in the context."
     ]
 
 
@@ -637,7 +639,7 @@ def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning: Ru
 def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers(Pin([Target("e3"), Target("e5")], "dear to me"))
+    connect_answer(Pin([Target("e3"), Target("e5")], "dear to me"))
     run = planned(session)
     decide(run, Kind.REOPEN, [Target("e5")], timezone.now())
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
@@ -654,8 +656,8 @@ def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
     def killed(**sent: Any) -> None:
         raise Terminated
 
-    answers(Pin([Target("e3")]))
-    asked(killed, dispatch_uid="killed")
+    connect_answer(Pin([Target("e3")]))
+    connect(killed, dispatch_uid="killed")
     run = start_run(session, planner="embedded", requested_parameters={})
     with pytest.raises(Terminated):
         work(run.pk, worker_name())
@@ -667,27 +669,27 @@ def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
     assert review_of(run).pins == (Target("e3"),)
 
 
-# ---- told of what was written ----------------------------------------------------------------------------
+# ---- after the write ------------------------------------------------------------------------------------
 
 
 def test_every_receiver_is_called_after_the_write_even_if_others_fail(
     redline: Installation, tmp_path: Path
 ) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
         raise ValueError("text of the session")
 
-    def telling(**sent: Any) -> None:
-        told.append({**sent, "bytes": path.read_bytes()})
+    def recording(**sent: Any) -> None:
+        received.append({**sent, "bytes": path.read_bytes()})
 
-    for hook in (failing, telling):
+    for hook in (failing, recording):
         session_compact.connect(hook, weak=False)
     with kept_log(tmp_path) as log:
         ended = redline.call("compact", path, "--yes", "--json")
     assert ended.code == 0, ended
-    (sent,) = told
+    (sent,) = received
     assert sent["entry"] == json.loads(sent["bytes"].splitlines()[-1])
     assert sent["entry"]["id"] == ended.json["entryId"]
     assert [target.to_json() for target in sent["result"].targets] == sent["entry"]["deletedTargets"]
@@ -701,11 +703,11 @@ def test_every_receiver_is_called_after_the_write_even_if_others_fail(
 
 def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-    told: list[bool] = []
-    session_compact.connect(lambda **sent: told.append(sent["from_hook"]), weak=False)
-    answers(Supply([whole("e3")], "read twice"))
+    received: list[bool] = []
+    session_compact.connect(lambda **sent: received.append(sent["from_hook"]), weak=False)
+    connect_answer(Supply([whole("e3")], "read twice"))
     ended = redline.call("compact", path, "--yes", "--allow-below-target", "--json")
-    assert (ended.code, told) == (0, [True])
+    assert (ended.code, received) == (0, [True])
     assert deleted(ended) == {"e2", "e3"}
     (origin,) = [row for row in Compaction.objects.get().origins if row["entryId"] == "e3"]
     assert origin["tool"] == "hook"
@@ -713,16 +715,16 @@ def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation) ->
 
 def test_no_receiver_is_called_if_nothing_was_written(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-    told: list[object] = []
-    session_compact.connect(lambda **sent: told.append(sent), weak=False)
+    received: list[object] = []
+    session_compact.connect(lambda **sent: received.append(sent), weak=False)
     assert redline.call("compact", path, "--dry-run").code == 0
     path.touch()
     assert refusal(lambda: commit(approved_plan(path), Confirmations(), timezone.now())) == "5 session_live"
-    assert told == []
+    assert received == []
 
 
 def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session: Session) -> None:
-    answers(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
+    connect_answer(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
     run = planned(session)
     for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review"):
         page = browser.get(address)
@@ -733,7 +735,7 @@ def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session:
 
 def test_a_pin_of_one_block_leaves_the_others_free(session: Session) -> None:
     """The text of e2 stays; its call may go with the result e3."""
-    answers(Pin([Target("e2", 0)]))
+    connect_answer(Pin([Target("e2", 0)]))
     run = planned(session)
     found = {Target(row.entry_id, row.block_index) for row in run.proposals.filter(entry_id__in=["e2", "e3"])}
     assert found == {Target("e2", 1), Target("e3")}
