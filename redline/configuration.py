@@ -16,12 +16,14 @@ import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic_core import PydanticCustomError
 
+from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.sessionlog.errors import SystemFailure
 
 FILE_NAME = "redline.toml"
@@ -32,14 +34,26 @@ IN_JSON = ("roots", "windows")
 """Fields that a variable gives as JSON."""
 
 
+def _one_of(names: Sequence[str]) -> BeforeValidator:
+    """Takes these names and nothing else."""
+
+    def check(given: object) -> object:
+        if given not in names:
+            known = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+            raise PydanticCustomError("unknown_name", "Input should be {known}", {"known": known})
+        return given
+
+    return BeforeValidator(check)
+
+
 class RootSetting(BaseModel):
     """A directory with sessions: which agent writes there, and how to read what it writes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Path
-    agent: Literal["atomic", "pi", ""] = ""
-    reader: Literal["atomic-0.8", "pi", ""] = ""
+    agent: Annotated[str, _one_of([*AGENTS, ""])] = ""
+    reader: Annotated[str, _one_of([*READERS, ""])] = ""
 
     @pydantic.field_validator("path")
     @classmethod
@@ -54,10 +68,7 @@ class RootSetting(BaseModel):
 
 def default_roots() -> list[RootSetting]:
     """Where the agents keep their sessions."""
-    return [
-        RootSetting(path=Path("~/.atomic/agent/sessions"), agent="atomic"),
-        RootSetting(path=Path("~/.pi/agent/sessions"), agent="pi"),
-    ]
+    return [RootSetting(path=Path(agent.sessions), agent=agent.key) for agent in AGENTS.values()]
 
 
 class Configuration(BaseModel):

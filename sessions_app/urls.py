@@ -13,5 +13,5 @@ urlpatterns = [
     path("import", imports_views.imported, name="import"),
     path("import/<str:name>/remove", imports_views.remove, name="remove"),
     path("log-out", logout.log_out, name="log_out"),
-    path("settings", settings_page.in_force, name="settings"),
+    path("settings", settings_page.settings, name="settings"),
 ]

@@ -26,7 +26,7 @@ from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.base import Reading
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
-from sessions_app.services.reading import reading_of_session
+from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of

@@ -24,8 +24,8 @@ from compaction_app.core.transcript_entries import Protection
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.base import Reading
 from sessions_app.index.scan import read_entries
+from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.services.reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.controls import DeletionControl, EditControl, LabelControl
 from sessions_app.sessionlog.entries import BlockType, Entry, Role

@@ -19,8 +19,8 @@ from compaction_app.planning.model_registry import (
     providers,
 )
 from sessions_app.context_windows import Window
+from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
-from sessions_app.services.surroundings import Surroundings
 
 from .service import TypedModel, TypedProvider
 
@@ -111,9 +111,9 @@ def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Su
     counted = (
         named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
     )
-    surroundings = Surroundings()
+    lookup = ContextWindowLookup()
     return [
-        Suggestion(usable[provider], name, sessions, surroundings.window(name))
+        Suggestion(usable[provider], name, sessions, lookup.window(name))
         for provider, name, sessions in counted[: SUGGESTED + len(configured)]
         if f"{provider}/{name}" not in configured
     ][:SUGGESTED]
@@ -205,7 +205,7 @@ def typed_model(posted: QueryDict) -> TypedModel:
 
 def new_model_form(provider: str, name: str) -> ModelForm:
     """The form for a model that is added, with what is known of one of that name."""
-    window = Surroundings().window(name)
+    window = ContextWindowLookup().window(name)
     known = providers()
     if provider not in {one.name for one in known}:
         provider = next((one.name for one in known if one.usable), "")

@@ -17,7 +17,7 @@ from compaction_app.core.messages import UserMessage
 from compaction_app.core.stats import Stats
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
-from sessions_app.agents.settings import model_windows
+from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Texts
@@ -52,7 +52,7 @@ def measure_first_request(
     home = Path.home()
     windows = model_windows(home)
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
-    in_force = effective_parameters(session.cwd, own, home)
+    in_force = effective_parameters(session.agent.settings(session.cwd, home), own)
     prepared = prepare_snapshot(
         session, leaf_id, in_force.values, window.tokens if window is not None else None
     )

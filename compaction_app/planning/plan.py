@@ -23,7 +23,8 @@ from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.models import Run
 from compaction_app.providers.errors import Overflow
 from sessions_app.agents.atomic.filters import effective_filters
-from sessions_app.agents.settings import model_windows, settings_files
+from sessions_app.agents.base import AgentSettings
+from sessions_app.agents.registry import agent_at, model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.controls import DeletionControl
@@ -142,7 +143,7 @@ class EffectiveParameters:
     """What was passed over, and why: files that cannot be used, values out of range."""
 
 
-def effective_parameters(cwd: str, own: Mapping[str, object], home: Path) -> EffectiveParameters:
+def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object]) -> EffectiveParameters:
     """The run's own parameters first, then the project's settings file, then the user's; else the default."""
     values: dict[str, object] = {}
     sources: dict[str, str] = dict.fromkeys(PARAMETERS, DEFAULT_SOURCE)
@@ -150,14 +151,13 @@ def effective_parameters(cwd: str, own: Mapping[str, object], home: Path) -> Eff
         if own.get(name) is not None:
             values[name], sources[name] = own[name], "this run"
     faults = []
-    for found in settings_files(cwd, home):
+    for found in agent_settings.files:
         if found.fault:
             faults.append(f"{found.path}: {found.fault}")
-        section = found.values.get("compaction")
-        for name in PARAMETERS:
-            if isinstance(section, dict) and name in section and name not in values:
-                values[name], sources[name] = section[name], str(found.path)
-                if not _is_usable(name, section[name]):
+        for name, value in found.parameters.items():
+            if name not in values:
+                values[name], sources[name] = value, str(found.path)
+                if not _is_usable(name, value):
                     # The agent takes its default for such a value, and asks no other file.
                     sources[name] = DEFAULT_SOURCE
                     faults.append(f"{found.path}: {name} cannot be used")
@@ -227,7 +227,8 @@ def prepare_plan(
     planner = require_planner(planner, thinking)
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
-    in_force = effective_parameters(loaded.log.cwd, own or {}, home or Path.home())
+    agent_settings = agent_at(loaded.path).settings(loaded.log.cwd, home or Path.home())
+    in_force = effective_parameters(agent_settings, own or {})
     transcript = prepare(branch, loaded.texts(branch), in_force.values, is_noise)
     if transcript is None:
         raise BadInput(

@@ -24,8 +24,8 @@ from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.scan import read_entries
+from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.services.reading import reading_of_session
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed

@@ -39,7 +39,6 @@ from compaction_app.planning.model_registry import ResolvedModel, level_for, mod
 from compaction_app.planning.plan import EMBEDDED
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS
-from sessions_app.agents.settings import switched_off_in
 from sessions_app.index.due import DUE
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind
@@ -115,7 +114,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return "it was not read yet as it is to be read now"
     if EntryKind.DELETION not in READERS[session.read_as].honours:
         return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
-    switched_off = switched_off_in(session.cwd, home)
+    switched_off = session.agent.settings(session.cwd, home).switched_off_in
     if switched_off is not None:
         return f"{switched_off} says that nothing is compacted by itself (enabled: false)"
     try:

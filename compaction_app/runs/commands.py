@@ -61,7 +61,8 @@ def start_run(
     planner = require_planner(planner, thinking)
     require_writable(session)
     given = {name: value for name, value in requested_parameters.items() if value is not None}
-    sources = effective_parameters(session.cwd, given, Path.home()).sources
+    agent_settings = session.agent.settings(session.cwd, Path.home())
+    sources = effective_parameters(agent_settings, given).sources
     with transaction.atomic():
         _require_no_active_run(session)
         run = Run.objects.create(

@@ -139,7 +139,7 @@ class CompactForm:
 
 def compact_form(session: Session, given: Given, home: Path) -> CompactForm:
     """The form for a session: what is in force, overlaid by what was typed."""
-    in_force = effective_parameters(session.cwd, {}, home)
+    in_force = effective_parameters(session.agent.settings(session.cwd, home), {})
     values, sources = in_force.values, in_force.sources
     query = values.get("query")
     known = models()

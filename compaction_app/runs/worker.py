@@ -53,7 +53,7 @@ from compaction_app.planning.snapshots import (
     session_path,
 )
 from compaction_app.providers.errors import Overflow, ProviderError
-from sessions_app.agents.settings import model_windows
+from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -114,8 +114,9 @@ def _plan(run: Run, recorder: Recorder) -> None:
         raise BadInput(
             "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
         )
-    in_force = effective_parameters(session.cwd, run.requested_parameters, Path.home())
-    windows = model_windows(Path.home())
+    home = Path.home()
+    in_force = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
+    windows = model_windows(home)
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
     carried = _carried(run)
     prepared = prepare_snapshot(

@@ -16,13 +16,13 @@ from compaction_app.display.branches import VIEWS, leaf_below
 from compaction_app.display.links import session_address
 from compaction_app.lookups import known_session
 from compaction_app.planning.snapshots import session_path
-from compaction_app.services.choosing import choose_reader, read_anew
 from sessions_app.agents.registry import READERS
+from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
-from sessions_app.services.migrating import write_version_3
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
 
+from .reader_selection import reindex, select_reader
 from .session_presenter import is_live, view_session, whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
@@ -111,13 +111,13 @@ def _page(root: int, path: str) -> str:
 @acts_on_post(_page)
 def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Choose as which agent the session is read."""
-    return _act(request, root, path, lambda found: choose_reader(found, request.POST.get("reader", "")))
+    return _act(request, root, path, lambda found: select_reader(found, request.POST.get("reader", "")))
 
 
 @acts_on_post(_page)
 def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Bring the index of this session up to date."""
-    return _act(request, root, path, read_anew)
+    return _act(request, root, path, reindex)
 
 
 @acts_on_post(_page)

@@ -1,13 +1,14 @@
-"""PURE: what every agent gives to the rest of Redline. `registry` has the agents.
+"""What every agent gives to the rest of Redline. `registry` has the agents.
 
 Nothing outside `agents` names a field of an agent's files: who wants to know what is in one asks its `Agent`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
@@ -31,6 +32,32 @@ class Reader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A settings file of an agent, as far as it concerns compaction."""
+
+    path: Path
+    exists: bool
+    compaction: Mapping[str, Any]
+    """What it says of compaction, by the agent's names: to be shown."""
+    parameters: Mapping[str, Any]
+    """Its values for `compression_ratio`, `preserve_recent` and `query`, as they stand there."""
+    fault: str = ""
+    """Why it cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What applies to a project by the settings of its agent."""
+
+    files: Sequence[SettingsFile]
+    """Those that are there, the one that counts most first."""
+    reserve_tokens: int
+    """What the agent keeps free of the context window."""
+    switched_off_in: Path | None
+    """The file that keeps the agent from compacting on its own."""
+
+
 class Agent(Protocol):
     """What Redline has to know of an agent."""
 
@@ -47,6 +74,11 @@ class Agent(Protocol):
     @property
     def directory(self) -> str:
         """The directory of its own files, in a home and in a project."""
+        ...
+
+    @property
+    def sessions(self) -> str:
+        """Where it keeps its sessions, unless configured otherwise."""
         ...
 
     @property
@@ -72,6 +104,18 @@ class Agent(Protocol):
 
         Raises BadInput `is_current`, and `not_a_session` at the end.
         """
+        ...
+
+    def settings(self, cwd: str, home: Path) -> AgentSettings:
+        """What applies to a project; `cwd` is data from a session."""
+        ...
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        """The user's own settings of this agent, for all projects."""
+        ...
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        """Context windows in tokens by model id, as the user told the agent."""
         ...
 
 

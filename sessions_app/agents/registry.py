@@ -30,6 +30,14 @@ def agent_at(path: Path) -> Agent:
     return AGENTS.get(agent_of(path), PI)
 
 
+def model_windows(home: Path) -> dict[str, int]:
+    """Context windows in tokens by model id, as the user told the agents; the first of AGENTS that says so counts."""
+    windows: dict[str, int] = {}
+    for agent in reversed(list(AGENTS.values())):
+        windows |= agent.model_windows(home)
+    return windows
+
+
 def reader_named(name: str) -> Reader:
     """Raises BadInput `unknown_reader`."""
     if name not in READERS:

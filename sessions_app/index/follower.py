@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from sessions_app.models import Session
-from sessions_app.services.surroundings import refresh_windows
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.storage.discovery import discover, fault_of_root
@@ -26,6 +25,7 @@ from sessions_app.storage.nofollow import stat_file
 from sessions_app.storage.watcher import PathChanges, Watcher
 from sessions_app.web.broadcast import SESSIONS, announce
 
+from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
 from .indexer import Indexed, batches, index_batch
@@ -176,7 +176,7 @@ class Follower:
         known = _known()
         waiting: dict[Path, Seen] = {}
         faults: dict[str, str] = {}
-        changed = refresh_windows(self._total.surroundings)
+        changed = refresh_windows(self._total.lookup)
         for root in self._roots:
             try:
                 fault = fault_of_root(root)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessions_app.models import Session
-from sessions_app.services.surroundings import Surroundings
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import Discovery, RefusedPath, discover
 from sessions_app.storage.files import SessionReader, real_path, reported
 from sessions_app.storage.nofollow import stat_file
 
+from .context_window_lookup import ContextWindowLookup
 from .index_store import (
     demand_name,
     find_rows,
@@ -51,7 +51,7 @@ class Indexed:
     faults: list[RefusedPath] = field(default_factory=list)
     unlisted: list[RefusedPath] = field(default_factory=list)
     """Directories that could not be listed: what lies there is not known."""
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    lookup: ContextWindowLookup = field(default_factory=ContextWindowLookup)
 
 
 class Listed(NamedTuple):
@@ -206,7 +206,7 @@ def _index_locked(paths: Sequence[Path], total: Indexed, rebuild: bool, report: 
 def _read(session: Session, path: Path, total: Indexed, report: Report, *, is_new: bool, anew: bool) -> Scan:
     with SessionReader(path) as reader:
         try:
-            scan = Scan(session, path, reader, total.surroundings, is_new=is_new, anew=anew)
+            scan = Scan(session, path, reader, total.lookup, is_new=is_new, anew=anew)
             scan.run(report)
         finally:
             total.bytes_read += reader.bytes_read

@@ -16,7 +16,6 @@ import msgspec
 from sessions_app.agents.registry import agent_of, choose_reader, may_show_another
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
-from sessions_app.services.surroundings import Surroundings
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Role
@@ -29,6 +28,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_again
 
+from .context_window_lookup import ContextWindowLookup
 from .index_store import BATCH, insert_entries, remove_entries
 
 
@@ -62,7 +62,7 @@ class Scan:
         session: Session,
         path: Path,
         reader: SessionReader,
-        surroundings: Surroundings,
+        lookup: ContextWindowLookup,
         *,
         is_new: bool,
         anew: bool,
@@ -72,7 +72,7 @@ class Scan:
         self.pending: list[Entry] = []
         self.changed = False
         self._is_new = is_new
-        self._surroundings = surroundings
+        self._lookup = lookup
         self._reader = reader
         self._found = reader.stat()
         """As it was before it was read: the index never claims more of a file than it has seen."""
@@ -242,13 +242,13 @@ class Scan:
     def _look_around(self) -> None:
         """Fill in what may be another at each look, also if the file is as it was."""
         session = self.session
-        window = self._surroundings.window(session.model)
+        window = self._lookup.window(session.model)
         seen = {
             "last_used": datetime.fromtimestamp(self._found.st_mtime, UTC),
             "mtime_ns": self._found.st_mtime_ns,
             "window": window.tokens if window is not None else None,
             "window_source": window.source if window is not None else "",
-            "reserve_tokens": self._surroundings.reserve(session.cwd),
+            "reserve_tokens": self._lookup.reserve_tokens(session.agent, session.cwd),
             "missing": False,
             "fault": "",
         }

@@ -1,4 +1,4 @@
-"""The page of what is in force."""
+"""The settings page."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from sessions_app.services.in_force import choose_root_reader, index_again
-from sessions_app.services.in_force import in_force as all_in_force
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.redirects import see_other
 
+from .effective_settings import choose_root_reader, effective_settings, index_again
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def in_force(request: HttpRequest) -> HttpResponse:
-    """What is in force and from where; a reader can be chosen for a root, and a session be read again."""
+def settings(request: HttpRequest) -> HttpResponse:
+    """The settings in effect and their sources; a reader can be chosen for a root, and a session be read again."""
     fault = None
     if request.method == "POST":
         try:
             return see_other(reverse("sessions:settings") + _act(request))
         except BadInput as refused:
             fault = refused
-    context = {"shown": all_in_force(Path.home()), "fault": fault, "here": "settings"}
+    context = {"shown": effective_settings(Path.home()), "fault": fault, "here": "settings"}
     return render(request, "settings_page/settings.html", context, status=409 if fault is not None else 200)
 
 

@@ -32,7 +32,7 @@ from compaction_app.planning.plan import (
 from sessions_app.agents.base import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.index_store import session_row
-from sessions_app.services.reading import reading_of_session
+from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import TornLine, load_session, torn_line_of

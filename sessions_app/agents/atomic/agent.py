@@ -17,6 +17,7 @@ class AtomicAgent(PiAgent):
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
+    sessions = "~/.atomic/agent/sessions"
     readers: Sequence[Reader] = (AtomicReader(),)
 
 

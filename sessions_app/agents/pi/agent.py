@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import Reader
+from sessions_app.agents.base import AgentSettings, Reader, SettingsFile
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Damage, Header, ParserState
@@ -14,6 +15,7 @@ from .migration import migrate
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import PiReader
 from .records import KEY
+from .settings import model_windows, read_settings, user_settings
 
 
 class PiAgent:
@@ -22,6 +24,7 @@ class PiAgent:
     key: str = KEY
     label: str = "pi"
     directory: str = ".pi"
+    sessions: str = "~/.pi/agent/sessions"
     current_version: int = CURRENT_VERSION
     readers: Sequence[Reader] = (PiReader(),)
 
@@ -33,6 +36,15 @@ class PiAgent:
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
+
+    def settings(self, cwd: str, home: Path) -> AgentSettings:
+        return read_settings(cwd, home)
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        return user_settings(self.directory, home)
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        return model_windows(self.directory, home)
 
 
 PI: Final = PiAgent()

@@ -6,7 +6,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
-from sessions_app.services.reading import reading_of
+from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.storage.session_loader import LoadedSession, load_session

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand, printable
-from sessions_app.services.migrating import write_version_3
+from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.storage.files import real_path
 
 

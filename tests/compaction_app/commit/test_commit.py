@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.service import Approved, Committed, Confirmations, commit
 from compaction_app.models import Backup, Compaction
-from compaction_app.services.choosing import choose_reader
+from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_session
@@ -516,7 +516,7 @@ def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(redline: 
 def test_a_reader_chosen_by_the_user_is_not_a_guess(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     approved = approved_plan(path)
-    choose_reader(index_file(path), "atomic-0.8")
+    select_reader(index_file(path), "atomic-0.8")
     assert done(approved).parent_id == LAST
 
 

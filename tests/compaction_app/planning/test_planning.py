@@ -8,6 +8,7 @@ import pytest
 
 from compaction_app.core.targets import Target
 from compaction_app.planning.plan import brought_back, effective_parameters, own_parameters
+from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput
 from tests.factories import assistant, branch_of, call, chain, result, text, thinking, user
 
@@ -37,7 +38,7 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) 
     (tmp_path / ".atomic" / "agent" / "settings.json").write_text(
         '{"compaction": {"compression_ratio": 0.9, "preserve_recent": 7}}'
     )
-    found = effective_parameters(str(tmp_path / "p"), {"query": "parser"}, tmp_path)
+    found = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {"query": "parser"})
     assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
     assert found.sources["query"] == "this run"
     assert found.sources["compression_ratio"].endswith("p/.atomic/settings.json")

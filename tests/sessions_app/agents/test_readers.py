@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.registry import READERS, choose_reader, reader_named
+from sessions_app.agents.registry import READERS, reader_named
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.entries import EntryKind
-from sessions_app.sessionlog.errors import BadInput
 from tests.factories import (
     assistant,
     bash,
@@ -20,7 +18,6 @@ from tests.factories import (
     compaction,
     context_edit,
     result,
-    session_log,
     summary_compaction,
     text,
     thinking,
@@ -225,125 +222,3 @@ def test_a_summary_can_be_edited_too() -> None:
     assert [(one.role, one.tokens, one.replaced) for one in context.messages] == [
         ("compactionSummary", 2, True)
     ]
-
-
-# ---- which one ----------------------------------------------------------------------------------------------
-
-USAGE = {"type": "usage", "kind": "summary", "provider": "p", "model": "m", "usage": {"input": 1}}
-THOUGHTFUL = {**assistant(text("so")), "thinkingLevel": "high"}
-"""What pi writes from 0.86 on, and no other agent."""
-VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verbatim-lines"}}
-
-
-@pytest.mark.parametrize(
-    ("messages", "chosen", "agent", "name"),
-    [
-        ([user("x")], "", "", "atomic-0.8"),
-        ([compaction()], "", "", "atomic-0.8"),
-        ([summary_compaction("s", "e1"), compaction()], "", "", "pi"),
-        ([compaction(), summary_compaction("s", "e1")], "", "", "atomic-0.8"),
-        ([summary_compaction("s", "e1")], "", "", "pi"),
-        ([context_edit("e1", None)], "", "", "pi"),
-        ([VERBATIM], "", "", "pi"),
-        ([SYSTEM, user("x")], "", "", "pi"),
-        ([user("x"), USAGE], "", "", "pi"),
-        ([user("x"), THOUGHTFUL], "", "", "pi"),
-        ([compaction(), SYSTEM, USAGE], "", "", "atomic-0.8"),
-        ([USAGE, compaction()], "", "", "pi"),
-        ([SYSTEM, THOUGHTFUL, USAGE], "", "atomic", "atomic-0.8"),
-        ([compaction(), VERBATIM], "", "", "pi"),
-        ([compaction(), VERBATIM], "", "atomic", "pi"),
-        ([user("x")], "", "pi", "pi"),
-        ([compaction()], "", "pi", "pi"),
-        ([summary_compaction("s", "e1")], "", "atomic", "atomic-0.8"),
-        ([context_edit("e1", None)], "", "atomic", "atomic-0.8"),
-        ([user("x")], "", "another", "atomic-0.8"),
-        ([VERBATIM], "atomic-0.8", "pi", "atomic-0.8"),
-        ([compaction()], "pi", "atomic", "pi"),
-    ],
-)
-def test_the_users_choice_comes_before_the_place_and_the_place_before_the_entries(
-    messages: list[dict[str, Any]], chosen: str, agent: str, name: str
-) -> None:
-    reading = choose_reader(branch_of(chain(*messages)), chosen=chosen, agent=agent)
-    assert reading.reader.name == name
-    assert reading.reason
-
-
-def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
-    def reason(*messages: dict[str, Any], **known: str) -> str:
-        return choose_reader(branch_of(chain(*messages)), **known).reason
-
-    told = [
-        reason(user("x")),
-        reason(user("x"), chosen="pi"),
-        reason(user("x"), agent="pi"),
-        reason(user("x"), agent="atomic"),
-        reason(VERBATIM),
-        reason(compaction()),
-        reason(summary_compaction("s", "e1")),
-        reason(context_edit("e1", None)),
-        reason(SYSTEM),
-        reason(USAGE),
-        reason(THOUGHTFUL),
-    ]
-    assert len(set(told)) == len(told)
-
-
-@pytest.mark.parametrize(
-    ("messages", "known", "is_guess"),
-    [
-        ([user("x"), assistant(text("y"))], {}, True),
-        ([], {}, True),
-        ([user("x"), compaction()], {"own": {"e2"}}, True),
-        ([user("x"), compaction()], {}, False),
-        ([user("x"), compaction(), compaction()], {"own": {"e2"}}, False),
-        ([user("x"), USAGE], {"own": {"e2"}}, False),
-        ([user("x")], {"agent": "pi"}, False),
-        ([user("x")], {"agent": "atomic"}, False),
-        ([user("x")], {"agent": "another"}, True),
-        ([user("x")], {"chosen": "atomic-0.8"}, False),
-        ([SYSTEM], {}, False),
-        ([VERBATIM], {}, False),
-    ],
-)
-def test_a_reader_is_a_guess_when_nothing_shows_the_agent(
-    messages: list[dict[str, Any]], known: dict[str, Any], is_guess: bool
-) -> None:
-    reading = choose_reader(session_log(chain(*messages)).entries, **known)
-    assert reading.is_guess is is_guess
-    assert ("guess" in reading.reason) is is_guess
-
-
-def test_what_redline_appended_does_not_change_how_a_session_is_read_later() -> None:
-    recorded = chain(user("x"), compaction(), USAGE, compaction())
-    entries = session_log(recorded).entries
-    assert choose_reader(entries).reader.name == "atomic-0.8"
-    assert choose_reader(entries, own={"e2"}).reader.name == "pi"
-
-
-@pytest.mark.parametrize(
-    "details", [None, "verbatim-lines", ["strategy"], {"strategy": "other"}, {"strategy": []}]
-)
-def test_only_verbatim_lines_tell_the_newer_atomic(details: Any) -> None:
-    branch = branch_of(chain({**VERBATIM, "details": details}))
-    assert choose_reader(branch, agent="atomic").reader.name == "atomic-0.8"
-
-
-def test_an_empty_branch_has_a_reader() -> None:
-    assert choose_reader((), agent="").reader.name == "atomic-0.8"
-
-
-def test_an_unknown_reader_is_bad_input_that_names_the_known_ones() -> None:
-    with pytest.raises(BadInput) as caught:
-        choose_reader((), chosen="atomic-2")
-    assert caught.value.code == "unknown_reader"
-    assert "atomic-2" in caught.value.message
-    assert all(name in caught.value.message for name in READERS)
-
-
-def test_only_atomic_would_honour_what_redline_writes() -> None:
-    assert {name: EntryKind.DELETION in reader.honours for name, reader in READERS.items()} == {
-        "atomic-0.8": True,
-        "pi": False,
-    }

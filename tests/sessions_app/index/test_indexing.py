@@ -19,9 +19,9 @@ from compaction_app.models import Backup, Compaction
 from redline.configuration import RootSetting
 from sessions_app.index import indexer
 from sessions_app.index.indexer import Indexed, index_file, index_paths, index_roots
+from sessions_app.index.session_reading import reading_of
 from sessions_app.list.listing import list_sessions
 from sessions_app.models import Entry, Session
-from sessions_app.services.reading import reading_of
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session

@@ -15,7 +15,7 @@ from redline.configuration import Configuration, RootSetting
 from sessions_app.checks import check_configuration, check_distinct_roots, check_variables
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
-from sessions_app.services import in_force
+from sessions_app.settings_page.effective_settings import effective_settings
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.installation import Installation
 
@@ -130,7 +130,7 @@ def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
     index_roots()
-    root = next(root for root in in_force.in_force(Path.home()).roots if root.path == str(known_root))
+    root = next(root for root in effective_settings(Path.home()).roots if root.path == str(known_root))
     assert (root.sessions, root.missing, root.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
@@ -229,7 +229,7 @@ def test_windows_show_their_source_and_what_is_unknown_shows_how_to_set_it(
     )
     for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
         put(known_root, f"{number}.jsonl", of_model(model))
-    found = {model.name: model for model in in_force.in_force(Path.home()).models}
+    found = {model.name: model for model in effective_settings(Path.home()).models}
     assert found["m-own"].window == (1_000, "your configuration")
     assert found["m-agent"].window == (7_777, "the agent's models.json")
     assert found["gpt-5-mini"].window == (400_000, "Redline's table")
@@ -243,7 +243,7 @@ def test_windows_show_their_source_and_what_is_unknown_shows_how_to_set_it(
 def test_the_lines_for_the_file_are_lines_that_the_file_takes(browser: Client, known_root: Path) -> None:
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
-    snippet = in_force.in_force(Path.home()).snippet
+    snippet = effective_settings(Path.home()).snippet
     (known_root.parent / "redline.toml").write_text(snippet)
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
@@ -286,7 +286,7 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
 
 
 def test_the_versions_are_there(browser: Client, known_root: Path) -> None:
-    versions = in_force.in_force(Path.home()).versions
+    versions = effective_settings(Path.home()).versions
     assert versions.redline
     assert versions.database.endswith("redline.sqlite3")
     assert versions.size > 0

@@ -1,4 +1,4 @@
-"""What is in force, and where it comes from: configuration, roots, windows of models, what cannot be read."""
+"""The settings in effect and their sources: configuration, roots, windows of models, what cannot be read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
-from sessions_app.agents.registry import READERS, reader_named
-from sessions_app.agents.settings import AGENT_DIRECTORIES, model_windows, settings_files
+from sessions_app.agents.registry import AGENTS, READERS, model_windows, reader_named
 from sessions_app.context_windows import Window, window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_place, shown_roots
@@ -42,7 +41,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class RootInForce:
+class EffectiveRoot:
     """A root, whether it can be read, and how its sessions are. The size is in bytes."""
 
     pk: int | None
@@ -70,7 +69,7 @@ class AgentFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInForce:
+class ModelWindow:
     """A model that sessions name, or that a window is configured for."""
 
     name: str
@@ -89,7 +88,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectiveSettings:
     """The settings page."""
 
     faults: list[str]
@@ -99,10 +98,10 @@ class InForce:
     file: str
     file_there: bool
     data_directory: str
-    roots: list[RootInForce]
+    roots: list[EffectiveRoot]
     readers: list[str]
     agent_files: list[AgentFile]
-    models: list[ModelInForce]
+    models: list[ModelWindow]
     snippet: str
     """Lines for redline.toml that give the unknown windows."""
     unreadable: list[Session]
@@ -111,14 +110,14 @@ class InForce:
     versions: Versions
 
 
-def in_force(home: Path) -> InForce:
+def effective_settings(home: Path) -> EffectiveSettings:
     """Everything that the page shows. Raises SystemFailure."""
     windows = model_windows(home)
     models = _models(windows)
     file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
     shown = Session.objects.filter(root__configured=True)
     unreadable = shown.exclude(fault="").order_by("root", "relative_path")
-    return InForce(
+    return EffectiveSettings(
         faults=list(settings.REDLINE_FAULTS),
         misspelt=list(settings.REDLINE_MISSPELT),
         fields=_fields(),
@@ -174,7 +173,7 @@ def _plain(value: Any) -> str:
 # ---- roots and agents --------------------------------------------------------------------------------------
 
 
-def _roots(roots: list[Root]) -> list[RootInForce]:
+def _roots(roots: list[Root]) -> list[EffectiveRoot]:
     managed = str(managed_place())
     there = Q(missing=False)
     counted = Session.objects.values("root").annotate(
@@ -183,7 +182,7 @@ def _roots(roots: list[Root]) -> list[RootInForce]:
     sums = {row["root"]: row for row in counted}
     nothing = {"known": 0, "gone": 0, "bytes": 0}
     return [
-        RootInForce(
+        EffectiveRoot(
             pk=root.pk,
             path=root.path,
             agent=root.agent,
@@ -205,23 +204,16 @@ def _fault_of(path: Path) -> str:
 
 
 def _agent_files(home: Path) -> list[AgentFile]:
-    found = {file.path: file for file in settings_files("", home)}
-    shown = []
-    for directory in AGENT_DIRECTORIES.values():
-        path = home / directory / "agent" / "settings.json"
-        file = found.get(path)
-        section = file.values.get("compaction") if file is not None else None
-        shown.append(
-            AgentFile(
-                str(path),
-                file is not None,
-                file.fault if file is not None else "",
-                [(name, json.dumps(value)[:VALUE_LENGTH]) for name, value in section.items()][:SHOWN]
-                if isinstance(section, dict)
-                else [],
-            )
+    found = [agent.user_settings(home) for agent in AGENTS.values()]
+    return [
+        AgentFile(
+            str(file.path),
+            file.exists,
+            file.fault,
+            [(name, json.dumps(value)[:VALUE_LENGTH]) for name, value in file.compaction.items()][:SHOWN],
         )
-    return shown
+        for file in found
+    ]
 
 
 def choose_root_reader(root_id: int, reader: str) -> None:
@@ -240,12 +232,12 @@ def choose_root_reader(root_id: int, reader: str) -> None:
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def _models(agents: Mapping[str, int]) -> list[ModelInForce]:
+def _models(agents: Mapping[str, int]) -> list[ModelWindow]:
     named = Session.objects.filter(root__configured=True, missing=False).exclude(model="")
     counted = dict(named.order_by("model").values_list("model").annotate(Count("pk")))
     counted |= {model: 0 for model in settings.REDLINE.windows if model not in counted}
     models = [
-        ModelInForce(model, sessions, window_of(model, settings.REDLINE.windows, agents))
+        ModelWindow(model, sessions, window_of(model, settings.REDLINE.windows, agents))
         for model, sessions in counted.items()
     ]
     return sorted(models, key=lambda model: (model.window is not None, -model.sessions, model.name))

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import remember_own_write
-from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Header
 from sessions_app.storage.backups import create_beside
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 
+from .index_store import remember_own_write
+from .indexer import index_file
 
-class Migrated(NamedTuple):
+
+class MigratedCopy(NamedTuple):
     """The copy: where it lies, its size in bytes, and its row in the index."""
 
     path: Path
@@ -30,10 +31,10 @@ def copy_path(path: Path) -> Path:
     return path.with_name(f"{path.name.removesuffix(SESSION_SUFFIX)}.v3{SESSION_SUFFIX}")
 
 
-def write_version_3(path: Path) -> Migrated:
+def write_version_3(path: Path) -> MigratedCopy:
     """Write the copy and index it. A session without a header is given one, of any version.
 
-    Raises BadInput `is_current` and `not_a_session`, and what `create_beside` raises where a file is there already.
+    Raises BadInput `is_current` and `not_a_session`, and what `create_beside` raises if a file is there already.
     """
     copy = copy_path(path)
     # Where the agent worked is not recorded without a header.
@@ -45,4 +46,4 @@ def write_version_3(path: Path) -> Migrated:
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)
-    return Migrated(copy, size, session)
+    return MigratedCopy(copy, size, session)

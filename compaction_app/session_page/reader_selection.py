@@ -1,4 +1,4 @@
-"""What a person decides about how a session is read: as which agent, and when it is read anew."""
+"""What a person decides about how a session is read: as which agent, and when it is read again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 
 
-def choose_reader(session: Session, name: str) -> None:
+def select_reader(session: Session, name: str) -> None:
     """Keep the reader that was chosen for a session, and count its context by it; "" leaves it to Redline again.
 
     Raises BadInput `unknown_reader`, and what indexing raises: the choice is kept then, the count is not.
@@ -16,9 +16,9 @@ def choose_reader(session: Session, name: str) -> None:
     if name:
         reader_named(name)
     Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
-    read_anew(session)
+    reindex(session)
 
 
-def read_anew(session: Session) -> None:
+def reindex(session: Session) -> None:
     """Bring the index of one session up to date. Raises what indexing raises."""
     index_file(session_path(session))

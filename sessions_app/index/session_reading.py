@@ -1,4 +1,4 @@
-"""Which reading of a session is in force: the user's choice first, then its place, then its entries."""
+"""How a session is read: by the user's choice, else by its place, else by its entries."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.registry import agent_of
-from sessions_app.agents.settings import SIZE_LIMIT, SettingsFile, model_windows, settings_files
+from sessions_app.agents.base import SettingsFile
+from sessions_app.agents.json_file import SIZE_LIMIT
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.registry import model_windows
 
 
 @pytest.fixture
@@ -31,6 +33,10 @@ def put(path: Path, content: object) -> Path:
     return path
 
 
+def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
+    return list(PI.settings(cwd, home).files)
+
+
 def project_settings(cwd: Path, home: Path) -> SettingsFile:
     """The one settings file that is found."""
     (found,) = settings_files(str(cwd), home)
@@ -48,10 +54,10 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd:
         home / ".pi" / "agent" / "settings.json",
     ]
     for rank, place in reversed(list(enumerate(places))):
-        put(place, {"rank": rank})
+        put(place, {"compaction": {"rank": rank}})
     found = settings_files(str(cwd), home)
     assert [one.path for one in found] == places
-    assert [one.values["rank"] for one in found] == [0, 1, 2, 3]
+    assert [one.compaction["rank"] for one in found] == [0, 1, 2, 3]
     assert not any(one.fault for one in found)
 
 
@@ -80,20 +86,20 @@ def test_what_is_not_there_is_no_fault(cwd: Path, home: Path) -> None:
 )
 def test_what_is_no_json_object_is_a_fault_of_that_file_alone(cwd: Path, home: Path, content: bytes) -> None:
     broken = put(cwd / ".atomic" / "settings.json", content)
-    put(home / ".atomic" / "agent" / "settings.json", {"compaction": {}})
+    put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"enabled": True}})
     first, second = settings_files(str(cwd), home)
-    assert (first.path, first.values) == (broken, {})
+    assert (first.path, first.compaction) == (broken, {})
     assert "JSON" in first.fault
-    assert (second.values, second.fault) == ({"compaction": {}}, "")
+    assert (second.compaction, second.fault) == ({"enabled": True}, "")
 
 
 def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd: Path, home: Path) -> None:
     path = cwd / ".atomic" / "settings.json"
-    put(path, b'{"a":1}'.ljust(SIZE_LIMIT))
-    assert project_settings(cwd, home).values == {"a": 1}
-    put(path, b'{"a":1}'.ljust(SIZE_LIMIT + 1))
+    put(path, b'{"compaction":{"a":1}}'.ljust(SIZE_LIMIT))
+    assert project_settings(cwd, home).compaction == {"a": 1}
+    put(path, b'{"compaction":{"a":1}}'.ljust(SIZE_LIMIT + 1))
     found = project_settings(cwd, home)
-    assert (found.values, "larger" in found.fault) == ({}, True)
+    assert (found.compaction, "larger" in found.fault) == ({}, True)
 
 
 def test_a_directory_is_a_fault(cwd: Path, home: Path) -> None:
@@ -144,7 +150,7 @@ def test_a_device_without_end_is_not_read(cwd: Path, home: Path) -> None:
     path.parent.mkdir(parents=True)
     path.symlink_to("/dev/zero")
     found = project_settings(cwd, home)
-    assert (found.values, "a link out of" in found.fault) == ({}, True)
+    assert (found.compaction, "a link out of" in found.fault) == ({}, True)
 
 
 @pytest.mark.parametrize("linked", [".pi", ".pi/settings.json"])
@@ -159,15 +165,15 @@ def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd: Path, home
         link.symlink_to(place / linked)
         found = project_settings(cwd, home)
         inside = place.is_relative_to(cwd)
-        assert (found.values != {}, "a link out of" in found.fault) == (inside, not inside)
+        assert (found.compaction != {}, "a link out of" in found.fault) == (inside, not inside)
 
 
 @pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])
 def test_a_relative_working_directory_is_not_looked_into(
     cwd: Path, home: Path, relative: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(cwd / ".atomic" / "settings.json", {"a": 1})
-    put(home / "project" / ".atomic" / "settings.json", {"a": 1})
+    put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
+    put(home / "project" / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     monkeypatch.setenv("HOME", str(home))
     for place in (cwd, cwd.parent):
         monkeypatch.chdir(place)
@@ -176,36 +182,19 @@ def test_a_relative_working_directory_is_not_looked_into(
 
 @pytest.mark.parametrize("tail", ["\0", "/a\0b", "/\ud800", "/" + "x" * 10_000, "/\n", "/\x1b[2J"])
 def test_a_working_directory_that_no_file_can_lie_in_does_no_harm(cwd: Path, home: Path, tail: str) -> None:
-    put(home / ".atomic" / "agent" / "settings.json", {"a": 1})
+    put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"a": 1}})
     *others, users = settings_files(f"{cwd}{tail}", home)
-    assert users.values == {"a": 1}
-    assert all(one.fault and not one.values for one in others)
+    assert users.compaction == {"a": 1}
+    assert all(one.fault and not one.compaction for one in others)
 
 
 def test_settings_are_read_and_never_written(cwd: Path, home: Path) -> None:
-    path = put(cwd / ".atomic" / "settings.json", {"a": 1})
+    path = put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     path.chmod(0o400)
     before = path.stat()
     settings_files(str(cwd), home)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (b'{"a": 1}', before.st_mtime_ns)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (b'{"compaction": {"a": 1}}', before.st_mtime_ns)
     assert [one.name for one in path.parent.iterdir()] == ["settings.json"]
-
-
-# ---- whose files --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "agent"),
-    [
-        ("/home/dev/.atomic/agent/sessions/--home-dev--/a.jsonl", "atomic"),
-        ("/home/dev/.pi/agent/sessions/--home-dev--/a.jsonl", "pi"),
-        ("/home/dev/pi/atomic/a.jsonl", ""),
-        ("/home/dev/.pipe/a.atomic/a.jsonl", ""),
-        ("a.jsonl", ""),
-    ],
-)
-def test_a_place_belongs_to_the_agent_whose_directory_it_is_in(path: str, agent: str) -> None:
-    assert agent_of(Path(path)) == agent
 
 
 # ---- models -------------------------------------------------------------------------------------------------

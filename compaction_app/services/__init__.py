@@ -1,1 +1,0 @@
-"""What commands and views do to sessions: plan, commit, restore."""

@@ -1,0 +1,67 @@
+"""EDGE to the small JSON files that agents keep for themselves, such as their settings.
+
+A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
+written, and no link out of the project is followed; what is not a readable JSON object is passed over
+and reported as a fault of that source.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.nofollow import open_file, stat_file
+
+SIZE_LIMIT: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """The object in a file that is there, or why it cannot be used."""
+
+    path: Path
+    values: Mapping[str, Any]
+    fault: str = ""
+
+
+def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
+    """The object in a file, which may be a link, but not to a place outside of `inside`; None if there is none."""
+    try:
+        real = Path(os.path.realpath(path))
+        if inside is not None and not real.is_relative_to(os.path.realpath(inside)):
+            return JsonFile(path, {}, f"it is a link out of {inside}")
+        data = _read_small(real)
+    except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
+        # A name that cannot be encoded is the name of no file.
+        return None
+    except OSError as fault:
+        return JsonFile(path, {}, fault.strerror or str(fault))
+    if len(data) > SIZE_LIMIT:
+        return JsonFile(path, {}, f"it is larger than {SIZE_LIMIT} bytes")
+    try:
+        values = parse(data)
+    except ValueError as fault:
+        return JsonFile(path, {}, f"it is no JSON: {fault}")
+    if not isinstance(values, dict):
+        return JsonFile(path, {}, "it is no JSON object")
+    return JsonFile(path, values)
+
+
+def _read_small(path: Path) -> bytes:
+    # What a hostile cwd names could be a pipe or a device, and opening one is heard at its other end.
+    _require_file(stat_file(path))
+    # Should it become one in between, it is still not waited for.
+    descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        _require_file(os.fstat(descriptor))
+        return file.read(SIZE_LIMIT + 1)
+
+
+def _require_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(0, "it is not a regular file")

@@ -1,0 +1,89 @@
+"""EDGE to the settings and models of pi and Atomic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, SettingsFile
+from sessions_app.agents.json_file import JsonFile, read_json_file
+
+DIRECTORIES: Final = (".atomic", ".pi")
+"""Atomic reads pi's places after its own. Redline does so for the sessions of both."""
+DEFAULT_RESERVE: Final = 16_384
+"""Tokens that the agents keep free of the window unless their settings say otherwise."""
+PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
+
+
+def read_settings(cwd: str, home: Path) -> AgentSettings:
+    """What applies to a project: its own files count most, then the user's."""
+    files = tuple(map(_settings_file, _json_files(cwd, home)))
+    return AgentSettings(files, _reserve_tokens(files), _switched_off_in(files))
+
+
+def user_settings(directory: str, home: Path) -> SettingsFile:
+    """The user's settings in one of the DIRECTORIES."""
+    path = _user_path(directory, home)
+    found = read_json_file(path)
+    return _settings_file(found) if found is not None else SettingsFile(path, False, {}, {})
+
+
+def _user_path(directory: str, home: Path) -> Path:
+    return home / directory / "agent" / "settings.json"
+
+
+def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
+    project = Path(cwd)
+    found = []
+    if project.is_absolute() and "\0" not in cwd:
+        found = [
+            read_json_file(project / directory / "settings.json", inside=project) for directory in DIRECTORIES
+        ]
+    found += [read_json_file(_user_path(directory, home)) for directory in DIRECTORIES]
+    return (file for file in found if file is not None)
+
+
+def _settings_file(found: JsonFile) -> SettingsFile:
+    section = found.values.get("compaction")
+    compaction = section if isinstance(section, dict) else {}
+    parameters = {name: compaction[name] for name in PARAMETERS if name in compaction}
+    return SettingsFile(found.path, True, compaction, parameters, found.fault)
+
+
+def _reserve_tokens(files: Sequence[SettingsFile]) -> int:
+    for found in files:
+        reserve = found.compaction.get("reserveTokens")
+        if isinstance(reserve, int) and not isinstance(reserve, bool) and 0 <= reserve < 2**31:
+            return reserve
+    return DEFAULT_RESERVE
+
+
+def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
+    for found in files:
+        enabled = found.compaction.get("enabled")
+        if isinstance(enabled, bool):
+            return None if enabled else found.path
+    return None
+
+
+def model_windows(directory: str, home: Path) -> dict[str, int]:
+    """Context windows in tokens by model id, of the user's models in one of the DIRECTORIES."""
+    found = read_json_file(home / directory / "agent" / "models.json")
+    windows: dict[str, int] = {}
+    for model in _models(found.values) if found is not None else ():
+        name, window = model.get("id"), model.get("contextWindow")
+        # JSON's true is an integer to Python.
+        if isinstance(name, str) and type(window) is int and window > 0:
+            windows[name] = window
+    return windows
+
+
+def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The models of every provider; what has another shape is passed over."""
+    providers = values.get("providers")
+    for provider in providers.values() if isinstance(providers, dict) else ():
+        models = provider.get("models") if isinstance(provider, dict) else None
+        for model in models if isinstance(models, list) else ():
+            if isinstance(model, dict):
+                yield model
