@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,6 +34,7 @@ from sessions_app.list.service import ListFilters, browse
 from sessions_app.models import Session
 from tests.factories import assistant, session_bytes, text, user, working_session
 from tests.files import backdate
+from tests.html import Source, element, elements, link, text_of, texts
 from tests.installation import Installation, override_configuration
 from tests.processes import become_nobody, in_child
 from tests.server import Server, start_server
@@ -147,15 +147,15 @@ def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -
     assert {one.title: one.to_json()["dueReason"] for one in list_sessions()}[
         "the overflown one"
     ] == "overflow"
-    row = next(row for row in browser.get("/").content.decode().split("<tr") if "the overflown one" in row)
-    assert re.search(r'mark--due"[^>]*>overflow<', row)
+    (row,) = [row for row in elements(browser.get("/"), "tr") if "the overflown one" in text_of(row)]
+    assert "overflow" in texts(row, ".mark--due")
 
 
 def test_without_a_window_an_overflow_is_seen_in_the_list(known_root: Path, browser: Client) -> None:
     put(known_root, assistant(provider="p", model="nobody-knows-it", **TOO_LONG))
-    page = browser.get("/?show=due").content.decode()
-    assert "window unknown" in page
-    assert re.search(r'mark--due"[^>]*>overflow<', page)
+    page = browser.get("/?show=due")
+    assert "window unknown" in text_of(page)
+    assert texts(page, ".mark--due") == ["overflow"]
 
 
 # ---- what is planned ---------------------------------------------------------------------------------------
@@ -400,11 +400,11 @@ def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(kn
 def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client) -> None:
     session = put(known_root, full())
     planned()
-    assert "older proposal waits" not in browser.get("/").content.decode()
-    assert "it has gone on since" not in browser.get("/runs/").content.decode()
+    assert "older proposal waits" not in text_of(browser.get("/"))
+    assert "it has gone on since" not in text_of(browser.get("/runs/"))
     go_on(session, 1)
-    assert "older proposal waits" in browser.get("/").content.decode()
-    assert "it has gone on since its proposal was planned" in browser.get("/runs/").content.decode()
+    assert "older proposal waits" in text_of(browser.get("/"))
+    assert "it has gone on since its proposal was planned" in text_of(browser.get("/runs/"))
 
 
 def test_at_most_two_run_at_once(known_root: Path) -> None:
@@ -512,14 +512,15 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
     known_root: Path, model: PlannerModel, browser: Client
 ) -> None:
     with override_configuration(plan_by_itself_with="here/small-model"):
-        page = browser.get("/runs/").content.decode()
+        page = text_of(browser.get("/runs/"))
         assert "is planned with the embedded planner, and the proposal waits" in page
         assert "planned with here/small-model" not in page
         told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
         assert "You have not agreed" in told
-        assert 'The <a href="/models">Models page</a> asks you.' in told, told[:400]
+        assert "The Models page asks you." in told, told[:400]
+        assert link(browser.get("/runs/"), "Models page") == "/models"
         agree()
-        page = browser.get("/runs/").content.decode()
+        page = text_of(browser.get("/runs/"))
         assert "is planned with here/small-model, and the proposal waits" in page
         assert "does not plan yet" not in page
 
@@ -531,18 +532,21 @@ def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Cli
         run = Run.objects.get(pk=number)
         assert run.planner == "embedded"
         assert "There is no planner nobody/nothing" in run.planner_note
-        assert "There is no planner nobody/nothing" in browser.get(f"/runs/{number}").content.decode()
-        assert "There is no planner nobody/nothing" in browser.get("/runs/").content.decode()
+        assert "There is no planner nobody/nothing" in text_of(browser.get(f"/runs/{number}"))
+        assert "There is no planner nobody/nothing" in text_of(browser.get("/runs/"))
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------
 
 
 def badge(browser: Client, address: str = "/settings") -> int:
-    page = browser.get(address).content.decode()
-    found = re.search(r'id="waiting"( hidden)?><span>(\d+)</span>', page)
-    assert found is not None
-    return 0 if found[1] else int(found[2])
+    """How many proposals the head of a page says to wait."""
+    return shown_badge(browser.get(address))
+
+
+def shown_badge(page: Source) -> int:
+    found = element(page, "#waiting")
+    return 0 if "hidden" in found.attributes else int(text_of(found).split()[0])
 
 
 def test_the_badge_counts_what_nobody_has_looked_at(known_root: Path, browser: Client) -> None:
@@ -559,13 +563,10 @@ def test_the_list_leads_to_the_review_of_what_waits(known_root: Path, browser: C
     put(known_root, full())
     put(known_root, name="other")
     run = planned()
-    page = browser.get("/").content.decode()
-    assert page.count("proposal waits") == 1
-    address = re.search(r'href="([^"]+)">proposal waits<', page)
-    assert address is not None
-    assert browser.get(address[1]).status_code == 200
-    assert "proposal waits" not in browser.get("/").content.decode()
-    assert f"/runs/{run.pk}/review" == address[1]
+    address = link(browser.get("/"), "proposal waits")
+    assert browser.get(address).status_code == 200
+    assert "proposal waits" not in text_of(browser.get("/"))
+    assert address == f"/runs/{run.pk}/review"
 
 
 def test_a_manual_run_is_no_proposal_that_waits(known_root: Path, browser: Client) -> None:
@@ -577,13 +578,14 @@ def test_a_manual_run_is_no_proposal_that_waits(known_root: Path, browser: Clien
 def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path, browser: Client) -> None:
     put(known_root, full(), title=HOSTILE)
     Session.objects.update(read_as="pi", reader="pi")
-    page = browser.get("/runs/").content.decode()
+    answer = browser.get("/runs/")
+    page = text_of(answer)
     assert "On: a session that is due is planned with the embedded planner" in page
     assert "that agent ignores what Redline writes" in page
     assert "\u202e" not in page
-    assert "<b>the</b>" not in page
+    assert "the" not in texts(answer, "b")
     with override_configuration(plan_by_itself=False):
-        page = browser.get("/runs/").content.decode()
+        page = text_of(browser.get("/runs/"))
     assert "plan_by_itself = true" in page
     assert "ignores what Redline writes" not in page
 
@@ -628,7 +630,7 @@ def heard(socket: ClientConnection) -> dict[str, Any]:
 
 def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server) -> None:
     path = server.root / "work.jsonl"
-    assert 'id="waiting" hidden' in server.get("/")
+    assert shown_badge(server.get("/")) == 0
     with server.socket("/ws/sessions") as quiet_page, server.socket("/ws/sessions") as page:
         page.send(json.dumps({"query": "", "asked": 1}))
         with path.open("ab") as file:
@@ -639,11 +641,11 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server)
             assert told["waiting"] == 1
             assert "Mend the parser." in told["tell"]["words"]
     page_of_list = server.get("/")
-    assert re.search(r'id="waiting"><span>1</span>', page_of_list)
-    assert f'href="{told["tell"]["address"]}">proposal waits<' in page_of_list
+    assert shown_badge(page_of_list) == 1
+    assert link(page_of_list, "proposal waits") == told["tell"]["address"]
     assert "planned by itself" in server.text("/runs/")
     with server.socket("/ws/sessions") as socket:
-        review = server.get(told["tell"]["address"])
+        review = server.text(told["tell"]["address"])
         assert "Mend the parser." in review
         assert heard(socket) == {"waiting": 0}
     assert path.read_bytes() == before
