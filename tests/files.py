@@ -8,17 +8,23 @@ from pathlib import Path
 
 
 def backdate(path: Path, hours: float = 1) -> Path:
-    """The file as if nobody had written to it for a while: an agent is not taken to have it open."""
+    """The file, last modified some time ago: no agent is taken to have it open."""
     then = time.time() - 3600 * hours
     os.utime(path, (then, then))
     return path
 
 
 def place(path: Path, content: bytes) -> Path:
-    """A quiet file with this content."""
+    """A file with this content, last modified an hour ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return backdate(path)
+
+
+def append_as_agent(path: Path, content: bytes) -> None:
+    """An agent opens a session, appends and closes it, without a lock."""
+    with path.open("ab") as file:
+        file.write(content)
 
 
 def snapshot(directory: Path) -> dict[str, bytes | str]:

@@ -1,45 +1,65 @@
-"""Forked processes, and processes without the rights of root."""
+"""Forked processes, with fewer rights or less room than this one."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from django.db import connection
 
+from tests.installation import refusal
+from tests.wait import WAIT_SECONDS
+
 NOBODY = 65534
+"""The user and the group without any rights."""
 
 
 def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: None) -> str:
-    """What `act` tells in a forked process, which `prepare` may rob of rights first; it has 20 seconds.
+    """What `act` returns in a forked process, from which `prepare` may take rights first; else its error.
 
-    The interpreter is not started anew: another user may not be able to read it.
+    The interpreter is not started again: another user may not be able to read it.
     """
     connection.close()  # a connection must not be carried across a fork
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        told = "died"
+        answer = "died"
         try:
-            signal.alarm(20)
+            signal.alarm(WAIT_SECONDS)
             prepare()
-            told = act()
+            answer = act()
         except BaseException as error:  # noqa: BLE001  the parent compares it with what it expects
-            told = repr(error)
+            answer = repr(error)
         finally:
-            os.write(writing, told.encode()[:60_000])
+            os.write(writing, answer.encode()[:60_000])
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read().decode()
+        answer = pipe.read().decode()
     os.waitpid(pid, 0)
-    return told
+    return answer
+
+
+def refusal_in_child(act: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> str:
+    """The `refusal` of `act` in a forked process."""
+    return in_child(lambda: refusal(act), prepare)
+
+
+def limit_file_size(size: int) -> Callable[[], None]:
+    """Lets no file grow beyond `size` bytes: the write that gets there is short, the next one fails."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    return limit
 
 
 def become_nobody() -> None:
-    """Root may do everything, so it becomes nobody. Any other user is restricted enough as he is."""
+    """Root may do everything, so it becomes nobody. Any other user is restricted enough."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -47,7 +67,7 @@ def become_nobody() -> None:
 
 
 def give_to_nobody(*paths: Path) -> None:
-    """Hands paths to the user that `become_nobody` becomes."""
+    """Makes the user of `become_nobody` the owner of these paths."""
     if os.geteuid() == 0:
         for path in paths:
             os.chown(path, NOBODY, NOBODY)

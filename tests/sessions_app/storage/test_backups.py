@@ -21,15 +21,10 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
+from tests.files import append_as_agent
+from tests.installation import refusal
 from tests.kill_target import fingerprint_of, state_of
-from tests.sessions_app.storage.test_files import (
-    NOBODY,
-    as_nobody,
-    foreign,
-    in_child,
-    outcome,
-    with_file_limit,
-)
+from tests.processes import NOBODY, become_nobody, limit_file_size, refusal_in_child
 
 NOW = datetime(2026, 1, 5, 10, 0, 0, 123_456, tzinfo=UTC)
 NAME = "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak"
@@ -42,11 +37,6 @@ def session(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_bytes(CONTENT)
     return path
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -189,7 +179,7 @@ def test_a_changed_bit_anywhere_stops_the_backup(session: Path, data: Path, at: 
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
         file.write(changed(CONTENT, at))
-    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    assert refusal(lambda: make(data, session, fingerprint)) == "4 session_rewritten"
     assert session.read_bytes() == changed(CONTENT, at)
     assert beside(session) == set()
 
@@ -206,17 +196,17 @@ def test_the_quick_check_misses_a_change_in_the_middle(session: Path) -> None:
 def test_a_replaced_or_truncated_session_is_not_backed_up(session: Path, data: Path) -> None:
     fingerprint = fingerprint_of(session)
     os.truncate(session, len(CONTENT) - 1)
-    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    assert refusal(lambda: make(data, session, fingerprint)) == "4 session_rewritten"
     session.rename(session.with_name("kept"))
-    assert outcome(lambda: make(data, session, fingerprint)) == "BadInput no_such_file"
+    assert refusal(lambda: make(data, session, fingerprint)) == "2 no_such_file"
     session.write_bytes(CONTENT)
-    assert outcome(lambda: make(data, session, fingerprint)) == "Conflict session_rewritten"
+    assert refusal(lambda: make(data, session, fingerprint)) == "4 session_rewritten"
     assert beside(session) == {"kept"}
 
 
 def test_lines_added_after_indexing_are_in_the_backup(session: Path, data: Path) -> None:
     fingerprint = in_three_segments(session)
-    foreign(session, b'{"id":"2"}\n{"torn')
+    append_as_agent(session, b'{"id":"2"}\n{"torn')
     backup = make(data, session, fingerprint)
     assert backup.path.read_bytes() == CONTENT + b'{"id":"2"}\n{"torn'
     assert backup.recorded_sha256 == sha256(backup.path.read_bytes())
@@ -240,7 +230,9 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
             make(data, session, fingerprint)
         assert caught.value.code == "no_space"
 
-    assert in_child(act, with_file_limit(1 << 20)) == "done"  # the limit, so that a fault fills no disk
+    assert (
+        refusal_in_child(act, limit_file_size(1 << 20)) == "done"
+    )  # the limit, so that a fault fills no disk
     assert beside(session) == set()
 
 
@@ -248,7 +240,7 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
 def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(
     session: Path, data: Path, limit: int
 ) -> None:
-    assert in_child(lambda: make(data, session), with_file_limit(limit)) == "SystemFailure disk_full"
+    assert refusal_in_child(lambda: make(data, session), limit_file_size(limit)) == "6 disk_full"
     assert session.read_bytes() == CONTENT
     assert beside(session) == set()
 
@@ -261,14 +253,14 @@ def test_a_backup_that_cannot_be_made_durable_is_removed(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(backups, "sync_directory", fail)
-    assert outcome(lambda: make(data, session)) == "SystemFailure io_error"
+    assert refusal(lambda: make(data, session)) == "6 io_error"
     assert beside(session) == set()
 
 
 def test_an_unwritable_directory_is_permission_denied(public_session: Path) -> None:
     public_session.parent.chmod(0o555)
     data = public_session.parent.parent / "data"
-    assert in_child(lambda: make(data, public_session), as_nobody) == "SystemFailure permission_denied"
+    assert refusal_in_child(lambda: make(data, public_session), become_nobody) == "6 permission_denied"
     assert beside(public_session) == set()
 
 
@@ -338,10 +330,10 @@ def test_a_backup_knows_its_session(session: Path) -> None:
 def test_a_file_not_named_like_a_backup_is_not_a_backup(session: Path, data: Path, name: str) -> None:
     path = session.with_name(name)
     path.write_bytes(CONTENT)
-    assert outcome(lambda: backups.session_of(path)) == "BadInput not_a_backup"
-    assert outcome(lambda: backups.verify(path, None)) == "BadInput not_a_backup"
-    assert outcome(lambda: backups.delete_backup(path)) == "BadInput not_a_backup"
-    assert outcome(lambda: give_back(data, session, path, None)) == "BadInput not_a_backup"
+    assert refusal(lambda: backups.session_of(path)) == "2 not_a_backup"
+    assert refusal(lambda: backups.verify(path, None)) == "2 not_a_backup"
+    assert refusal(lambda: backups.delete_backup(path)) == "2 not_a_backup"
+    assert refusal(lambda: give_back(data, session, path, None)) == "2 not_a_backup"
     assert path.read_bytes() == CONTENT
 
 
@@ -358,7 +350,7 @@ def test_deleting_a_backup_removes_its_digest_and_nothing_else(session: Path, da
     backups.delete_backup(first.path)
     assert backups.list_backups(session) == [second]
     assert beside(session) == {second.path.name, second.path.name + ".sha256"}
-    assert outcome(lambda: backups.delete_backup(first.path)) == "BadInput no_such_file"
+    assert refusal(lambda: backups.delete_backup(first.path)) == "2 no_such_file"
     assert session.read_bytes() == CONTENT
 
 
@@ -370,7 +362,7 @@ def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session: Path
         lambda: backups.delete_backup(link),
         lambda: give_back(data, session, link, None),
     ):
-        assert outcome(act) == "BadInput not_a_file"
+        assert refusal(act) == "2 not_a_file"
     assert link.is_symlink()
     assert session.read_bytes() == CONTENT
 
@@ -381,7 +373,7 @@ def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session: Path
 def grown(data: Path, session: Path) -> backups.Backup:
     """A backup of `session`, which then gets one more line."""
     backup = make(data, session)
-    foreign(session, b'{"type":"context_compaction"}\n')
+    append_as_agent(session, b'{"type":"context_compaction"}\n')
     return backup
 
 
@@ -410,8 +402,8 @@ def test_a_damaged_backup_is_not_restored(session: Path, data: Path) -> None:
     backup = grown(data, session)
     before = session.read_bytes(), state_of(session), beside(session)
     backup.path.write_bytes(changed(CONTENT, 30_000))
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert told == "Conflict backup_damaged"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert answer == "4 backup_damaged"
     assert (session.read_bytes(), state_of(session), beside(session)) == before
 
 
@@ -448,8 +440,8 @@ def test_a_session_in_another_state_than_the_one_shown_is_not_restored(
         session.unlink()
     left = session.read_bytes() if session.exists() else None
     with locks.session_lock(data, session, 5) as locked:
-        told = outcome(lambda: restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
-    assert told == "Conflict session_changed"
+        answer = refusal(lambda: restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
+    assert answer == "4 session_changed"
     assert (session.read_bytes() if session.exists() else None) == left
     assert beside(session) == {NAME, NAME + ".sha256"}
 
@@ -464,12 +456,12 @@ def test_a_session_that_changes_during_the_restore_is_left_alone(
     write_ready = restore._write_ready
 
     def written_to_meanwhile(*arguments: object) -> Path:
-        foreign(session, b"theirs\n")
+        append_as_agent(session, b"theirs\n")
         return write_ready(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_write_ready", written_to_meanwhile)
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert told == "Conflict session_changed"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert answer == "4 session_changed"
     grew = CONTENT + b'{"type":"context_compaction"}\ntheirs\n'
     assert session.read_bytes() == (b"theirs\n" if vanished else grew)
     assert not [name for name in beside(session) if name.startswith(".")]
@@ -487,8 +479,8 @@ def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
         appear(ready, path)
 
     monkeypatch.setattr(restore, "_appear", too_late)
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert told == "Conflict session_changed"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert answer == "4 session_changed"
     assert session.read_bytes() == b"theirs\n"
     assert beside(session) == {NAME, NAME + ".sha256"}
 
@@ -498,7 +490,7 @@ def test_lines_written_at_the_moment_of_replacement_are_not_lost(session: Path, 
     present = session.read_bytes()
 
     def overtaken(ready: Path, path: Path) -> None:
-        foreign(path, b"theirs\n")
+        append_as_agent(path, b"theirs\n")
         ready.replace(path)
 
     restored = give_back(data, session, backup.path, backup.recorded_sha256, overtaken)
@@ -515,8 +507,8 @@ def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session: Pa
     def fail(_: Path, path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error", str(path))
 
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256, fail))
-    assert told == "SystemFailure io_error"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256, fail))
+    assert answer == "6 io_error"
     assert session.read_bytes() == present
     assert not [name for name in beside(session) if name.startswith(".")]
     assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
@@ -534,8 +526,8 @@ def test_a_backup_that_changes_after_verification_is_not_restored(
         return write_ready(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_write_ready", changed_meanwhile)
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert told == "Conflict backup_damaged"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert answer == "4 backup_damaged"
     assert session.read_bytes() == present
 
 
@@ -552,8 +544,8 @@ def test_a_disk_that_stores_wrong_bytes_is_detected(
         return digest_of(path)
 
     monkeypatch.setattr(restore, "digest_of", with_a_bad_disk)
-    told = outcome(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert told == "SystemFailure write_failed"
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
+    assert answer == "6 write_failed"
     assert session.read_bytes() == present
     assert not [name for name in beside(session) if name.startswith(".")]
 
@@ -565,7 +557,7 @@ def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session:
     def act() -> None:
         give_back(data, session, backup.path, backup.recorded_sha256)
 
-    assert in_child(act, with_file_limit(len(CONTENT) - 1)) == "SystemFailure disk_full"
+    assert refusal_in_child(act, limit_file_size(len(CONTENT) - 1)) == "6 disk_full"
     assert session.read_bytes() == b"short now\n"
     assert not [name for name in beside(session) if name.startswith(".")]
     assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
@@ -591,7 +583,7 @@ def test_a_backup_of_another_session_or_directory_is_not_restored(session: Path,
     elsewhere = session.parent.parent / NAME
     elsewhere.write_bytes(b"elsewhere\n")
     for backup in (make(data, other).path, elsewhere):
-        assert outcome(partial(give_back, data, session, backup, None)) == "BadInput not_a_backup"
+        assert refusal(partial(give_back, data, session, backup, None)) == "2 not_a_backup"
     assert session.read_bytes() == CONTENT
 
 
@@ -602,7 +594,7 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(
     alias.symlink_to(session)
     backup = make(data, files.real_path(alias))
     assert backup.path.parent == files.real_path(session).parent
-    foreign(alias, b"more\n")
+    append_as_agent(alias, b"more\n")
     give_back(data, files.real_path(alias), backup.path, backup.recorded_sha256)
     assert alias.is_symlink()
     assert session.read_bytes() == CONTENT

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import resource
 import shutil
 import signal
 import tempfile
@@ -23,14 +22,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.storage import append as storage_append
 from sessions_app.storage import discovery, files, locks, truncation
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import RecoveryKind
+from tests.files import append_as_agent
+from tests.installation import refusal
 from tests.kill_target import fingerprint_of, never_complete, state_of
+from tests.processes import become_nobody, limit_file_size, refusal_in_child
 
-NOBODY = 65534
 HEADER = b'{"type":"session","id":"x"}\n'
 LINE = b'{"type":"context_compaction","id":"0badcafe"}'
 
@@ -48,11 +49,6 @@ def session(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def public_dir() -> Iterator[Path]:
     """A directory that a child without privileges can reach and write to; `tmp_path` is root's alone."""
     path = Path(tempfile.mkdtemp())
@@ -61,54 +57,6 @@ def public_dir() -> Iterator[Path]:
     for directory in (path, *(below for below in path.iterdir() if below.is_dir())):
         directory.chmod(0o777)
     shutil.rmtree(path)
-
-
-def outcome(act: Callable[[], object]) -> str:
-    try:
-        act()
-    except RedlineError as error:
-        return f"{type(error).__name__} {error.code}"
-    return "done"
-
-
-def in_child(act: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> str:
-    """The outcome of `act` in a forked process, which `prepare` may rob of rights; it has 10 seconds."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        told = "died"
-        try:
-            signal.alarm(10)
-            prepare()
-            told = outcome(act)
-        except BaseException as error:  # noqa: BLE001  the parent compares it with what it expects
-            told = repr(error)
-        finally:
-            os.write(writing, told.encode())
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read().decode()
-    os.waitpid(pid, 0)
-    return told
-
-
-def as_nobody() -> None:
-    """Root may do everything, so it becomes nobody. Any other user is restricted enough as he is."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-
-
-def with_file_limit(size: int) -> Callable[[], None]:
-    """No file may grow beyond `size` bytes: the write that gets there is really short, the next one fails."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-    return limit
 
 
 def append(
@@ -126,12 +74,6 @@ def append(
 def records(data: Path) -> list[str]:
     """What kind of records lie beside the locks."""
     return sorted(path.suffix for path in (data / "locks").iterdir() if path.suffix != ".lock")
-
-
-def foreign(session: Path, content: bytes) -> None:
-    """What an agent does: it opens, appends and closes, and asks nobody."""
-    with session.open("ab") as file:
-        file.write(content)
 
 
 # Discovery
@@ -222,13 +164,13 @@ def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: P
         assert found.paths == (public_dir / "a.jsonl",)
         assert found.refused == ((public_dir / "closed", "cannot be listed: Permission denied"),)
 
-    assert in_child(look, as_nobody) == "done"
+    assert refusal_in_child(look, become_nobody) == "done"
 
 
 @pytest.mark.parametrize("name", ["gone", "file"])
 def test_a_root_that_is_not_a_directory_is_bad_input(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
-    assert outcome(lambda: discovery.discover(tmp_path / name)) == "BadInput no_such_root"
+    assert refusal(lambda: discovery.discover(tmp_path / name)) == "2 no_such_root"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
@@ -236,7 +178,7 @@ def test_no_name_can_leave_the_root(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "out").symlink_to(tmp_path)
-    assert outcome(lambda: discovery.resolve_inside(root, path)) == "BadInput outside_root"
+    assert refusal(lambda: discovery.resolve_inside(root, path)) == "2 outside_root"
 
 
 def test_a_name_inside_the_root_is_resolved(tmp_path: Path) -> None:
@@ -265,20 +207,20 @@ def open_only(path: Path) -> None:
 def test_a_fifo_a_device_and_a_directory_are_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in (tmp_path / "pipe.jsonl", tmp_path, Path("/dev/null"), Path("/dev/zero")):
-        assert in_child(partial(open_only, path)) == "BadInput not_a_file"
+        assert refusal_in_child(partial(open_only, path)) == "2 not_a_file"
 
 
 def test_a_missing_file_is_bad_input(tmp_path: Path, session: Path) -> None:
     assert files.file_state(tmp_path / "gone.jsonl") is None
-    assert outcome(lambda: files.file_state(tmp_path)) == "BadInput not_a_file"
-    assert outcome(lambda: open_only(tmp_path / "gone.jsonl")) == "BadInput no_such_file"
-    assert outcome(lambda: open_only(session / "below.jsonl")) == "BadInput no_such_file"
+    assert refusal(lambda: files.file_state(tmp_path)) == "2 not_a_file"
+    assert refusal(lambda: open_only(tmp_path / "gone.jsonl")) == "2 no_such_file"
+    assert refusal(lambda: open_only(session / "below.jsonl")) == "2 no_such_file"
 
 
 def test_an_unreadable_file_is_permission_denied(public_dir: Path) -> None:
     path = public_dir / "a.jsonl"
     path.touch(mode=0)
-    assert in_child(lambda: open_only(path), as_nobody) == "SystemFailure permission_denied"
+    assert refusal_in_child(lambda: open_only(path), become_nobody) == "6 permission_denied"
 
 
 def test_an_error_names_the_path_and_what_was_not_done(tmp_path: Path) -> None:
@@ -301,7 +243,7 @@ def test_a_fingerprint_made_in_steps_matches_the_bytes(
     path.write_bytes(b"")
     fingerprint = None
     for piece in pieces:
-        foreign(path, piece)
+        append_as_agent(path, piece)
         content = path.read_bytes()
         end = content.rfind(b"\n") + 1
         with files.SessionReader(path) as reader:
@@ -328,7 +270,7 @@ def test_a_fingerprint_survives_json(session: Path) -> None:
 
 
 def test_a_last_line_without_newline_can_be_included(session: Path) -> None:
-    foreign(session, b'{"id":"2"}')
+    append_as_agent(session, b'{"id":"2"}')
     with files.SessionReader(session) as reader:
         content = b"".join(reader.chunks(0))
         whole = reader.fingerprint(len(content), None)
@@ -356,15 +298,15 @@ def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(s
             with pytest.raises(ValueError, match="cannot read"):
                 wrong()
         beyond = session.stat().st_size + 1
-        assert outcome(lambda: list(reader.chunks(beyond))) == "Conflict session_rewritten"
-        assert outcome(lambda: reader.read_at(beyond, 1)) == "Conflict session_rewritten"
+        assert refusal(lambda: list(reader.chunks(beyond))) == "4 session_rewritten"
+        assert refusal(lambda: reader.read_at(beyond, 1)) == "4 session_rewritten"
 
 
 def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 100_000)
     before = fingerprint_of(path)
-    foreign(path, b"ten more bytes to read\n")
+    append_as_agent(path, b"ten more bytes to read\n")
     with files.SessionReader(path) as reader:
         assert reader.growth(before).kind is GrowthKind.GROWN
         assert reader.bytes_read <= 8192
@@ -456,7 +398,7 @@ def test_a_session_that_changes_during_reading_gives_no_fingerprint(
                     attack(path)
             reader.fingerprint(at, None)
 
-    assert outcome(index) == "Conflict session_rewritten"
+    assert refusal(index) == "4 session_rewritten"
 
 
 @pytest.mark.parametrize("left", [0, files.CHUNK - 1, files.CHUNK, files.CHUNK + 1])
@@ -469,7 +411,7 @@ def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path: Path, lef
             for _ in reader.chunks(0):
                 os.truncate(path, left)
 
-    assert outcome(read) == "Conflict session_rewritten"
+    assert refusal(read) == "4 session_rewritten"
 
 
 def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path: Path) -> None:
@@ -477,17 +419,17 @@ def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path: Path) -
     path.write_bytes((b"x" * 99 + b"\n") * 100)
     before = fingerprint_of(path)
     overwrite_at(0)(path)
-    foreign(path, b"more\n")
+    append_as_agent(path, b"more\n")
     with files.SessionReader(path) as reader:
         end = read_until_end(reader, before.size)
-        assert outcome(lambda: reader.fingerprint(end, before)) == "Conflict session_rewritten"
+        assert refusal(lambda: reader.fingerprint(end, before)) == "4 session_rewritten"
 
 
 def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session: Path) -> None:
     with files.SessionReader(session) as reader:
         chunks = reader.chunks(0)
         first = next(chunks)
-        foreign(session, b'{"id":"2"}\n{"torn')
+        append_as_agent(session, b'{"id":"2"}\n{"torn')
         assert first + b"".join(chunks) == session.read_bytes()
         fingerprint = reader.fingerprint(session.read_bytes().rfind(b"\n") + 1, None)
     indexed = session.read_bytes()[: fingerprint.size]
@@ -499,7 +441,7 @@ def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session: Path) ->
     with files.SessionReader(session) as reader:
         assert reader.read_at(2, 4) == HEADER[2:6]
         os.truncate(session, 5)
-        assert outcome(lambda: reader.read_at(2, 4)) == "Conflict session_rewritten"
+        assert refusal(lambda: reader.read_at(2, 4)) == "4 session_rewritten"
 
 
 # The lock
@@ -511,17 +453,19 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
             pass
 
     with locks.session_lock(data, session, 0):
-        assert in_child(lock) == "Conflict session_locked"
-        assert outcome(lock) == "Conflict session_locked"
-    assert in_child(lock) == "done"
+        assert refusal_in_child(lock) == "4 session_locked"
+        assert refusal(lock) == "4 session_locked"
+    assert refusal_in_child(lock) == "done"
 
 
 def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Path) -> None:
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
     with locks.session_lock(data, files.real_path(alias), 0):
-        assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "Conflict session_locked"
-    assert in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "done"
+        assert (
+            refusal_in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "4 session_locked"
+        )
+    assert refusal_in_child(lambda: locks.session_lock(data, session, 0).__enter__()) == "done"
 
 
 def test_waiting_for_a_lock_has_a_limit(session: Path, data: Path) -> None:
@@ -549,13 +493,13 @@ def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Pat
 def test_the_lock_is_released_after_an_error(session: Path, data: Path) -> None:
     with pytest.raises(Killed), locks.session_lock(data, session, 0):
         raise Killed
-    assert in_child(lambda: append(data, session)) == "done"
+    assert refusal_in_child(lambda: append(data, session)) == "done"
 
 
 def test_a_data_directory_that_cannot_be_written_is_reported(public_dir: Path, session: Path) -> None:
     (public_dir / "data").mkdir(mode=0o500)
-    told = in_child(lambda: append(public_dir / "data", session), as_nobody)
-    assert told == "SystemFailure permission_denied"
+    answer = refusal_in_child(lambda: append(public_dir / "data", session), become_nobody)
+    assert answer == "6 permission_denied"
 
 
 # Appending
@@ -584,27 +528,27 @@ def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(
 ) -> None:
     before = session.read_bytes()
     monkeypatch.setattr(os, "setsid", lambda: os.kill(os.getpid(), signal.SIGKILL))
-    told = outcome(lambda: append(data, session, write=storage_append.write_apart))
-    assert told.startswith("SystemFailure")
+    answer = refusal(lambda: append(data, session, write=storage_append.write_apart))
+    assert answer.startswith("6 ")
     assert session.read_bytes() == before
 
 
 def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session: Path) -> None:
     before = session.read_bytes()
     line = LINE * 5_000
-    told, telling = os.pipe()
+    reading, writing = os.pipe()
     caller = os.fork()
     if caller == 0:
-        os.close(told)
+        os.close(reading)
         fd = os.open(session, os.O_WRONLY | os.O_APPEND)
-        os.write(telling, b"x")
+        os.write(writing, b"x")
         storage_append.write_apart(fd, line)
         os._exit(0)
-    os.close(telling)
-    os.read(told, 1)
+    os.close(writing)
+    os.read(reading, 1)
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)
-    with os.fdopen(told, "rb") as rest:
+    with os.fdopen(reading, "rb") as rest:
         rest.read()  # ends when the last process that could write has ended
     assert session.read_bytes() in (before, before + line)
 
@@ -612,7 +556,7 @@ def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session: Path
 @pytest.mark.parametrize("length", [0, 10, files.CHUNK - 1, files.CHUNK, 2 * files.CHUNK + 1])
 def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, length: int) -> None:
     last = json.dumps({"id": "2", "text": "x" * length}).encode()
-    foreign(session, last)
+    append_as_agent(session, last)
     before = session.read_bytes()
     asked: list[bytes] = []
 
@@ -633,9 +577,9 @@ def test_a_single_line_without_newline_is_checked_from_its_first_byte(session: P
 
 
 def test_nothing_is_appended_to_a_torn_last_line(session: Path, data: Path) -> None:
-    foreign(session, b'{"id":"2","te')
+    append_as_agent(session, b'{"id":"2","te')
     before = session.read_bytes()
-    assert outcome(lambda: append(data, session)) == "Conflict torn_last_line"
+    assert refusal(lambda: append(data, session)) == "4 torn_last_line"
     assert session.read_bytes() == before
     assert records(data) == []
 
@@ -649,7 +593,7 @@ def test_anything_but_one_line_is_a_programming_error(session: Path, data: Path,
 
 
 @pytest.mark.parametrize(
-    "attack", [truncate, replace_by_a_copy, lambda path: foreign(path, b"{}\n"), overwrite_at(3)]
+    "attack", [truncate, replace_by_a_copy, lambda path: append_as_agent(path, b"{}\n"), overwrite_at(3)]
 )
 def test_a_session_that_changed_after_the_check_is_not_written_to(
     session: Path, data: Path, attack: Callable[[Path], None]
@@ -659,8 +603,8 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(
     attack(session)
     before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
-        told = outcome(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
-    assert told == "Conflict session_changed"
+        answer = refusal(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+    assert answer == "4 session_changed"
     assert session.read_bytes() == before
     assert records(data) == []
 
@@ -668,19 +612,17 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(
 def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
     session: Path, data: Path
 ) -> None:
-    foreign(session, b'{"id":"2"}')
+    append_as_agent(session, b'{"id":"2"}')
     before = session.read_bytes()
 
     def slowly(_: bytes) -> bool:
-        foreign(session, b'\n{"id":"3"}')
+        append_as_agent(session, b'\n{"id":"3"}')
         return True
 
     def write(fd: int, payload: bytes) -> int:
         raise AssertionError("nothing may be written")
 
-    assert (
-        outcome(lambda: append(data, session, is_complete=slowly, write=write)) == "Conflict session_changed"
-    )
+    assert refusal(lambda: append(data, session, is_complete=slowly, write=write)) == "4 session_changed"
     assert session.read_bytes() == before + b'\n{"id":"3"}'
     assert records(data) == []
 
@@ -689,8 +631,8 @@ def test_a_missing_session_is_not_created(session: Path, data: Path) -> None:
     judged = state_of(session)
     session.unlink()
     with locks.session_lock(data, session, 0) as locked:
-        told = outcome(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
-    assert told == "BadInput no_such_file"
+        answer = refusal(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+    assert answer == "2 no_such_file"
     assert not session.exists()
 
 
@@ -698,10 +640,10 @@ def test_a_foreign_line_written_before_ours_stays_and_ours_is_removed(session: P
     before = session.read_bytes()
 
     def overtaken(fd: int, payload: bytes) -> int:
-        foreign(session, b'{"id":"theirs"}\n')
+        append_as_agent(session, b'{"id":"theirs"}\n')
         return os.write(fd, payload)
 
-    assert outcome(lambda: append(data, session, write=overtaken)) == "Conflict foreign_append"
+    assert refusal(lambda: append(data, session, write=overtaken)) == "4 foreign_append"
     assert session.read_bytes() == before + b'{"id":"theirs"}\n'
     assert records(data) == []
 
@@ -711,7 +653,7 @@ def test_a_foreign_line_right_after_ours_is_accepted(session: Path, data: Path) 
 
     def followed(fd: int, payload: bytes) -> int:
         written = os.write(fd, payload)
-        foreign(session, b'{"id":"theirs"}\n')
+        append_as_agent(session, b'{"id":"theirs"}\n')
         return written
 
     assert append(data, session, write=followed) == (len(before), len(LINE))
@@ -725,9 +667,9 @@ def test_our_line_between_two_foreign_ones_stays_and_is_recorded_and_reported(
     recorded: list[storage_append.Appended] = []
 
     def surrounded(fd: int, payload: bytes) -> int:
-        foreign(session, b'{"id":"t1"}\n')
+        append_as_agent(session, b'{"id":"t1"}\n')
         written = os.write(fd, payload)
-        foreign(session, b'{"id":"t2"}\n')
+        append_as_agent(session, b'{"id":"t2"}\n')
         return written
 
     with pytest.raises(SystemFailure, match=f"is at byte {len(before) + 12} all the same") as caught:
@@ -742,9 +684,9 @@ def test_our_line_joined_with_a_foreign_one_is_left_and_not_recorded(session: Pa
     before = session.read_bytes()
 
     def glued(fd: int, payload: bytes) -> int:
-        foreign(session, b'{"id":"half')
+        append_as_agent(session, b'{"id":"half')
         written = os.write(fd, payload)
-        foreign(session, b'{"id":"t2"}\n')
+        append_as_agent(session, b'{"id":"t2"}\n')
         return written
 
     def record(_: object) -> None:
@@ -765,7 +707,7 @@ def test_nothing_is_truncated_while_another_process_has_the_file_open(session: P
             agent.flush()
             return os.write(fd, payload)
 
-        assert outcome(lambda: append(data, session, write=overtaken)) == "SystemFailure line_stays"
+        assert refusal(lambda: append(data, session, write=overtaken)) == "6 line_stays"
         agent.write(b'{"id":"later"}\n')
     theirs = before + b'{"id":"theirs"}\n'
     assert session.read_bytes() == theirs + LINE + b'\n{"id":"later"}\n'
@@ -775,9 +717,9 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(
     session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = session.read_bytes()
-    foreign(session, LINE)
+    append_as_agent(session, LINE)
     truncate_file = os.ftruncate
-    late = threading.Thread(target=foreign, args=(session, b'{"id":"theirs"}\n'))
+    late = threading.Thread(target=append_as_agent, args=(session, b'{"id":"theirs"}\n'))
 
     def truncated(fd: int, size: int) -> None:
         late.start()
@@ -792,7 +734,7 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(
 
 
 def test_a_confirmed_torn_line_is_followed_by_a_line_of_our_own(session: Path, data: Path) -> None:
-    foreign(session, b'{"id":"2","te')
+    append_as_agent(session, b'{"id":"2","te')
     before = session.read_bytes()
     appended = append(data, session, after_torn_line=True)
     assert session.read_bytes() == before + b"\n" + LINE + b"\n"
@@ -841,8 +783,8 @@ def test_a_short_write_is_removed_again(session: Path, data: Path) -> None:
     session.write_bytes(HEADER * 10_000)
     before = session.read_bytes()
     line = b"x" * 60_000
-    told = in_child(lambda: append(data, session, line), with_file_limit(len(before) + 1000))
-    assert told == "SystemFailure disk_full"
+    answer = refusal_in_child(lambda: append(data, session, line), limit_file_size(len(before) + 1000))
+    assert answer == "6 disk_full"
     assert session.read_bytes() == before
     assert records(data) == []
 
@@ -850,16 +792,16 @@ def test_a_short_write_is_removed_again(session: Path, data: Path) -> None:
 def test_a_write_that_fails_at_once_changes_nothing(session: Path, data: Path) -> None:
     session.write_bytes(HEADER * 10_000)
     before = session.read_bytes()
-    told = in_child(lambda: append(data, session, b"x" * 60_000), with_file_limit(len(before)))
-    assert told == "SystemFailure disk_full"
+    answer = refusal_in_child(lambda: append(data, session, b"x" * 60_000), limit_file_size(len(before)))
+    assert answer == "6 disk_full"
     assert session.read_bytes() == before
     assert records(data) == []
 
 
 def test_a_disk_too_full_to_announce_an_append_changes_nothing(session: Path, data: Path) -> None:
     before = session.read_bytes()
-    told = in_child(lambda: append(data, session, b"x" * 60_000), with_file_limit(50_000))
-    assert told == "SystemFailure disk_full"
+    answer = refusal_in_child(lambda: append(data, session, b"x" * 60_000), limit_file_size(50_000))
+    assert answer == "6 disk_full"
     assert session.read_bytes() == before
 
 
@@ -868,7 +810,7 @@ def test_a_short_write_followed_by_foreign_bytes_is_left_and_reported(session: P
 
     def short(fd: int, payload: bytes) -> int:
         written = os.write(fd, payload[:20])
-        foreign(session, b"\n{}\n")
+        append_as_agent(session, b"\n{}\n")
         return written
 
     with pytest.raises(SystemFailure, match="20 bytes at byte") as caught:
@@ -893,14 +835,14 @@ def test_a_write_error_changes_nothing(session: Path, data: Path, number: int, c
     def fail(fd: int, payload: bytes) -> int:
         raise OSError(number, os.strerror(number))
 
-    assert outcome(lambda: append(data, session, write=fail)) == f"SystemFailure {code}"
+    assert refusal(lambda: append(data, session, write=fail)) == f"6 {code}"
     assert session.read_bytes() == before
     assert records(data) == []
 
 
 def test_a_write_of_zero_bytes_is_a_full_disk(session: Path, data: Path) -> None:
     before = session.read_bytes()
-    assert outcome(lambda: append(data, session, write=lambda *_: 0)) == "SystemFailure disk_full"
+    assert refusal(lambda: append(data, session, write=lambda *_: 0)) == "6 disk_full"
     assert session.read_bytes() == before
 
 
@@ -911,15 +853,15 @@ def test_a_session_replaced_at_the_moment_of_the_write_is_not_touched(session: P
         replace_by_a_copy(session)
         return os.write(fd, payload)
 
-    assert outcome(lambda: append(data, session, write=replaced)) == "Conflict session_changed"
+    assert refusal(lambda: append(data, session, write=replaced)) == "4 session_changed"
     assert session.read_bytes() == before
     assert records(data) == []
 
 
 def test_foreign_bytes_found_when_reading_back_are_reported_and_left(session: Path, data: Path) -> None:
     before = session.read_bytes()
-    told = outcome(lambda: append(data, session, write=lambda fd, payload: os.write(fd, payload.upper())))
-    assert told == "SystemFailure append_left"
+    answer = refusal(lambda: append(data, session, write=lambda fd, payload: os.write(fd, payload.upper())))
+    assert answer == "6 append_left"
     assert session.read_bytes() == before + LINE.upper() + b"\n"
 
 
@@ -937,7 +879,7 @@ def test_a_line_that_cannot_be_synced_is_removed_again(
         monkeypatch.setattr(storage_append, "sync", fail_once)
         return os.write(fd, payload)
 
-    assert outcome(lambda: append(data, session, write=write)) == "SystemFailure write_failed"
+    assert refusal(lambda: append(data, session, write=write)) == "6 write_failed"
     assert files.sync is sync
     assert session.read_bytes() == before
     assert records(data) == []
@@ -962,8 +904,8 @@ def test_an_unwritable_session_is_permission_denied(public_dir: Path) -> None:
     path = public_dir / "a.jsonl"
     path.write_bytes(HEADER)
     path.chmod(0o444)
-    told = in_child(lambda: append(public_dir / "data", path), as_nobody)
-    assert told == "SystemFailure permission_denied"
+    answer = refusal_in_child(lambda: append(public_dir / "data", path), become_nobody)
+    assert answer == "6 permission_denied"
     assert path.read_bytes() == HEADER
 
 
