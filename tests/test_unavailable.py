@@ -37,6 +37,7 @@ from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.launch_tokens import api_token
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
+from tests.html import text_of
 from tests.installation import Installation, Result, finish
 from tests.paths import PROJECT
 from tests.plans import approved_plan
@@ -122,7 +123,7 @@ def test_a_form_that_cannot_be_acted_on_is_answered_with_what_is_wrong(
     with failing(code):
         answer = browser.post(address, {"keep": "50", "planner": "embedded", "query": LONG})
     assert (answer.status_code, answer["Retry-After"]) == (503, str(CODES[code]))
-    page = answer.content.decode()
+    page = text_of(answer)
     assert "busy" in page if code == "busy" else "disk is full" in page or "may not be written to" in page
     assert "No session was harmed." in page
     assert "mistake" not in page
@@ -284,11 +285,11 @@ def test_the_settings_page_shows_a_root_that_was_never_looked_through_and_makes_
     index_roots()
     rows = list(Root.objects.values_list())
     assert browser.get("/import").status_code == 200
-    page = browser.get("/settings").content.decode()
+    page = text_of(browser.get("/settings"))
     assert "not looked through yet" not in page
     added = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "new")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": added})
-    page = browser.get("/settings").content.decode()
+    page = text_of(browser.get("/settings"))
     assert str(tmp_path / "new") in page
     assert "not looked through yet" in page
     assert list(Root.objects.values_list()) == rows

@@ -23,6 +23,7 @@ from sessions_app.storage.files import file_state
 from sessions_app.storage.open_files import writers_of
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place
+from tests.html import elements, text_of
 from tests.installation import Installation, refusal
 from tests.plans import approved_plan
 
@@ -141,12 +142,12 @@ def test_the_page_of_a_restore_names_who_has_the_session_open(browser: Client, p
     session = index_file(path)
     backup = commit(approved_plan(path), Confirmations(), now()).backup.path
     page = f"/sessions/{session.root_id}/{session.relative_path}/backups/{backup.name}/restore"
-    assert 'value="live"' not in browser.get(page).content.decode()
+    assert not elements(browser.get(page), '[value="live"]')
     with agent_on(path) as agent:
-        shown = browser.get(page).content.decode()
-        assert 'value="live"' in shown
-        assert f"process {agent.process.pid}" in shown
-    assert 'value="live"' not in browser.get(page).content.decode()
+        shown = browser.get(page)
+        assert elements(shown, '[value="live"]')
+        assert f"process {agent.process.pid}" in text_of(shown)
+    assert not elements(browser.get(page), '[value="live"]')
 
 
 def test_no_line_of_a_writer_that_holds_the_file_open_is_lost_unannounced(
@@ -221,7 +222,7 @@ def test_a_session_that_is_open_elsewhere_is_said_on_the_page_of_its_commit(
 
     run: Run = approve(planned(index_file(backdate(path))))
     with agent_on(path) as agent:
-        shown = browser.get(f"/runs/{run.pk}/commit").content.decode()
-        assert 'value="live"' in shown
-        assert f"process {agent.process.pid}" in shown
-    assert 'value="live"' not in browser.get(f"/runs/{run.pk}/commit").content.decode()
+        shown = browser.get(f"/runs/{run.pk}/commit")
+        assert elements(shown, '[value="live"]')
+        assert f"process {agent.process.pid}" in text_of(shown)
+    assert not elements(browser.get(f"/runs/{run.pk}/commit"), '[value="live"]')
