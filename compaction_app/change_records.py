@@ -14,21 +14,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
+from sessions_app.agents.registry import agent_at, writer_for
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import SessionReader, file_state
@@ -39,8 +38,6 @@ from .models import Backup, Compaction, Run
 from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
-
-_COMPACTION: Final = b"context_compaction"
 
 
 class BackupNote(msgspec.Struct, frozen=True):
@@ -158,16 +155,8 @@ def compactions_in(path: Path) -> frozenset[str]:
     if file_state(path) is None:
         return frozenset()
     with SessionReader(path) as reader:
-        raw = [line.raw for line in split_lines(reader.chunks(0)) if _COMPACTION in line.raw]
-    return frozenset(_compaction_ids(raw))
-
-
-def _compaction_ids(lines: Iterable[bytes]) -> Iterable[str]:
-    for raw in lines:
-        with suppress(ValueError):  # a damaged line is no entry
-            entry = parse(raw)
-            if isinstance(entry, dict) and entry.get("type") == "context_compaction":
-                yield str(entry.get("id"))
+        lines = (line.raw for line in split_lines(reader.chunks(0)))
+        return frozenset(writer_for(agent_at(path)).written_ids(lines))
 
 
 # ---- what a killed process left ------------------------------------------------------------------------------

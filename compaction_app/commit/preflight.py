@@ -27,7 +27,6 @@ from sessions_app.agents.base import Reading
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
@@ -190,7 +189,7 @@ def _needs(
                 "--not-honoured",
             ),
         )
-    elif EntryKind.DELETION not in reading.reader.honours:
+    elif not reading.is_honoured:
         yield (
             "not_honoured",
             ConfirmationNeeded(

@@ -16,9 +16,9 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
-from compaction_app.planning.plan import brought_back
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from compaction_app.session_activity import Activity
+from sessions_app.agents.base import WriteFacts
 from sessions_app.models import Entry as EntryRow
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.errors import RedlineError
@@ -76,7 +76,8 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
     approved, finding = look_at(run, now)
     validated, path = finding.validated, approved.loaded.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
-    line = compaction_line(ENTRY_ID_SHOWN, finding.parent_id, validated, backup, now)
+    branch = finding.present.tree.branch(finding.parent_id)
+    line = compaction_line(finding, WriteFacts(ENTRY_ID_SHOWN, now, backup))
     return CommitView(
         run=run,
         path=str(path),
@@ -88,7 +89,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         line_bytes=len(line) + 1,
         backup=backup.name,
         yeses=list(_yeses(approved, finding)),
-        brought_back=brought_back(finding.present.tree.branch(finding.parent_id), validated.targets),
+        brought_back=finding.reading.writer.unapplied(branch, validated.targets),
         reader=finding.reading.reader.name,
         reader_reason=finding.reading.reason,
         activity=finding.activity,

@@ -16,9 +16,9 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.db import DatabaseError
@@ -34,12 +34,13 @@ from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, session_path, snapshot_of
 from compaction_app.runs.lease import require_state, wrong_state
 from compaction_app.runs.reviews import approved_of
+from sessions_app.agents.base import WriteFacts
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
+from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.sqlite import failure_of
 from sessions_app.storage.append import append_line
@@ -52,7 +53,6 @@ from .preflight import Approved, Confirmations, Preflight, demand_given, demand_
 
 logger = logging.getLogger("redline")
 
-PROMPT_VERSION: Final = 1
 BYTES_ARE_LEFT: Final = "append_left"
 """The failure after which a piece of the line is in the session: then its backup stays."""
 LINE_IS_WRITTEN: Final = frozenset({"append_not_tidied", "line_stays"})
@@ -108,7 +108,7 @@ def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Tar
 
 
 def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed:
-    """Append one `context_compaction` for what was approved.
+    """Append what records the approved deletion.
 
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
@@ -202,7 +202,7 @@ def _commit(
     present, parent_id, validated = finding.present, finding.parent_id, finding.validated
     copy = back_up(locked, present.fingerprint, now)
     entry_id = _new_id(present)
-    line = compaction_line(entry_id, parent_id, validated, copy.path, now)
+    line = compaction_line(finding, WriteFacts(entry_id, now, copy.path))
     note = _note(approved, copy, entry_id, parent_id, validated, now)
     untidy: SystemFailure | None = None
     try:
@@ -269,22 +269,13 @@ def _note(
     )
 
 
-def compaction_line(
-    entry_id: str, parent_id: str, validated: ValidatedDeletion, backup: Path, now: datetime
-) -> bytes:
+def compaction_line(finding: Preflight, facts: WriteFacts) -> bytes:
     """The line that is appended, without its newline."""
-    entry: dict[str, Any] = {
-        "type": "context_compaction",
-        "id": entry_id,
-        "parentId": parent_id,
-        "timestamp": now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "promptVersion": PROMPT_VERSION,
-        "deletedTargets": [target.to_json() for target in validated.targets],
-        "protectedEntryIds": list(validated.protected_entry_ids),
-        "stats": validated.stats.to_json(),
-        "backupPath": str(backup),
-    }
-    return stringify(entry).encode("utf-8")
+    validated = finding.validated
+    deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
+    branch = finding.present.tree.branch(finding.parent_id)
+    (line,) = finding.reading.writer.write(branch, deletion, facts).lines
+    return line
 
 
 def _new_id(present: LoadedSession) -> str:

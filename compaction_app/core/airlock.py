@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
+from sessions_app.sessionlog.deletion import Stats
+
 from .errors import Code, Refusal
 from .gates import (
     NO_RESTRAINTS,
@@ -37,7 +39,7 @@ from .gates import (
 )
 from .pairing import TargetPlan
 from .parameters import Parameters
-from .stats import Stats, measure, target_met
+from .stats import measure, target_met
 from .targets import Target
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry

@@ -6,7 +6,9 @@ import math
 
 import msgspec
 
-from .stats import Stats, round_percent, target_reduction, tokens_to_go
+from sessions_app.sessionlog.deletion import Stats
+
+from .stats import round_percent, target_reduction, tokens_to_go
 
 
 class Budget(msgspec.Struct, frozen=True):

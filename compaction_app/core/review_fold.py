@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from sessions_app.sessionlog.deletion import Stats
+
 from .airlock import Airlock, ValidatedDeletion
 from .decisions import Decided, Step
 from .errors import Code, Refusal
@@ -24,7 +26,7 @@ from .gates import Restraints
 from .loop import Origin
 from .pairing import TargetPlan
 from .plan_packing import Fitting
-from .stats import Stats, measure, tokens_to_go
+from .stats import measure, tokens_to_go
 from .targets import Target, request_of
 from .transcript import Transcript
 from .transcript_entries import WHOLE

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 import math
 
-import msgspec
+from sessions_app.sessionlog.deletion import Stats
 
 from .pairing import TargetPlan
 from .transcript import Transcript
-
-
-class Stats(msgspec.Struct, frozen=True, rename="camel"):
-    """What a plan changes, in objects (entries and blocks) and in estimated tokens."""
-
-    objects_before: int = 0
-    objects_after: int = 0
-    objects_deleted: int = 0
-    tokens_before: int = 0
-    tokens_after: int = 0
-    percent_reduction: float = 0.0
-
-    def to_json(self) -> dict[str, int | float]:
-        """The stats as they are recorded; a whole percentage is an integer, as JavaScript prints it."""
-        recorded: dict[str, int | float] = msgspec.to_builtins(self)
-        if self.percent_reduction.is_integer():
-            recorded["percentReduction"] = int(self.percent_reduction)
-        return recorded
 
 
 def percent(part: float, whole: float) -> float:

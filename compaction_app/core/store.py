@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sessions_app.sessionlog.deletion import Stats
+
 from .airlock import Airlock, ValidatedDeletion
 from .errors import Refusal
 from .gates import NO_RESTRAINTS, Restraints
 from .pairing import ToolPair
-from .stats import Stats, measure, target_met
+from .stats import measure, target_met
 from .targets import Target, request_of
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object

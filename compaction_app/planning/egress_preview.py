@@ -14,12 +14,12 @@ from django.conf import settings
 
 from compaction_app.core.budget import Budget
 from compaction_app.core.messages import UserMessage
-from compaction_app.core.stats import Stats
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.models import Session
+from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.entries import Texts
 
 from .llm_planner import prompt_for, request_for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,13 +22,10 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.models import Run
 from compaction_app.providers.errors import Overflow
-from sessions_app.agents.atomic.filters import effective_filters
 from sessions_app.agents.base import AgentSettings
 from sessions_app.agents.registry import agent_at, model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
-from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.storage.session_loader import LoadedSession
@@ -249,33 +246,6 @@ def prepare_plan(
         store=DeletionStore(transcript, restraints),
         faults=in_force.faults,
         heard=heard,
-    )
-
-
-def brought_back(branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-    """The targets that the agent would not apply: what replay safety takes back (see `agents.atomic.filters`).
-
-    The airlock accepts them, as the agent's own does; the reduction that is recorded counts them all the same.
-    """
-    planned = Entry(
-        number=0,
-        offset=0,
-        length=0,
-        id="",
-        parent_id=None,
-        type="",
-        kind=EntryKind.DELETION,
-        control=DeletionControl(tuple(targets), percent=None, backup=""),
-    )
-    applied = effective_filters([*branch, planned])
-    return tuple(
-        target
-        for target in targets
-        if (
-            target.entry_id not in applied.entries
-            if target.block_index is None
-            else target.block_index not in applied.blocks.get(target.entry_id, ())
-        )
     )
 
 

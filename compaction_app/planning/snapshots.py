@@ -26,7 +26,7 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.index.scan import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
@@ -59,7 +59,7 @@ class Prepared(msgspec.Struct, frozen=True):
     reader: str
     reader_reason: str
     honoured: bool
-    """Whether the agent that reads the session honours a `context_compaction`."""
+    """Whether the agent that reads the session honours what is written."""
     window: int | None = None
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
@@ -137,7 +137,7 @@ def prepare_snapshot(
         parser=msgspec.convert(session.state["parser"], ParserState),
         reader=reading.reader.name,
         reader_reason=reading.reason,
-        honoured=EntryKind.DELETION in reading.reader.honours,
+        honoured=reading.is_honoured,
         window=window,
     )
 

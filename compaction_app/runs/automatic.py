@@ -38,10 +38,9 @@ from compaction_app.models import Compaction, Run, RunEvent
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
 from compaction_app.planning.plan import EMBEDDED
 from compaction_app.planning.snapshots import session_path
-from sessions_app.agents.registry import READERS
+from sessions_app.agents.registry import READERS, reading_by
 from sessions_app.index.due import DUE
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .commands import start_run
@@ -112,7 +111,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
         return "it was not read yet as it is to be read now"
-    if EntryKind.DELETION not in READERS[session.read_as].honours:
+    if not reading_by(session.read_as, "it was counted so").is_honoured:
         return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
     switched_off = session.agent.settings(session.cwd, home).switched_off_in
     if switched_off is not None:

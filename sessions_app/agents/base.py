@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
+from sessions_app.sessionlog.targets import Target
 
 
 class Reader(Protocol):
@@ -58,6 +61,47 @@ class AgentSettings:
     """The file that keeps the agent from compacting on its own."""
 
 
+class Append(NamedTuple):
+    """A change of a session: whole lines at its end, each without its newline."""
+
+    lines: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFacts:
+    """What a writer does not know of a branch and a deletion."""
+
+    entry_id: str
+    """An id that no entry of the session has."""
+    written_at: datetime
+    backup: Path
+    """The copy that was made before."""
+
+
+class SessionWriter(Protocol):
+    """One way in which an approved deletion is recorded in a session. It reads and writes nothing itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> EntryKind:
+        """The kind of entry that it writes: a reader that honours this kind honours the deletion."""
+        ...
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+        """What records a deletion at the end of a branch."""
+        ...
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        """The targets that the agent would not apply if they were recorded at the end of a branch."""
+        ...
+
+    def written_ids(self, lines: Iterable[bytes]) -> Iterator[str]:
+        """The ids of the entries that record deletions, among the lines of a session."""
+        ...
+
+
 class Agent(Protocol):
     """What Redline has to know of an agent."""
 
@@ -89,6 +133,11 @@ class Agent(Protocol):
     @property
     def readers(self) -> Sequence[Reader]:
         """The one that reads what the agent writes today comes first."""
+        ...
+
+    @property
+    def writers(self) -> Sequence[SessionWriter]:
+        """The ways to record a deletion that the agent honours, the best one first."""
         ...
 
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
@@ -125,6 +174,13 @@ class Reading:
 
     agent: Agent
     reader: Reader
+    writer: SessionWriter
+    """How a deletion is recorded. An agent that honours none is given one that it ignores."""
     reason: str
     is_guess: bool = False
     """Whether nothing shows which agent owns the session: then nothing is written without a confirmation."""
+
+    @property
+    def is_honoured(self) -> bool:
+        """Whether what the writer records changes what the agent's model sees."""
+        return self.writer.kind in self.reader.honours

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 
 from .atomic.agent import ATOMIC
-from .base import Agent, Reader, Reading
+from .base import Agent, Reader, Reading, SessionWriter
 from .pi.agent import PI
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
@@ -45,11 +45,16 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
+def writer_for(agent: Agent) -> SessionWriter:
+    """The best writer of an agent; of one that has none, Atomic's, which takes a confirmation."""
+    return (agent.writers or ATOMIC.writers)[0]
+
+
 def reading_by(name: str, reason: str) -> Reading:
     """The reading with a reader of this name. Raises BadInput `unknown_reader`."""
     reader = reader_named(name)
     owner = next(agent for agent in AGENTS.values() if reader in agent.readers)
-    return Reading(owner, reader, reason)
+    return Reading(owner, reader, writer_for(owner), reason)
 
 
 def choose_reader(
@@ -65,27 +70,30 @@ def choose_reader(
         return reading_by(chosen, "you chose it")
     telling = [entry for entry in entries if entry.sole_agent or entry.rebuilds]
     if any(isinstance(entry.control, SummaryControl) and entry.control.is_verbatim for entry in telling):
-        return Reading(PI, PI.readers[0], "it holds a compaction that Atomic writes from 0.9.9 on")
+        return _reading(PI, "it holds a compaction that Atomic writes from 0.9.9 on")
     placed = AGENTS.get(agent)
     if placed is not None:
-        return Reading(placed, placed.readers[0], f"it lies among {placed.label}'s sessions")
+        return _reading(placed, f"it lies among {placed.label}'s sessions")
     first = next(
         (entry for entry in telling if entry.kind is not EntryKind.DELETION or entry.id not in own), None
     )
     if first is None:
-        return Reading(
+        return _reading(
             ATOMIC,
-            ATOMIC.readers[0],
             "nothing in the file or its place shows which agent owns it, so this is a guess",
             is_guess=True,
         )
     if first.kind is EntryKind.DELETION:
-        return Reading(ATOMIC, ATOMIC.readers[0], f"its first compaction is a {first.type}")
+        return _reading(ATOMIC, f"its first compaction is a {first.type}")
     if first.rebuilds:
         reason = f"its first compaction is a {first.type}, which pi honours and Atomic 0.8 does not"
     else:
         reason = f"it holds {_mark_of_pi(first)}, which only pi 0.86 and newer write"
-    return Reading(PI, PI.readers[0], reason)
+    return _reading(PI, reason)
+
+
+def _reading(agent: Agent, reason: str, *, is_guess: bool = False) -> Reading:
+    return Reading(agent, agent.readers[0], writer_for(agent), reason, is_guess)
 
 
 def may_show_another(entry: Entry, read_as: str) -> bool:

@@ -23,7 +23,6 @@ from compaction_app.core.unanswered import unanswered
 from compaction_app.planning.plan import (
     EMBEDDED,
     Plan,
-    brought_back,
     is_llm,
     own_parameters,
     prepare_plan,
@@ -33,7 +32,6 @@ from sessions_app.agents.base import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import TornLine, load_session, torn_line_of
 from sessions_app.terminal import Column
@@ -207,9 +205,9 @@ class Command(RedlineCommand):
             self.say(f"The session ends in {torn}.")
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
-        if EntryKind.DELETION not in reading.reader.honours:
+        if not reading.is_honoured:
             self.say("That agent ignores a context_compaction.")
-        back = brought_back(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
+        back = reading.writer.unapplied(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
         if back:
             named = ", ".join(printable(target) for target in back[:5])
             self.say(

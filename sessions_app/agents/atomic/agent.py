@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.base import Reader
+from sessions_app.agents.base import Reader, SessionWriter
 from sessions_app.agents.pi.agent import PiAgent
 
 from .reader import AtomicReader
+from .writer import ContextCompactionWriter
 
 
 class AtomicAgent(PiAgent):
@@ -19,6 +20,7 @@ class AtomicAgent(PiAgent):
     directory = ".atomic"
     sessions = "~/.atomic/agent/sessions"
     readers: Sequence[Reader] = (AtomicReader(),)
+    writers: Sequence[SessionWriter] = (ContextCompactionWriter(),)
 
 
 ATOMIC: Final = AtomicAgent()

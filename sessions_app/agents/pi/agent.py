@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, Reader, SettingsFile
+from sessions_app.agents.base import AgentSettings, Reader, SessionWriter, SettingsFile
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Damage, Header, ParserState
@@ -27,6 +27,7 @@ class PiAgent:
     sessions: str = "~/.pi/agent/sessions"
     current_version: int = CURRENT_VERSION
     readers: Sequence[Reader] = (PiReader(),)
+    writers: Sequence[SessionWriter] = ()
 
     def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
         return SessionParser(state, damage)

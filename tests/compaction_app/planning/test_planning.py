@@ -6,29 +6,9 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core.targets import Target
-from compaction_app.planning.plan import brought_back, effective_parameters, own_parameters
+from compaction_app.planning.plan import effective_parameters, own_parameters
 from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput
-from tests.factories import assistant, branch_of, call, chain, result, text, thinking, user
-
-
-def test_what_the_agent_will_not_apply_is_told_before_it_is_written() -> None:
-    recorded = chain(
-        user("go"),
-        assistant(thinking("hm"), text("I read it"), call("c1")),
-        result("c1"),
-    )
-    branch = branch_of(recorded)
-    asked = [Target("e2", 1), Target("e2", 2), Target("e3")]
-    assert brought_back(branch, asked) == tuple(asked)
-
-
-def test_what_the_agent_applies_is_not_told() -> None:
-    recorded = chain(
-        user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on")
-    )
-    assert brought_back(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()
 
 
 def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) -> None:

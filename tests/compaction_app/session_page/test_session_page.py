@@ -385,6 +385,22 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
 
 
+@pytest.mark.parametrize(
+    ("reader", "words"),
+    [
+        ("", "would ignore a compaction written here"),
+        ("atomic-0.8", "A compaction written here is honoured"),
+        ("pi", "one written here would change nothing for it"),
+    ],
+)
+def test_the_page_says_whether_a_compaction_would_be_honoured(
+    browser: Client, idle_root: Path, reader: str, words: str
+) -> None:
+    address = add_session(idle_root, "a.jsonl", chain(user("x"), user("y")))
+    Session.objects.update(reader=reader)
+    assert words in words_of(browser, address)
+
+
 def test_a_reader_that_is_not_there_changes_nothing(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     assert browser.post(f"{address}/reader", {"reader": "<b>"}).status_code == 409
