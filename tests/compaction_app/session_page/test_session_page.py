@@ -388,7 +388,6 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("", "would ignore a compaction written here"),
         ("atomic-0.8", "A compaction written here is honoured"),
         ("pi", "one written here would change nothing for it"),
     ],
