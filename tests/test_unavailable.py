@@ -381,7 +381,7 @@ def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.run.proposals.exists():
             with failing(code):
-                Run.objects.filter(pk=self.run.pk).update(note="x" * 100_000)
+                Run.objects.filter(pk=self.run.pk).update(planner_note="x" * 100_000)
         step(self, *arguments, **named)
 
     run = start_run(session, planner="embedded", requested_parameters={"compression_ratio": 0.1})

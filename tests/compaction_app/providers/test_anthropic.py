@@ -20,7 +20,7 @@ from compaction_app.core.messages import (
 from compaction_app.providers.anthropic import body_of, headers_for
 from compaction_app.providers.error_mapping import Reported, Unreadable
 from compaction_app.providers.types import CallBegun, Endpoint, ReportedUsage
-from tests.providers.streams import (
+from tests.compaction_app.providers.streams import (
     answered,
     block,
     call_block,

@@ -19,7 +19,7 @@ from compaction_app.providers.errors import (
 )
 from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint, Retrying, Sent, TextPiece
 from sessions_app.sessionlog.errors import BadInput
-from tests.providers.raw_server import (
+from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
     UNTIL_CLOSED,
@@ -34,7 +34,7 @@ from tests.providers.raw_server import (
     falling_silent,
     on_a_loop,
 )
-from tests.providers.streams import DIALECTS, LOOKING, small_request
+from tests.compaction_app.providers.streams import DIALECTS, LOOKING, small_request
 from tests.wait import WAIT_SECONDS
 
 END = b"0\r\n\r\n"

@@ -9,8 +9,8 @@ import pytest
 
 from compaction_app.providers.client import Patience, ask
 from compaction_app.providers.types import CallBegun, Dialect, Piece, Retrying, Sent
-from tests.providers.raw_server import STREAM, Heard, RawServer, answer, chunked, on_a_loop
-from tests.providers.streams import DIALECTS, LOOKING, small_request
+from tests.compaction_app.providers.raw_server import STREAM, Heard, RawServer, answer, chunked, on_a_loop
+from tests.compaction_app.providers.streams import DIALECTS, LOOKING, small_request
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 

@@ -12,8 +12,17 @@ from compaction_app.providers.client import Patience
 from compaction_app.providers.connection_test import LONGEST, TOOL, Verdict, try_model
 from compaction_app.providers.types import Dialect, Endpoint
 from devtools.scripted.server import ScriptedProvider
-from tests.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
-from tests.providers.streams import DIALECTS, USED, call_block, chunk, fragment, message, sse, text_block
+from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
+from tests.compaction_app.providers.streams import (
+    DIALECTS,
+    USED,
+    call_block,
+    chunk,
+    fragment,
+    message,
+    sse,
+    text_block,
+)
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 

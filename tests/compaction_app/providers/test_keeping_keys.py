@@ -11,8 +11,17 @@ import pytest
 from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import ProviderError, Rejected
 from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint
-from tests.providers.raw_server import QUICK, UNTIL_CLOSED, Heard, Play, RawServer, answer, collect, on_a_loop
-from tests.providers.streams import DIALECTS, LOOKING, chunk, sse, text_block
+from tests.compaction_app.providers.raw_server import (
+    QUICK,
+    UNTIL_CLOSED,
+    Heard,
+    Play,
+    RawServer,
+    answer,
+    collect,
+    on_a_loop,
+)
+from tests.compaction_app.providers.streams import DIALECTS, LOOKING, chunk, sse, text_block
 
 KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
 PIECES = [KEY[start : start + 6].lower() for start in range(len(KEY) - 5)]

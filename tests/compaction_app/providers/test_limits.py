@@ -15,7 +15,7 @@ from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import Broken, TimedOut
 from compaction_app.providers.types import AnswerEnd, Dialect
 from tests.compaction_app.providers.provider_bombs import bomb
-from tests.providers.raw_server import (
+from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
     Heard,
@@ -27,7 +27,7 @@ from tests.providers.raw_server import (
     failure,
     on_a_loop,
 )
-from tests.providers.streams import DIALECTS, LOOKING
+from tests.compaction_app.providers.streams import DIALECTS, LOOKING
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 ENCODINGS = ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own")

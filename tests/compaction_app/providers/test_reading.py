@@ -18,7 +18,7 @@ from compaction_app.providers import accumulator
 from compaction_app.providers import sse as providers_sse
 from compaction_app.providers.error_mapping import Reported, Unreadable
 from compaction_app.providers.types import Dialect
-from tests.providers.streams import (
+from tests.compaction_app.providers.streams import (
     DIALECTS,
     LOOKING,
     answered,

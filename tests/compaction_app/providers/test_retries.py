@@ -12,8 +12,16 @@ import pytest
 from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import Overflow, QuotaUsed, Unavailable
 from compaction_app.providers.types import Dialect, Retrying, Sent
-from tests.providers.raw_server import RawServer, answer, as_json, collect, cutting, failure, on_a_loop
-from tests.providers.streams import DIALECTS, LOOKING, chunk, message, sse, text_block
+from tests.compaction_app.providers.raw_server import (
+    RawServer,
+    answer,
+    as_json,
+    collect,
+    cutting,
+    failure,
+    on_a_loop,
+)
+from tests.compaction_app.providers.streams import DIALECTS, LOOKING, chunk, message, sse, text_block
 
 ERRORS: dict[Dialect, Any] = {
     "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},

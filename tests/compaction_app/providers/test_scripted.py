@@ -25,7 +25,7 @@ from compaction_app.providers.errors import (
 )
 from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Request, Retrying
 from devtools.scripted.server import ScriptedProvider
-from tests.providers.streams import DIALECTS, shown
+from tests.compaction_app.providers.streams import DIALECTS, shown
 
 MANIFEST = {"entries": [{"entryId": f"e{number}", "tokens": 1_000 - number} for number in range(12)]}
 PROMPT = f"Plan.\n```json\n{json.dumps(MANIFEST)}\n```"

@@ -16,7 +16,7 @@ import pytest
 from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import ProviderError
 from compaction_app.providers.types import Dialect, Endpoint, Piece, Request
-from tests.providers.streams import small_request
+from tests.compaction_app.providers.streams import small_request
 from tests.wait import WAIT_SECONDS
 
 QUICK = Patience(
