@@ -61,7 +61,7 @@ def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[Vect
     texts = {found.entry.id: found.texts for found in recorded}
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
     yield from _compare("context", case["context"], _context(branch, case["context"]))
-    transcript = prepare(branch, texts, case["settings"])
+    transcript = prepare(branch, texts, case["settings"], ATOMIC.rules)
     prepared = None if transcript is None else _prepared(transcript)
     yield from _compare("prepare", _cut_query(case["prepare"]), _cut_query(prepared))
     if transcript is None:

@@ -19,6 +19,7 @@ from compaction_app.core.references import references
 from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
+from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import BlockType, Entry, Role, Texts
 
 CUTS: Final = (0.4, 0.6, 0.8)
@@ -48,7 +49,7 @@ def replay(
     branch: Sequence[Entry], texts: Mapping[str, Texts], settings: Mapping[str, object], plan: PlanTargets
 ) -> Iterator[Loss]:
     """The loss at each cut of a branch that is long enough to judge."""
-    whole = prepare(branch, texts, {})
+    whole = prepare(branch, texts, {}, ATOMIC.rules)
     if whole is None or len(whole) < MINIMUM_MESSAGES:
         return
     places = {entry.id: place for place, entry in enumerate(branch)}
@@ -56,7 +57,7 @@ def replay(
         at = _cut_position(whole.entries, cut)
         if at >= len(whole):
             continue
-        prefix = prepare(branch[: places[whole.entries[at].entry_id]], texts, settings)
+        prefix = prepare(branch[: places[whole.entries[at].entry_id]], texts, settings, ATOMIC.rules)
         if prefix is None or prefix.tokens < MINIMUM_TOKENS:
             continue
         needed = _needed(whole, prefix, at)

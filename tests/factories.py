@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core import transcript as core
+from compaction_app.core.transcript import Transcript
+from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
@@ -132,6 +134,16 @@ def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry],
     found = [one for one in map(parser.read, split_lines([data])) if one is not None]
     tree = SessionTree([one.entry for one in found])
     return tree.branch(leaf or tree.leaf.id), {one.entry.id: one.texts for one in found}
+
+
+def prepare(
+    branch: Sequence[Entry],
+    texts: Mapping[str, Texts],
+    settings: Mapping[str, object],
+    is_noise: Callable[[str], bool] | None = None,
+) -> Transcript | None:
+    """The transcript of a branch, by Atomic's rules."""
+    return core.prepare(branch, texts, settings, ATOMIC.rules, is_noise)
 
 
 def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:

@@ -24,7 +24,7 @@ from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.base import Reading
-from sessions_app.agents.registry import agent_at
+from sessions_app.agents.registry import agent_at, rules_for
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
@@ -227,8 +227,9 @@ def _was_cut_short(approved: Approved) -> bool:
 
 def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
     """The airlock's judgement on what was approved; None where too little is left to compact."""
+    rules = rules_for(agent_at(session.path))
     # The query is given, so no text is needed to judge the plan.
-    transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters))
+    transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters), rules)
     if transcript is None:
         return None
     return validate(request_of(approved.targets), transcript, approved.restraints)

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
+from sessions_app.sessionlog.protection import Protection
 
 from .transcript import Transcript
-from .transcript_entries import Protection
 
 ENTRIES: Final = 80
 PREVIEW_LENGTH: Final = 240

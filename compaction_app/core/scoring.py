@@ -32,11 +32,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.entries import BlockType, Role
+from sessions_app.sessionlog.protection import Protection
 
 from .pairing import ToolPair
 from .references import references
 from .transcript import Transcript
-from .transcript_entries import TASK_ROLES, WHOLE, Object, Protection, TranscriptEntry
+from .transcript_entries import TASK_ROLES, WHOLE, Object, TranscriptEntry
 
 WRITTEN: Final = 1.0
 SEEN: Final = 0.1

@@ -1,9 +1,7 @@
 """The compactable transcript: what of a branch could be deleted, and what may not, and why.
 
-Made from a branch by the rules of Atomic's `context_compaction`, whichever agent reads the session: entries
-that can be in a model's context, minus what earlier compactions on the branch have hidden, minus what is
-held back from the provider anyway, minus system messages, which pi would declare again. Ids, roles, estimates
-and protections are kept; texts are looked up where a tool needs them.
+Made from a branch by the rules of its agent. Ids, roles, estimates and protections are kept; texts are looked up
+where a tool needs them.
 """
 
 from __future__ import annotations
@@ -15,29 +13,16 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.agents.atomic.filters import effective_filters
-from sessions_app.sessionlog.context import keep
-from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, EntryKind, Role, Texts
+from sessions_app.agents.base import PlanRules
+from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, Texts
 
 from . import parameters as normal
 from .pairing import Pairs
 from .parameters import Parameters
 from .targets import Target
-from .transcript_entries import Object, Protection, TranscriptEntry
+from .transcript_entries import Object, TranscriptEntry
 
 MINIMUM_ENTRIES: Final = 2
-
-
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
-}
-_BY_FAILURE: Final = {
-    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
-    Role.TOOL_RESULT: Protection.TOOL_ERROR,
-    Role.COMMAND: Protection.FAILED_COMMAND,
-}
 
 
 class Transcript:
@@ -100,6 +85,7 @@ def prepare(
     branch: Sequence[Entry],
     texts: Mapping[str, Texts],
     settings: Mapping[str, object],
+    rules: PlanRules,
     is_noise: Callable[[str], bool] | None = None,
 ) -> Transcript | None:
     """The transcript of a branch (root first); None where fewer than two of its entries are compactable.
@@ -109,7 +95,7 @@ def prepare(
     is passed over as well.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
-    entries = _transcript_entries(branch)
+    entries = _transcript_entries(branch, rules)
     if len(entries) < MINIMUM_ENTRIES:
         return None
     for position in range(max(0, len(entries) - preserved), len(entries)):
@@ -126,39 +112,27 @@ def prepare(
     return Transcript(entries, texts, parameters)
 
 
-def _transcript_entries(branch: Sequence[Entry]) -> list[TranscriptEntry]:
+def _transcript_entries(branch: Sequence[Entry], rules: PlanRules) -> list[TranscriptEntry]:
     """What of a branch is compactable, none of it recent yet.
 
     One loop on plain fields: it runs for every entry of a branch, and is most of what preparing takes.
     """
-    filters = effective_filters(branch)
-    gone, hidden = filters.entries, filters.blocks
     entries: list[TranscriptEntry] = []
-    message_kind, system = EntryKind.MESSAGE, Role.SYSTEM
-    for entry in branch:
-        if entry.kind is not message_kind or entry.excluded or entry.id in gone or entry.role == system:
-            continue
-        blocks, tokens = entry.blocks or (), entry.tokens
-        if entry.id in hidden:
-            message = keep(entry, hidden[entry.id])
-            if message is None:
-                continue
-            blocks, tokens = message.blocks or (), message.tokens
-        reason = _BY_ROLE.get(entry.role)
-        if reason is None and entry.failed:
-            reason = _BY_FAILURE.get(entry.role)
+    protection = rules.protection
+    for message in rules.compactable(branch):
+        entry, blocks = message.entry, message.blocks or ()
         entries.append(
             TranscriptEntry(
                 len(entries),
                 entry.id,
                 entry.type,
                 entry.role,
-                tokens,
+                message.tokens,
                 blocks,
                 tuple([block.call_id for block in blocks if block.call_id is not None]) if blocks else (),
                 entry.result_for,
                 False,
-                reason,
+                protection(entry),
                 not THINKING_TYPES.isdisjoint([block.type for block in blocks]),
                 entry.tool_name,
             )

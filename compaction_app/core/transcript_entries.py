@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
 
 from sessions_app.sessionlog.entries import Block, Role
+from sessions_app.sessionlog.protection import Protection
 
 TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY})
 WHOLE: Final = -1
@@ -18,48 +18,6 @@ class Object(NamedTuple):
 
     position: int
     slot: int = WHOLE
-
-
-class Protection(StrEnum):
-    """Why an entry may not be deleted. An entry may be recent beside any of the others."""
-
-    USER = "user"
-    CUSTOM = "custom"
-    BRANCH_SUMMARY = "branch_summary"
-    ASSISTANT_ERROR = "assistant_error"
-    TOOL_ERROR = "tool_error"
-    FAILED_COMMAND = "failed_command"
-    RECENT = "recent"
-
-    @property
-    def label(self) -> str:
-        """The reason in two words."""
-        return _LABELS[self]
-
-    @property
-    def sentence(self) -> str:
-        """The reason in words."""
-        return _SENTENCES[self]
-
-
-_LABELS: Final = {
-    Protection.USER: "user message",
-    Protection.CUSTOM: "added context",
-    Protection.BRANCH_SUMMARY: "branch summary",
-    Protection.ASSISTANT_ERROR: "error",
-    Protection.TOOL_ERROR: "tool error",
-    Protection.FAILED_COMMAND: "failed command",
-    Protection.RECENT: "recent",
-}
-_SENTENCES: Final = {
-    Protection.USER: "it holds what the user said",
-    Protection.CUSTOM: "it was added by an extension as context",
-    Protection.BRANCH_SUMMARY: "it summarises a branch",
-    Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
-    Protection.TOOL_ERROR: "it holds a tool's error",
-    Protection.FAILED_COMMAND: "it holds a command that failed",
-    Protection.RECENT: "it is among the most recent entries",
-}
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):

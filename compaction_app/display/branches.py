@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 from compaction_app.core.token_map import TokenMap, draw
 from compaction_app.core.transcript import prepare
-from compaction_app.core.transcript_entries import Protection
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.base import Reading
 from sessions_app.index.scan import read_entries
@@ -30,6 +29,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.controls import DeletionControl, EditControl, LabelControl
 from sessions_app.sessionlog.entries import BlockType, Entry, Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.storage.files import FileState, SessionReader, file_state
 
@@ -199,7 +199,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     context = reading.reader.rebuild(branch)
     kept = {message.entry.id: message for message in context.messages}
     # The query is not shown here, so that no text has to be read for it.
-    transcript = prepare(branch, {}, {"query": "-"})
+    transcript = prepare(branch, {}, {"query": "-"}, reading.rules)
     protections = {
         entry.entry_id: entry.reason
         for entry in (transcript.entries if transcript is not None else ())

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from compaction_app.core.transcript_entries import Protection
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.protection import Protection
 
 from .branches import BranchState
 from .entry_notes import WORDS, EntryNote, name_of, said_by

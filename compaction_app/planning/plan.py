@@ -23,7 +23,7 @@ from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.models import Run
 from compaction_app.providers.errors import Overflow
 from sessions_app.agents.base import AgentSettings
-from sessions_app.agents.registry import agent_at, model_windows
+from sessions_app.agents.registry import agent_at, model_windows, rules_for
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.errors import BadInput
@@ -224,9 +224,10 @@ def prepare_plan(
     planner = require_planner(planner, thinking)
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
-    agent_settings = agent_at(loaded.path).settings(loaded.log.cwd, home or Path.home())
+    agent = agent_at(loaded.path)
+    agent_settings = agent.settings(loaded.log.cwd, home or Path.home())
     in_force = effective_parameters(agent_settings, own or {})
-    transcript = prepare(branch, loaded.texts(branch), in_force.values, is_noise)
+    transcript = prepare(branch, loaded.texts(branch), in_force.values, rules_for(agent), is_noise)
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",

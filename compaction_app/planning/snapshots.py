@@ -112,7 +112,8 @@ def prepare_snapshot(
         texts = _TextsOnDemand(
             session.agent, reader, {entry.id: entry for entry in branch if entry.is_message}
         )
-        transcript = prepare(branch, texts, settings, is_noise)
+        reading = reading_of_session(session, path, entries)
+        transcript = prepare(branch, texts, settings, reading.rules, is_noise)
         state = reader.state()
     if transcript is None:
         raise BadInput(
@@ -121,7 +122,6 @@ def prepare_snapshot(
             "Nothing was planned.",
         )
     places = {entry.id: (entry.number, entry.offset, entry.length) for entry in branch}
-    reading = reading_of_session(session, path, entries)
     return Prepared(
         leaf_id=leaf,
         file_leaf_id=tree.leaf.id,

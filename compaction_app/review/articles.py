@@ -11,13 +11,14 @@ from urllib.parse import quote
 from compaction_app.core.errors import Refusal
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.targets import Target
-from compaction_app.core.transcript_entries import Protection, TranscriptEntry
+from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.entry_items import BLOCKS, clamp
 from compaction_app.display.links import entry_address, session_address, text_address
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
+from sessions_app.sessionlog.protection import Protection
 
 from .outline import tokens_of
 from .review_text import as_sentence

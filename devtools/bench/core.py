@@ -17,6 +17,7 @@ from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.replay import replay
+from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.records import describe
 
 from .figures import Figure, median_ms
@@ -26,7 +27,7 @@ MANY: Final = 3_000
 
 
 def transcript_of(branch: RealBranch, settings: Mapping[str, object] | None = None) -> Transcript:
-    transcript = prepare(branch.entries, branch.texts, settings or {})
+    transcript = prepare(branch.entries, branch.texts, settings or {}, ATOMIC.rules)
     if transcript is None:
         raise ValueError("the branch is too short to be measured")
     return transcript
@@ -134,7 +135,7 @@ def preparation() -> Iterator[Figure]:
             )
             entries.append(described)
             texts[entry.id] = text
-        transcript = prepare(entries, texts, {})
+        transcript = prepare(entries, texts, {}, ATOMIC.rules)
         if transcript is not None:
             for one in transcript.entries:
                 transcript.text(one)

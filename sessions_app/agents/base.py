@@ -11,10 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.targets import Target
 
@@ -102,6 +103,18 @@ class SessionWriter(Protocol):
         ...
 
 
+class PlanRules(Protocol):
+    """What an agent allows a plan to delete."""
+
+    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
+        """The messages of a branch, given root first, that a plan may name, as earlier compactions have left them."""
+        ...
+
+    def protection(self, entry: Entry) -> Protection | None:
+        """Why an entry may not be deleted, wherever it stands; None if it may."""
+        ...
+
+
 class Agent(Protocol):
     """What Redline has to know of an agent."""
 
@@ -140,6 +153,11 @@ class Agent(Protocol):
         """The ways to record a deletion that the agent honours, the best one first."""
         ...
 
+    @property
+    def rules(self) -> PlanRules | None:
+        """None if it has no rules of its own: then Atomic's apply."""
+        ...
+
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
         """A parser that begins where another one ended, or with a new `ParserState`."""
         ...
@@ -176,6 +194,7 @@ class Reading:
     reader: Reader
     writer: SessionWriter
     """How a deletion is recorded. An agent that honours none is given one that it ignores."""
+    rules: PlanRules
     reason: str
     is_guess: bool = False
     """Whether nothing shows which agent owns the session: then nothing is written without a confirmation."""

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 
 from .atomic.agent import ATOMIC
-from .base import Agent, Reader, Reading, SessionWriter
+from .base import Agent, PlanRules, Reader, Reading, SessionWriter
 from .pi.agent import PI
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
@@ -50,11 +50,16 @@ def writer_for(agent: Agent) -> SessionWriter:
     return (agent.writers or ATOMIC.writers)[0]
 
 
+def rules_for(agent: Agent) -> PlanRules:
+    """The rules of an agent, or Atomic's: they belong to its writer."""
+    return agent.rules or ATOMIC.rules
+
+
 def reading_by(name: str, reason: str) -> Reading:
     """The reading with a reader of this name. Raises BadInput `unknown_reader`."""
     reader = reader_named(name)
     owner = next(agent for agent in AGENTS.values() if reader in agent.readers)
-    return Reading(owner, reader, writer_for(owner), reason)
+    return Reading(owner, reader, writer_for(owner), rules_for(owner), reason)
 
 
 def choose_reader(
@@ -93,7 +98,7 @@ def choose_reader(
 
 
 def _reading(agent: Agent, reason: str, *, is_guess: bool = False) -> Reading:
-    return Reading(agent, agent.readers[0], writer_for(agent), reason, is_guess)
+    return Reading(agent, agent.readers[0], writer_for(agent), rules_for(agent), reason, is_guess)
 
 
 def may_show_another(entry: Entry, read_as: str) -> bool:

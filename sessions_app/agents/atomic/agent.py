@@ -9,6 +9,7 @@ from sessions_app.agents.base import Reader, SessionWriter
 from sessions_app.agents.pi.agent import PiAgent
 
 from .reader import AtomicReader
+from .rules import AtomicRules
 from .writer import ContextCompactionWriter
 
 
@@ -21,6 +22,7 @@ class AtomicAgent(PiAgent):
     sessions = "~/.atomic/agent/sessions"
     readers: Sequence[Reader] = (AtomicReader(),)
     writers: Sequence[SessionWriter] = (ContextCompactionWriter(),)
+    rules = AtomicRules()
 
 
 ATOMIC: Final = AtomicAgent()

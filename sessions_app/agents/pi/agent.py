@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, Reader, SessionWriter, SettingsFile
+from sessions_app.agents.base import AgentSettings, PlanRules, Reader, SessionWriter, SettingsFile
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Damage, Header, ParserState
@@ -28,6 +28,7 @@ class PiAgent:
     current_version: int = CURRENT_VERSION
     readers: Sequence[Reader] = (PiReader(),)
     writers: Sequence[SessionWriter] = ()
+    rules: PlanRules | None = None
 
     def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
         return SessionParser(state, damage)

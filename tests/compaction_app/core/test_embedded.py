@@ -24,7 +24,7 @@ from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target
 from compaction_app.core.tools import Workbench
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from compaction_app.core.unanswered import unanswered
 from devtools.bench.core import oldest_first
@@ -33,6 +33,7 @@ from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.tree import SessionTree
+from tests.factories import prepare
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CORPUS = Path(os.environ.get("REDLINE_CORPUS", REPOSITORY.parent / "shared" / "sessions"))

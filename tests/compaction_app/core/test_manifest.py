@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from compaction_app.core.manifest import manifest_of
-from compaction_app.core.transcript_entries import Protection
+from sessions_app.sessionlog.protection import Protection
 from tests.factories import assistant, bash, branch_summary, call, custom, result, text, transcript_of, user
 
 

@@ -42,6 +42,7 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from devtools.conformance import case_lines, differences
+from sessions_app.agents.atomic import rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
 from sessions_app.sessionlog.jsjson import parse
 from tests.factories import assistant, block, call, result, text, thinking, transcript_of, user, whole
@@ -512,7 +513,7 @@ def the_budget_rounds_its_target_up(patch: pytest.MonkeyPatch) -> None:
 
 def unprotected(role: str, table_: str) -> Mutation:
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        patch.delitem(getattr(transcript, table_), role)
+        patch.delitem(getattr(rules, table_), role)
 
     return mutate
 
@@ -530,12 +531,12 @@ def a_single_entry_is_enough_to_compact(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def earlier_compactions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transcript, "effective_filters", always(Filters()))
+    patch.setattr(rules, "effective_filters", always(Filters()))
 
 
 @mutation
 def replay_safety_is_left_out_of_the_transcript(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transcript, "effective_filters", recorded_filters)
+    patch.setattr(rules, "effective_filters", recorded_filters)
 
 
 @mutation

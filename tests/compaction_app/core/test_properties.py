@@ -21,7 +21,7 @@ from compaction_app.core.loop import drive
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, Texts
 from tests.factories import (
@@ -35,6 +35,7 @@ from tests.factories import (
     compaction,
     custom,
     image,
+    prepare,
     result,
     session_bytes,
     text,

@@ -18,7 +18,7 @@ from compaction_app.core.gates import GATES, Restraints
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript
 from tests.factories import (
     assistant,
     bash,
@@ -30,6 +30,7 @@ from tests.factories import (
     compaction,
     custom,
     image,
+    prepare,
     result,
     session_bytes,
     text,

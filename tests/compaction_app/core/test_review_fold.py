@@ -22,12 +22,13 @@ from compaction_app.core.review_fold import Proposed, Review, Reviewer, ReviewSt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import Workbench
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript
 from tests.compaction_app.core.test_properties import Asked, asked, often
 from tests.factories import (
     assistant,
     branch_and_texts,
     call,
+    prepare,
     result,
     session_bytes,
     text,

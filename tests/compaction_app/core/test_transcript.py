@@ -9,10 +9,10 @@ import pytest
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript import Transcript, prepare
-from compaction_app.core.transcript_entries import Protection
+from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.protection import Protection
 from tests.factories import (
     assistant,
     bash,
@@ -24,6 +24,7 @@ from tests.factories import (
     compaction,
     custom,
     image,
+    prepare,
     result,
     session_bytes,
     text,

@@ -1,0 +1,48 @@
+"""Why an entry may not be deleted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Protection(StrEnum):
+    """Why an entry may not be deleted. An entry may be recent beside any of the others."""
+
+    USER = "user"
+    CUSTOM = "custom"
+    BRANCH_SUMMARY = "branch_summary"
+    ASSISTANT_ERROR = "assistant_error"
+    TOOL_ERROR = "tool_error"
+    FAILED_COMMAND = "failed_command"
+    RECENT = "recent"
+
+    @property
+    def label(self) -> str:
+        """The reason in two words."""
+        return _LABELS[self]
+
+    @property
+    def sentence(self) -> str:
+        """The reason in words."""
+        return _SENTENCES[self]
+
+
+_LABELS: Final = {
+    Protection.USER: "user message",
+    Protection.CUSTOM: "added context",
+    Protection.BRANCH_SUMMARY: "branch summary",
+    Protection.ASSISTANT_ERROR: "error",
+    Protection.TOOL_ERROR: "tool error",
+    Protection.FAILED_COMMAND: "failed command",
+    Protection.RECENT: "recent",
+}
+_SENTENCES: Final = {
+    Protection.USER: "it holds what the user said",
+    Protection.CUSTOM: "it was added by an extension as context",
+    Protection.BRANCH_SUMMARY: "it summarises a branch",
+    Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
+    Protection.TOOL_ERROR: "it holds a tool's error",
+    Protection.FAILED_COMMAND: "it holds a command that failed",
+    Protection.RECENT: "it is among the most recent entries",
+}
