@@ -122,9 +122,15 @@ async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
 
 @on_a_loop
 async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> None:
-    async with RawServer(stalling) as server:
+    limit = asyncio.timeout(None)
+
+    async def play(heard: Heard) -> None:
+        limit.reschedule(asyncio.get_running_loop().time())
+        await heard.wait()
+
+    async with RawServer(play) as server:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with limit:
                 await read_all(ask(server.endpoint("openai"), small_request()))
         await server.requests[0].closed.wait()
 
