@@ -6,35 +6,38 @@ the ids of what is kept, not by the code that prevents them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.embedded import EmbeddedPlanner
-from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import drive
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.entries import Entry, Texts
+from tests.compaction_app.core.strategies import (
+    BLOCKS,
+    CALL_IDS,
+    MESSAGES,
+    AcceptedDeletion,
+    Recorded,
+    accepted_deletions,
+    often,
+)
 from tests.factories import (
     assistant,
-    bash,
     block,
     branch_and_texts,
-    branch_summary,
     call,
     chain,
     compaction,
-    custom,
-    image,
     prepare,
     result,
     session_bytes,
@@ -43,113 +46,6 @@ from tests.factories import (
     user,
     whole,
 )
-
-Recorded = dict[str, Any]
-
-often = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-
-
-# ---- sessions and requests ------------------------------------------------------------------------------
-
-WORDS = st.sampled_from(["", "a look", "the parser fails at line 40", "naïve 🙂 text", "x" * 90])
-CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
-BLOCKS = st.one_of(
-    st.builds(text, WORDS),
-    st.builds(thinking, WORDS),
-    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
-    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
-)
-RESULT_BLOCKS = st.one_of(st.builds(text, WORDS), st.builds(image))
-MESSAGES = st.one_of(
-    st.builds(
-        lambda blocks, stop: assistant(*blocks, stopReason=stop),
-        st.lists(BLOCKS, max_size=4),
-        st.sampled_from(["stop", "stop", "toolUse", "aborted", "error"]),
-    ),
-    st.builds(
-        lambda blocks: assistant(*blocks),
-        st.lists(BLOCKS, min_size=1, max_size=3),
-    ),
-    st.builds(
-        lambda call_id, blocks, error: {**result(call_id, error=error), "content": blocks},
-        st.one_of(CALL_IDS, st.just("nowhere")),
-        st.lists(RESULT_BLOCKS, min_size=1, max_size=2),
-        st.sampled_from([False, False, False, True]),
-    ),
-    st.builds(result, CALL_IDS, WORDS),
-    st.builds(user, WORDS),
-    st.builds(custom, WORDS),
-    st.builds(branch_summary, WORDS),
-    st.builds(lambda words, code: bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
-    st.builds(lambda words: bash("make", words, excludeFromContext=True), WORDS),
-    st.builds(
-        lambda places, indexes: compaction(
-            *(
-                whole(f"e{place}") if index is None else block(f"e{place}", index)
-                for place, index in zip(places, indexes, strict=False)
-            )
-        ),
-        st.lists(st.integers(1, 8), min_size=1, max_size=3),
-        st.lists(st.sampled_from([None, 0, 1, 2]), min_size=3, max_size=3),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A session, its transcript, and a deletion that was accepted on it."""
-
-    recorded: list[Recorded]
-    branch: Sequence[Entry]
-    texts: dict[str, Texts]
-    transcript: Transcript
-    restraints: Restraints
-    deletion: ValidatedDeletion
-
-    @property
-    def gone(self) -> set[Target]:
-        return set(self.deletion.targets)
-
-
-def objects(transcript: Transcript) -> list[Target]:
-    return [
-        Target(entry.entry_id, index)
-        for entry in transcript.entries
-        for index in [None, *(found.index for found in entry.blocks)]
-    ]
-
-
-@st.composite
-def asked(draw: st.DrawFn) -> Asked:
-    """Something that was asked for and accepted; at least one target went."""
-    recorded = chain(user("fix it"), *draw(st.lists(MESSAGES, min_size=3, max_size=12)))
-    branch, texts = branch_and_texts(session_bytes(recorded))
-    transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
-    assume(transcript is not None)
-    assert transcript is not None
-    everything = objects(transcript)
-    restraints = Restraints(
-        pins=frozenset(draw(st.lists(st.sampled_from(everything), max_size=2))),
-        thinking_guard=draw(st.sampled_from(["latest", "latest", "all"])),
-    )
-    free = [target for target in everything if accepts(transcript, restraints, target)]
-    assume(free)
-    store = DeletionStore(transcript, restraints)
-    for target in draw(st.lists(st.sampled_from(free), min_size=1, max_size=5)):
-        store.delete(request_of([target]))
-    deletion = store.validated()
-    return Asked(recorded, branch, texts, transcript, restraints, deletion)
-
-
-def accepts(transcript: Transcript, restraints: Restraints, target: Target) -> bool:
-    return isinstance(validate(request_of([target]), transcript, restraints), ValidatedDeletion)
-
 
 # ---- what is kept, told by ids --------------------------------------------------------------------------
 
@@ -192,16 +88,16 @@ def answered(kept: list[Kept]) -> set[str]:
 
 
 @often
-@given(asked())
-def test_no_result_loses_its_call(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_no_result_loses_its_call(given_: AcceptedDeletion) -> None:
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     lost = makers(before).keys() - makers(after).keys()
     assert not lost & answered(after)
 
 
 @often
-@given(asked())
-def test_no_call_loses_its_answers(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_no_call_loses_its_answers(given_: AcceptedDeletion) -> None:
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     unanswered = answered(before) - answered(after)
     made = {(call_id, one.entry_id) for one in after for _, call_id in one.blocks}
@@ -210,8 +106,8 @@ def test_no_call_loses_its_answers(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_no_entry_is_left_empty_and_none_is_named_twice(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_no_entry_is_left_empty_and_none_is_named_twice(given_: AcceptedDeletion) -> None:
     before = {one.entry_id: one for one in kept_of(given_.transcript)}
     for one in kept_of(given_.transcript, given_.gone):
         assert one.blocks or not before[one.entry_id].blocks
@@ -223,15 +119,15 @@ def test_no_entry_is_left_empty_and_none_is_named_twice(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_a_task_is_left(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_a_task_is_left(given_: AcceptedDeletion) -> None:
     roles = {one.role for one in kept_of(given_.transcript, given_.gone)}
     assert roles & {"user", "custom", "branchSummary"}
 
 
 @often
-@given(asked())
-def test_nothing_recent_or_protected_goes(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_nothing_recent_or_protected_goes(given_: AcceptedDeletion) -> None:
     count = given_.transcript.parameters.preserve_recent
     ids = [entry.entry_id for entry in given_.transcript.entries]
     recent = set(ids[len(ids) - count :])
@@ -246,8 +142,8 @@ def test_nothing_recent_or_protected_goes(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_nothing_that_a_human_keeps_goes(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_nothing_that_a_human_keeps_goes(given_: AcceptedDeletion) -> None:
     for pin in given_.restraints.pins:
         assert pin not in given_.gone
         assert Target(pin.entry_id) not in given_.gone
@@ -256,8 +152,8 @@ def test_nothing_that_a_human_keeps_goes(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_guarded_thinking_stays(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_guarded_thinking_stays(given_: AcceptedDeletion) -> None:
     bearing = [
         one["id"]
         for one in given_.recorded
@@ -280,8 +176,8 @@ def test_guarded_thinking_stays(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_it_is_accepted_again_as_it_is(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_it_is_accepted_again_as_it_is(given_: AcceptedDeletion) -> None:
     again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
     assert isinstance(again, ValidatedDeletion)
     assert again.targets == given_.deletion.targets
@@ -289,8 +185,8 @@ def test_it_is_accepted_again_as_it_is(given_: Asked) -> None:
 
 
 @often
-@given(asked())
-def test_stats_add_up(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_stats_add_up(given_: AcceptedDeletion) -> None:
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries} | {
         Target(entry.entry_id, found.index): found.tokens
@@ -341,7 +237,7 @@ def without(context: Rebuilt, gone: set[Target]) -> Rebuilt:
     return left
 
 
-def returned(given_: Asked) -> set[str]:
+def returned(given_: AcceptedDeletion) -> set[str]:
     """The entries that replay safety may bring back, whole or in part: the latest assistant that bears
     thinking and had blocks deleted, and the results of its calls. By the recorded session alone.
     """
@@ -363,8 +259,8 @@ def returned(given_: Asked) -> set[str]:
 
 
 @often
-@given(asked())
-def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: AcceptedDeletion) -> None:
     before = rebuilt(given_.recorded)
     after = rebuilt(compacted(given_.recorded, given_.deletion))
     expected = without(before, given_.gone)
@@ -380,8 +276,8 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: Asked) -
 
 
 @often
-@given(asked())
-def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: Asked) -> None:
+@given(accepted_deletions())
+def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: AcceptedDeletion) -> None:
     data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
     branch, texts = branch_and_texts(longer, leaf=given_.recorded[-1]["id"])

@@ -23,7 +23,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
-from tests.compaction_app.core.test_properties import Asked, asked, often
+from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
 from tests.factories import (
     assistant,
     branch_and_texts,
@@ -308,7 +308,7 @@ def test_what_goes_with_an_object_is_told_without_its_own_entry(reviewer: Review
 # ---- whatever is decided ---------------------------------------------------------------------------------
 
 
-def _targets(given_: Asked) -> list[Target]:
+def _targets(given_: AcceptedDeletion) -> list[Target]:
     return [
         Target(entry.entry_id, index)
         for entry in given_.transcript.entries
@@ -319,7 +319,7 @@ def _targets(given_: Asked) -> list[Target]:
 class Decided:
     """A transcript, the review of a plan on it, and steps that were taken."""
 
-    def __init__(self, found: Asked, reviewer: Reviewer, steps: list[Step]) -> None:
+    def __init__(self, found: AcceptedDeletion, reviewer: Reviewer, steps: list[Step]) -> None:
         self.found, self.reviewer, self.steps = found, reviewer, steps
 
     def __repr__(self) -> str:
@@ -328,7 +328,7 @@ class Decided:
 
 @st.composite
 def reviews(draw: st.DrawFn) -> Decided:
-    found = draw(asked())
+    found = draw(accepted_deletions())
     assume(len(found.deletion.targets) > 0)
     guard = found.restraints.thinking_guard
     rows = [Proposed(target, "planner", PLANNER) for target in found.deletion.targets]

@@ -1,0 +1,140 @@
+"""Sessions that are difficult to compact and deletions that were accepted on them, for property tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+
+from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.gates import Restraints
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.targets import Target, request_of
+from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.entries import Entry, Texts
+from tests.factories import (
+    assistant,
+    bash,
+    block,
+    branch_and_texts,
+    branch_summary,
+    call,
+    chain,
+    compaction,
+    custom,
+    image,
+    prepare,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    user,
+    whole,
+)
+
+Recorded = dict[str, Any]
+
+often = settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+
+
+WORDS = st.sampled_from(["", "a look", "the parser fails at line 40", "naïve 🙂 text", "x" * 90])
+CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
+BLOCKS = st.one_of(
+    st.builds(text, WORDS),
+    st.builds(thinking, WORDS),
+    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
+    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
+)
+RESULT_BLOCKS = st.one_of(st.builds(text, WORDS), st.builds(image))
+MESSAGES = st.one_of(
+    st.builds(
+        lambda blocks, stop: assistant(*blocks, stopReason=stop),
+        st.lists(BLOCKS, max_size=4),
+        st.sampled_from(["stop", "stop", "toolUse", "aborted", "error"]),
+    ),
+    st.builds(
+        lambda blocks: assistant(*blocks),
+        st.lists(BLOCKS, min_size=1, max_size=3),
+    ),
+    st.builds(
+        lambda call_id, blocks, error: {**result(call_id, error=error), "content": blocks},
+        st.one_of(CALL_IDS, st.just("nowhere")),
+        st.lists(RESULT_BLOCKS, min_size=1, max_size=2),
+        st.sampled_from([False, False, False, True]),
+    ),
+    st.builds(result, CALL_IDS, WORDS),
+    st.builds(user, WORDS),
+    st.builds(custom, WORDS),
+    st.builds(branch_summary, WORDS),
+    st.builds(lambda words, code: bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
+    st.builds(lambda words: bash("make", words, excludeFromContext=True), WORDS),
+    st.builds(
+        lambda places, indexes: compaction(
+            *(
+                whole(f"e{place}") if index is None else block(f"e{place}", index)
+                for place, index in zip(places, indexes, strict=False)
+            )
+        ),
+        st.lists(st.integers(1, 8), min_size=1, max_size=3),
+        st.lists(st.sampled_from([None, 0, 1, 2]), min_size=3, max_size=3),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class AcceptedDeletion:
+    """A session, its transcript, and a deletion that was accepted on it."""
+
+    recorded: list[Recorded]
+    branch: Sequence[Entry]
+    texts: dict[str, Texts]
+    transcript: Transcript
+    restraints: Restraints
+    deletion: ValidatedDeletion
+
+    @property
+    def gone(self) -> set[Target]:
+        return set(self.deletion.targets)
+
+
+def objects(transcript: Transcript) -> list[Target]:
+    return [
+        Target(entry.entry_id, index)
+        for entry in transcript.entries
+        for index in [None, *(found.index for found in entry.blocks)]
+    ]
+
+
+@st.composite
+def accepted_deletions(draw: st.DrawFn) -> AcceptedDeletion:
+    """A request that was accepted; at least one target goes."""
+    recorded = chain(user("fix it"), *draw(st.lists(MESSAGES, min_size=3, max_size=12)))
+    branch, texts = branch_and_texts(session_bytes(recorded))
+    transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
+    assume(transcript is not None)
+    assert transcript is not None
+    everything = objects(transcript)
+    restraints = Restraints(
+        pins=frozenset(draw(st.lists(st.sampled_from(everything), max_size=2))),
+        thinking_guard=draw(st.sampled_from(["latest", "latest", "all"])),
+    )
+    free = [target for target in everything if accepts(transcript, restraints, target)]
+    assume(free)
+    store = DeletionStore(transcript, restraints)
+    for target in draw(st.lists(st.sampled_from(free), min_size=1, max_size=5)):
+        store.delete(request_of([target]))
+    deletion = store.validated()
+    return AcceptedDeletion(recorded, branch, texts, transcript, restraints, deletion)
+
+
+def accepts(transcript: Transcript, restraints: Restraints, target: Target) -> bool:
+    return isinstance(validate(request_of([target]), transcript, restraints), ValidatedDeletion)
