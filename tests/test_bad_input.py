@@ -1,4 +1,4 @@
-"""Attacks and accidents: whatever a file holds, commands end in words and the right code, and lose nothing."""
+"""Whatever a file contains, commands end with an explanation and the right exit code, and lose nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.processes import become_nobody, give_to_nobody, in_child
 
 WHOLE = working_session()
 LEAF = "e27"
-LOOKING = [["index"], ["tree"], ["context"], ["compact", "--dry-run"]]
+READ_ONLY = [["index"], ["tree"], ["context"], ["compact", "--dry-run"]]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(
 ) -> None:
     content, kinds = DAMAGED[damage]
     place(path, content)
-    for command in LOOKING:
+    for command in READ_ONLY:
         ended = run(redline, path, *command)
         assert ended.code == 0, ended
         assert redline.call(command[0], path, *command[1:]).code == 0
@@ -146,7 +146,7 @@ def test_a_session_without_a_header_is_not_written_to_but_migrated_to_a_copy(
 ) -> None:
     """Agents refuse such a file, and Atomic before 0.9.4 empties it when it opens it."""
     place(path, content)
-    for command in LOOKING:
+    for command in READ_ONLY:
         assert run(redline, path, *command).code == 0
     before = snapshot(path.parent)
     refused = run(redline, path, "compact", "--yes")
@@ -174,7 +174,7 @@ def test_a_torn_last_line_is_skipped_by_readers_and_stops_writers(
 ) -> None:
     content = session_bytes(WHOLE) + tail
     place(path, content)
-    for command in LOOKING:
+    for command in READ_ONLY:
         assert run(redline, path, *command).code == 0
     assert [fault["kind"] for fault in run(redline, path, "tree").json["damage"]] == ["torn_line"]
     refused = run(redline, path, "compact", "--yes")
@@ -186,15 +186,15 @@ def test_a_header_alone_is_a_session_without_entries(redline: Installation, path
     content = session_bytes([HEADER])
     place(path, content)
     assert run(redline, path, "index").json["entries"] == 0
-    for command in LOOKING[1:]:
+    for command in READ_ONLY[1:]:
         ended = run(redline, path, *command)
         assert (ended.code, ended.error) == (2, "no_entries")
     assert snapshot(path.parent) == {path.name: content}
 
 
-# What is no session ------------------------------------------------------------------------------------------
+# Files that are not sessions ----------------------------------------------------------------------------------
 
-COMMANDS = [*LOOKING, ["compact", "--yes", "--live"], ["migrate-session"]]
+COMMANDS = [*READ_ONLY, ["compact", "--yes", "--live"], ["migrate-session"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -241,7 +241,7 @@ def test_a_path_that_is_not_a_file_is_named_without_blocking(
         place(path.parent / "file", b"")
         path = path.parent / "file" / path.name
     if kind == "directory" and command[0] in ("index", "check_vectors"):
-        return  # it is what these two take
+        return  # these two commands accept directories
     ended = run(redline, path, *command)
     assert ended.code == 2, ended
     assert ended.error in ("no_such_file", "not_a_file", "no_such_root")
@@ -256,11 +256,11 @@ def test_an_unreadable_file_is_a_system_failure(public: Installation, command: l
     give_to_nobody(path.parent, path)
     path.chmod(0)
 
-    def told() -> str:
+    def summary() -> str:
         ended = run(public, path, *command)
         return f"{ended.code} {ended.error}"
 
-    assert in_child(told, become_nobody) == "6 permission_denied"
+    assert in_child(summary, become_nobody) == "6 permission_denied"
     path.chmod(0o600)
     assert snapshot(path.parent) == {path.name: session_bytes(WHOLE)}
 
@@ -270,7 +270,7 @@ def test_an_unreadable_directory_does_not_stop_the_index(public: Installation) -
     open_ = place(public.home / "open" / "b.jsonl", session_bytes(WHOLE))
     give_to_nobody(closed.parent.parent, closed.parent, closed, open_.parent, open_)
 
-    def told() -> str:
+    def summary() -> str:
         ended = public.call("index", public.home, "--json")
         return f"{ended.code} {ended.json['files']} {'closed' in ended.err}"
 
@@ -278,10 +278,10 @@ def test_an_unreadable_directory_does_not_stop_the_index(public: Installation) -
         found = public.call("sessions", "--json").json
         return str(sorted((Path(one["path"]).name, one["missing"]) for one in found))
 
-    assert in_child(told, become_nobody) == "0 2 False"
+    assert in_child(summary, become_nobody) == "0 2 False"
     closed.parent.parent.chmod(0)
-    assert in_child(told, become_nobody) == "6 1 True"
-    # Nobody could look, so nobody knows that it is gone.
+    assert in_child(summary, become_nobody) == "6 1 True"
+    # The directory could not be read, so the session does not count as missing.
     assert in_child(listed, become_nobody) == "[('a.jsonl', False), ('b.jsonl', False)]"
     closed.parent.parent.chmod(0o700)
 
@@ -293,12 +293,12 @@ def test_an_unreadable_root_does_not_stop_the_others(public: Installation) -> No
         give_to_nobody(below, *(above for above in below.parents if above.is_relative_to(public.home)))
     (public.home / ".atomic").chmod(0)
 
-    def told() -> str:
+    def summary() -> str:
         with override_configuration(roots=[RootSetting(path=closed.parent), RootSetting(path=open_.parent)]):
             ended = public.call("index", "--json")
         return f"{ended.code} {ended.json['files']} {'permission' in ended.err.lower()}"
 
-    assert in_child(told, become_nobody) == "6 1 True"
+    assert in_child(summary, become_nobody) == "6 1 True"
     (public.home / ".atomic").chmod(0o700)
 
 
@@ -308,7 +308,7 @@ EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp.exe\u2066\u200f\x7f\x00\t\r\u202
 
 
 def evil_session() -> list[dict[str, Any]]:
-    """A session in which everything that can be text is an attack on a terminal."""
+    """A session in which every text is an attack on the terminal."""
     header, *entries = working_session()
     header = {**header, "cwd": f"/{EVIL}", "id": EVIL, "parentSession": EVIL}
     hostile = json.loads(json.dumps(entries).replace('"e2', json.dumps(EVIL)[:-1] + "e2"))
@@ -389,7 +389,7 @@ def test_content_of_files_is_escaped_on_the_terminal(redline: Installation) -> N
 
 def test_json_output_is_plain_ascii_whatever_a_file_contains(redline: Installation, path: Path) -> None:
     place(path, session_bytes(evil_session()))
-    for command in LOOKING:
+    for command in READ_ONLY:
         ended = run(redline, path, *command)
         assert ended.out.isascii()
         assert_harmless(ended)
@@ -457,7 +457,7 @@ def test_a_field_may_have_any_value(redline: Installation, path: Path, keys: str
     for value in STRANGE:
         content = session_bytes(with_value(keys, value))
         place(path, content)
-        shown = [redline.call(*command, path) for command in LOOKING] + [redline.call("sessions")]
+        shown = [redline.call(*command, path) for command in READ_ONLY] + [redline.call("sessions")]
         for ended in shown:
             assert ended.code in (0, 2, 3), (keys, value, ended)
             assert_harmless(ended)
@@ -544,7 +544,7 @@ def test_a_process_prints_names_that_are_not_utf8(fresh: Installation) -> None:
 
 
 def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline: Installation, path: Path) -> None:
-    # A session name may be so long that its backup's would be too long.
+    # A name may be so long that the name of its backup would be too long.
     path.parent.mkdir(parents=True)
     path = place(path.parent / ("n" * 240 + ".jsonl"), session_bytes(WHOLE))
     before = snapshot(path.parent)
@@ -554,7 +554,7 @@ def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline: Installation, 
     assert snapshot(path.parent) == before
 
 
-# The vectors keep the project honest about sessions that are broken --------------------------------------------
+# Vectors --------------------------------------------------------------------------------------------------------
 
 
 def test_check_vectors_passes_and_changes_no_vector(redline: Installation, tmp_path: Path) -> None:

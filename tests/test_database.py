@@ -1,4 +1,4 @@
-"""Promises of the database: made at the first use, copied before it is migrated, left alone where it is newer."""
+"""The database is created at the first use, copied before a migration, and left alone if it is newer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(path: Path) -> set[str]:
 
 @pytest.fixture
 def older(redline: Installation, path: Path) -> Installation:
-    """A database in which one app is not migrated yet, and the other one has a row."""
+    """A database in which one app is not migrated yet and the other one has a row."""
     call_command("migrate", "compaction_app", "zero", verbosity=0)
     index_file(path)
     return redline

@@ -1,4 +1,4 @@
-"""What the documents list is what the code has."""
+"""What the documents list matches the code."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_no_document_names_a_path_outside_the_project() -> None:
 
 def test_the_table_of_states_matches_the_code() -> None:
     section = ARCHITECTURE.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
-    told: dict[str, set[str]] = {}
+    listed: dict[str, set[str]] = {}
     for states, others in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.MULTILINE):
         for state in re.findall(r"`(\w+)`", states):
-            told[state] = set(re.findall(r"`(\w+)`", others))
-    assert told == {state.value: {other.value for other in others} for state, others in TRANSITIONS.items()}
+            listed[state] = set(re.findall(r"`(\w+)`", others))
+    assert listed == {state.value: {other.value for other in others} for state, others in TRANSITIONS.items()}

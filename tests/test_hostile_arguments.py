@@ -340,5 +340,5 @@ def test_closed_standard_streams_end_without_a_traceback(
     assert "Traceback" not in ended.stdout + ended.stderr
     assert ended.returncode == (5 if command == "compact" else 0)
     assert session.read_bytes() == before
-    # Nothing that was printed went into a file of ours.
+    # No output was written into a file of Redline's.
     assert redline.call("sessions", "--json").code == 0

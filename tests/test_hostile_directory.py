@@ -1,4 +1,4 @@
-"""Promises of a server that was started in a folder of somebody else's: nothing that lies there is ever executed."""
+"""A server started in a hostile directory never executes anything from there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOUD = "import os, pathlib\npathlib.Path({log!r}).open('a').write(__name__ + '\\
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder full of modules that leave a trace when they are imported."""
+    """A directory full of modules that leave a trace when imported."""
     folder = tmp_path / "hostile"
     for name in PLANTED:
         (folder / name).mkdir(parents=True)
@@ -48,7 +48,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
-    """Else none of the tests below could fail."""
+    """Otherwise no test below could fail."""
     ended = subprocess.run(
         [sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath()
     )
@@ -108,7 +108,7 @@ def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(
     given = children.environment()
     assert given["REDLINE_DATA_DIR"] == str(tmp_path / "data")
     assert given["SSL_CERT_FILE"] == str(tmp_path / "ca.pem")
-    # An empty entry means the current directory, and nobody meant it.
+    # An empty entry means the current directory, which is never intended.
     assert given["PYTHONPATH"] == f"{tmp_path / 'hooks'}{os.pathsep}/x"
 
 
@@ -119,7 +119,7 @@ def test_a_server_and_its_child_processes_share_a_relative_data_directory(tmp_pa
 
 
 def test_a_root_must_be_an_absolute_path(fresh: Installation) -> None:
-    """Named from the current directory it would be another one for each command."""
+    """A relative path would mean another directory for each command."""
     ended = fresh.run("sessions", "--json", REDLINE_ROOTS='[{"path": "sessions"}]')
     assert (ended.code, ended.error) == (2, "bad_configuration")
     assert "roots.0.path" in ended.json["error"]["message"]

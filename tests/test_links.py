@@ -1,7 +1,7 @@
-"""Promises about links that appear while Redline reads: what lies outside a root is never read for one inside.
+"""Links that appear while Redline reads never make it read outside a root.
 
-Somebody who can write below a root replaces a file, or a directory, by a link to a place outside. Whatever page is
-drawn or file indexed at that moment, nothing that lies outside is shown or kept.
+Another user who can write below a root replaces a file or a directory by a link out of it. Whatever page is rendered
+or file indexed at that moment, nothing outside is shown or kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NEVER = -1
 
 
 class Swap:
-    """What can be replaced by a link to its counterpart outside, and put back."""
+    """A path that can be replaced by a link to its counterpart outside, and put back."""
 
     def __init__(self, inside: Path, outside: Path) -> None:
         self.inside = inside
@@ -55,7 +55,7 @@ class Swap:
 
 @pytest.fixture
 def path(known_root: Path) -> Path:
-    """A session with a backup in a directory of a configured root; outside lie files of the same names."""
+    """A session with a backup in a configured root; files of the same names are outside."""
     content = session_bytes(working_session(steps=2, words=5))
     session = place(known_root / "below" / NAME, content)
     place(session.with_name(BACKUP), content[: content.rindex(b"\n", 0, -1) + 1])
@@ -75,7 +75,7 @@ def swap(request: pytest.FixtureRequest, path: Path, known_root: Path) -> Iterat
 
 
 def at_each_call(monkeypatch: pytest.MonkeyPatch, swap: Swap, act: Callable[[], object]) -> Iterator[str]:
-    """Do something again and again, with the link appearing before its first system call, its second, and so on."""
+    """Repeat `act`, with the link appearing before its first system call, then before its second, and so on."""
     with appearing(monkeypatch, swap, NEVER) as calls:
         act()
     assert len(calls) > 2
@@ -87,7 +87,7 @@ def at_each_call(monkeypatch: pytest.MonkeyPatch, swap: Swap, act: Callable[[], 
 
 @contextmanager
 def appearing(monkeypatch: pytest.MonkeyPatch, swap: Swap, at: int) -> Iterator[list[str]]:
-    """The link appears just before the system call with this number that concerns the root; gives their names."""
+    """Make the link appear just before the system call with this number; yields the names of all calls on the root."""
     calls: list[str] = []
     busy = False
 
@@ -112,14 +112,14 @@ def appearing(monkeypatch: pytest.MonkeyPatch, swap: Swap, at: int) -> Iterator[
 
 
 def _is_below(args: tuple[Any, ...], kwargs: dict[str, Any], swap: Swap) -> bool:
-    """Whether a call is about the root: by a whole path, or by a name in a directory that was opened."""
+    """Whether a call concerns the root: by a full path, or by a name in an opened directory."""
     if kwargs.get("dir_fd") is not None or (args and isinstance(args[0], int)):
         return True
     return bool(args) and str(swap.inside.parent) in os.fsdecode(args[0])
 
 
 def kept() -> str:
-    """Everything that the index keeps of sessions, as text."""
+    """Everything the index keeps of sessions, as text."""
     rows = [str(list(Session.objects.values_list())), str(list(Entry.objects.values_list("entry_id")))]
     return "".join(rows)
 
@@ -193,7 +193,7 @@ def test_indexing_never_reads_the_target_of_a_link(
 def test_a_link_swapped_during_indexing_does_not_leave_the_root(
     path: Path, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session is itself a link, inside its root when it is found, and out of it when it is read."""
+    """The session is itself a link, which leads out of its root only when it is read."""
     link = known_root / "link.jsonl"
     link.symlink_to(place(known_root / "hidden.txt", session_bytes(chain(user("inside")))))
     swap = Swap(link, known_root.parent / "outside" / NAME)

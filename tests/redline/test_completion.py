@@ -1,4 +1,4 @@
-"""Promises of completion: a shell offers every command and every flag, and paths."""
+"""Shell completion offers every command, every flag, and paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.installation import Installation
 
 
 def offered(script: str, *words: str) -> list[str]:
-    """What bash offers for the last word."""
+    """The completions that bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
     asked = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _redline; echo "${{COMPREPLY[@]}}"'
     shown = subprocess.run(["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Promises of the configuration: the environment before the file, a mistake in words, and nothing open to others."""
+"""The configuration: the environment overrides the file, mistakes are explained, and nothing is open to others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_environment_wins_over_the_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"live_minutes = ", "is no TOML"),
         (b"\xff\xfe", "is no TOML"),
@@ -107,12 +107,12 @@ def test_the_environment_wins_over_the_file(
     ],
 )
 def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(
-    clean: None, tmp_path: Path, content: bytes, told: str
+    clean: None, tmp_path: Path, content: bytes, expected: str
 ) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     found, faults = load(tmp_path)
     assert len(faults) == 1
-    assert told in faults[0]
+    assert expected in faults[0]
     assert (found.live_minutes, found.thinking_guard, len(found.roots)) == (5, "latest", 2)
 
 
@@ -209,7 +209,7 @@ def test_an_empty_data_directory_writable_by_others_is_made_private(fresh: Insta
 
 
 def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installation) -> None:
-    """A configuration names modules to run, and a key signs cookies: closing the directory would come too late."""
+    """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
     fresh.data.mkdir()
     (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\n', encoding="utf-8")
     fresh.data.chmod(0o775)
@@ -223,7 +223,7 @@ def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installat
 
 
 def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) -> None:
-    """`REDLINE_DATA_DIR=/` as root must not lock everybody out of the machine."""
+    """`REDLINE_DATA_DIR=/` as root must not lock other users out of the machine."""
     fresh.data.mkdir()
     (fresh.data / "letters").mkdir()
     fresh.data.chmod(0o755)
@@ -320,9 +320,9 @@ def test_an_unwritable_database_is_a_system_failure(public: Installation) -> Non
     public.data.chmod(0o500)
     database.chmod(0o400)
 
-    def told() -> str:
+    def index() -> str:
         ended = public.call("index", path, "--json")
         return f"{ended.code} {ended.error}"
 
-    assert in_child(told, become_nobody) == "6 database_failed"
+    assert in_child(index, become_nobody) == "6 database_failed"
     public.data.chmod(0o700)

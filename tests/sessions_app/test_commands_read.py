@@ -1,4 +1,4 @@
-"""Promises of every command, and of those that only look: `sessions`, `tree`, `context`, `backups`."""
+"""Rules of every command, and the read-only ones: `sessions`, `tree`, `context`, `backups`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of what scripts can ask for: with the token and nothing else, in JSON, and never a commit."""
+"""The API: it needs the token and nothing else, answers in JSON, and never commits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.server import Server, start_server
 
 JSON = "application/json"
 HERE = "http://127.0.0.1"
-"""Where scripts ask."""
+"""The address for scripts."""
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def address(session: Session) -> str:
 
 @pytest.fixture
 def script(redline: Installation) -> Client:
-    """A script with the token: no cookie, and no form's token."""
+    """A script with the token, without a cookie or a CSRF token."""
     token = api_token(django_settings.REDLINE_DATA_DIR)
     return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
 
 
 def pages() -> str:
-    """Where the user's browser finds what a script started."""
+    """The address of the pages in the user's browser."""
     return f"http://{browser_host(django_settings.REDLINE_DATA_DIR)}:80"
 
 
@@ -64,11 +64,11 @@ def ask(client: Client, address: str, **wanted: Any) -> Any:
 def code_of(answer: Any) -> str:
     """The code of a failure, which has a code and a message and nothing else."""
     assert answer["Content-Type"] == JSON
-    told = answer.json()
-    assert told.keys() == {"error"}
-    assert told["error"].keys() == {"code", "message"}
-    assert told["error"]["message"].endswith((".", ")"))
-    return str(told["error"]["code"])
+    answered = answer.json()
+    assert answered.keys() == {"error"}
+    assert answered["error"].keys() == {"code", "message"}
+    assert answered["error"]["message"].endswith((".", ")"))
+    return str(answered["error"]["code"])
 
 
 # ---- listing -----------------------------------------------------------------------------------------------
@@ -87,12 +87,12 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
     named_sessions(known_root, "new", "a b/wört%2F?x", "odd\n#;,'~")
     place(known_root.parent / "elsewhere" / "s.jsonl", session_bytes(chain(user("not configured"))))
     index_paths([known_root.parent / "elsewhere"])
-    told = script.get("/api/sessions").json()
+    answered = script.get("/api/sessions").json()
     printed = redline.call("sessions", "--json").json
-    assert told["sessions"] == [one for one in printed if one["url"]]
+    assert answered["sessions"] == [one for one in printed if one["url"]]
     assert [(one["url"], one["api"]) for one in printed if one["title"] == "not configured"] == [(None, None)]
-    assert told["next"] is None
-    for one in told["sessions"]:
+    assert answered["next"] is None
+    for one in answered["sessions"]:
         found = Session.objects.get(pk=one["id"])
         assert one["url"] == session_address(found)
         assert script.get(one["api"]).json() == one
@@ -107,18 +107,21 @@ def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
     Session.objects.filter(title__endswith="f").update(mtime_ns=None)
     address, pages = "/api/sessions?limit=3", []
     while address:
-        told = script.get(address).json()
-        pages.append([one["title"] for one in told["sessions"]])
-        address = told["next"]
+        answered = script.get(address).json()
+        pages.append([one["title"] for one in answered["sessions"]])
+        address = answered["next"]
     assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
 
 
 def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Path) -> None:
     named_sessions(known_root, "parser", "lexer", "parser & lexer")
-    told = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
-    assert [one["title"] for one in told["sessions"]] == ["about parser"]
-    told = script.get(told["next"]).json()
-    assert ([one["title"] for one in told["sessions"]], told["next"]) == (["about parser & lexer"], None)
+    answered = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
+    assert [one["title"] for one in answered["sessions"]] == ["about parser"]
+    answered = script.get(answered["next"]).json()
+    assert ([one["title"] for one in answered["sessions"]], answered["next"]) == (
+        ["about parser & lexer"],
+        None,
+    )
     assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
 
 
@@ -261,30 +264,35 @@ def test_a_session_that_needs_migration_is_not_planned(script: Client, known_roo
     assert (answer.status_code, code_of(answer)) == (400, "needs_migration")
 
 
-# ---- asking and stopping -----------------------------------------------------------------------------------
+# ---- reading and stopping ----------------------------------------------------------------------------------
 
 
 def test_a_run_is_reported_from_start_to_plan(script: Client, address: str, session: Session) -> None:
     started = ask(script, address, compression_ratio=0.5).json()
-    told = script.get(started["stateUrl"]).json()
-    assert (told["state"], told["active"], told["percent"], told["target"]) == ("queued", True, 0.0, 50.0)
-    assert (told["reviewUrl"], told["commitUrl"], told["stats"]) == (None, None, None)
+    answered = script.get(started["stateUrl"]).json()
+    assert (answered["state"], answered["active"], answered["percent"], answered["target"]) == (
+        "queued",
+        True,
+        0.0,
+        50.0,
+    )
+    assert (answered["reviewUrl"], answered["commitUrl"], answered["stats"]) == (None, None, None)
     before = snapshot(Path(session.root.path))
     work(started["run"], worker_name())
-    told = script.get(started["stateUrl"]).json()
-    assert (told["state"], told["active"], told["targetMet"], told["failure"]) == (
+    answered = script.get(started["stateUrl"]).json()
+    assert (answered["state"], answered["active"], answered["targetMet"], answered["failure"]) == (
         "target_met",
         False,
         True,
         "",
     )
-    assert told["percent"] == told["stats"]["percentReduction"] >= 50
-    assert told["calls"] > 0
-    assert told["usage"] is None
-    assert told["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
-    assert told["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
-    assert told["stopUrl"] is None
-    assert told["startedAt"] < told["endedAt"]
+    assert answered["percent"] == answered["stats"]["percentReduction"] >= 50
+    assert answered["calls"] > 0
+    assert answered["usage"] is None
+    assert answered["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
+    assert answered["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
+    assert answered["stopUrl"] is None
+    assert answered["startedAt"] < answered["endedAt"]
     assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
 
 
@@ -322,7 +330,7 @@ def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
     assert script.post(f"/api/runs/{number}")["Allow"] == "GET, HEAD"
 
 
-# ---- who may ask -------------------------------------------------------------------------------------------
+# ---- authentication ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -438,9 +446,9 @@ def test_a_script_plans_a_session_on_a_running_server(server: Server, tmp_path: 
 
     status, started = call(f"/api{page}/compact", b'{"compression_ratio": 0.3}')
     assert (status, started["url"]) == (202, f"{server.base}/runs/{started['run']}")
-    told = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
-    assert (told["state"], told["target"]) == ("target_met", 70.0)
-    assert "Mend the parser." in text_of(server.get(told["reviewUrl"].removeprefix(server.base)))
+    answered = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
+    assert (answered["state"], answered["target"]) == ("target_met", 70.0)
+    assert "Mend the parser." in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))
     assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
     assert call("/api/nowhere")[0] == 404
     status, listed = call("/api/sessions?q=parser")

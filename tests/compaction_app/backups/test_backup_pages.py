@@ -1,4 +1,4 @@
-"""Promises of the pages of backups: nothing is lost by them, and a name in an address is only a name."""
+"""The backup pages lose nothing unseen, and a name in an address cannot reach another file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ACTIONS = ("restore", "verify", "delete", "download")
 
 @pytest.fixture
 def path(known_root: Path) -> Path:
-    """A quiet session in a configured root, indexed."""
+    """An indexed session in a configured root, not written to recently."""
     session = place(known_root / "s.jsonl", session_bytes(working_session()))
     index_roots()
     return session
@@ -70,7 +70,7 @@ def compacted(path: Path, **own: object) -> str:
 
 
 def grown(path: Path, *words: str) -> bytes:
-    """The session, after its agent went on; it has been quiet since."""
+    """The bytes of the session after its agent added messages an hour ago."""
     more = [message(f"n{number}", "e27", user(word)) for number, word in enumerate(words)]
     place(path, path.read_bytes() + session_bytes(more))
     return path.read_bytes()
@@ -500,7 +500,7 @@ def test_a_download_has_a_harmless_file_name(name: str, header: str | None) -> N
     assert not set(decoded) & set("\r\n\0\u202e\\/") or "''" not in value
 
 
-# ---- names, methods, who may -------------------------------------------------------------------------------
+# ---- names, methods, permissions ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -549,7 +549,7 @@ def test_a_name_in_an_address_cannot_reach_another_file(
 
 
 def is_refused(answer: Any, path: Path) -> bool:
-    """Nothing is shown or done; an address that only acts may lead to the list of backups."""
+    """Nothing is shown or done; an address for POST only may redirect to the list of backups."""
     if answer.status_code == 303:
         return str(answer["Location"]) == f"{address(path)}/backups"
     return answer.status_code in {404, 405}

@@ -1,4 +1,4 @@
-"""Promises of `restore` and `backups`: what would go is shown first, and each danger has its own yes."""
+"""`restore` and `backups` show first what would be removed, and each danger needs its own confirmation."""
 
 from __future__ import annotations
 

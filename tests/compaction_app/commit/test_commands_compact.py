@@ -1,4 +1,4 @@
-"""Promises of `compact`: shown first, written only after a yes, exactly one line, and undone by `restore`."""
+"""`compact` shows its plan, writes exactly one line after a confirmation, and `restore` undoes it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: 
     copied = redline.call("migrate-session", path, "--json")
     copy = Path(copied.json["written"])
     assert (copied.code, copied.json["bytes"]) == (0, copy.stat().st_size)
-    # What Redline wrote itself is not live.
+    # Redline's own writes do not make a session live.
     written = redline.call("compact", copy, "--yes", "--json")
     assert written.code == 0, written
     assert redline.call("migrate-session", path, "--json").error == "exists"
@@ -237,7 +237,7 @@ def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(redline: Inst
     assert all(len(line) <= 60 for line in rows)
 
 
-# Saying yes -------------------------------------------------------------------------------------------------
+# Confirmation -----------------------------------------------------------------------------------------------
 
 
 def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline: Installation, path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_dry_run_overrides_yes(redline: Installation, path: Path) -> None:
 def on_terminal(
     installation: Installation, answer: str, *arguments: object, **environment: str
 ) -> tuple[int, str]:
-    """Exit code and screen of a command on a terminal, where `answer` is typed once it asks."""
+    """Exit code and screen of a command on a terminal, where `answer` is typed at the question."""
     environment = installation.environment(**{"PAGER": "cat", "TERM": "dumb", **environment})
     pid, terminal = pty.fork()
     if pid == 0:
@@ -379,7 +379,7 @@ def test_with_json_no_question_is_asked(redline: Installation, path: Path) -> No
     assert snapshot(path.parent) == before
 
 
-# The explicit yeses -----------------------------------------------------------------------------------------
+# Confirmations for each danger ------------------------------------------------------------------------------
 
 
 def make_live(path: Path) -> list[str]:
@@ -502,7 +502,7 @@ def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installati
 
 
 def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_path: Path) -> None:
-    """By the user's choice, and whatever Redline itself appended."""
+    """The reader the user chose, even after Redline itself appended a line."""
     path = backdate(place(tmp_path / "guessed.jsonl", session_bytes(working_session())))
     assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
     again = redline.call("compact", path, "--ratio", "0.5").out

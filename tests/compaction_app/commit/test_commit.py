@@ -1,11 +1,10 @@
-"""Promises of a commit: exactly what was approved, appended to the session as it is now, or nothing at all."""
+"""A commit appends exactly what was approved to the session as it is now, or nothing at all."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import resource
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -31,7 +30,8 @@ from tests.factories import assistant, chain, message, result, session_bytes, te
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation, refusal
 from tests.plans import approved_plan, context_ids, context_without
-from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child
+from tests.wait import WAIT_SECONDS
 
 LAST = "e27"
 """The leaf of `working_session()`."""
@@ -46,12 +46,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def done(approved: Approved, **yeses: bool) -> Committed:
-    return commit(approved, Confirmations(**yeses), now())
+def done(approved: Approved, **confirmations: bool) -> Committed:
+    return commit(approved, Confirmations(**confirmations), now())
 
 
 def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
-    """What an agent does: it opens, appends and closes, and asks nobody. A while ago, so that it is not live."""
+    """An agent opens, appends and closes, without a lock; some time ago, so that the session is not live."""
     added = session_bytes(lines)
     with path.open("ab") as file:
         file.write(added)
@@ -66,7 +66,7 @@ def last_line(path: Path) -> dict[str, Any]:
 
 
 def refused(path: Path, act: Callable[[], object]) -> str:
-    """The refusal of `act`, after which the directory of the session is byte for byte as it was."""
+    """The refusal of `act`, which changed no byte in the directory of the session."""
     before = snapshot(path.parent)
     compactions, backups = Compaction.objects.count(), Backup.objects.count()
     answer = refusal(act)
@@ -310,7 +310,9 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: 
     committed = done(approved_plan(path), after_torn_line=True)
     assert path.read_bytes() == before + b"\n" + committed.line + b"\n"
     assert load_session(path).leaf_id == committed.entry_id
-    done(approved_plan(path, compression_ratio=0.9))  # once is enough: the session ends in a whole line now
+    done(
+        approved_plan(path, compression_ratio=0.9)
+    )  # once is enough: the session ends in a complete line now
 
 
 def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path: Path) -> None:
@@ -328,7 +330,7 @@ def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path: Path) ->
 
 
 def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
-    """A write before which an agent's own comes."""
+    """A write that an agent's own write precedes."""
 
     def write(fd: int, payload: bytes) -> int:
         with path.open("ab") as file:
@@ -432,7 +434,7 @@ def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: 
     assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
 
-# The explicit yeses -----------------------------------------------------------------------------------------
+# Confirmations ----------------------------------------------------------------------------------------------
 
 
 def test_a_session_written_to_recently_needs_a_confirmation(path: Path) -> None:
@@ -562,28 +564,28 @@ def test_an_older_session_is_not_written_to(path: Path, version: int) -> None:
 
 
 def at_once(act: Callable[[], object]) -> list[str]:
-    """How `act` ended in each of two processes that began it at the same moment."""
+    """How `act` ended in each of two processes that started it at the same moment."""
     ready, go = os.pipe()
     connection.close()
     children = []
     for _ in range(2):
-        told, telling = os.pipe()
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
-                signal.alarm(30)
+                signal.alarm(WAIT_SECONDS)
                 os.read(ready, 1)
-                os.write(telling, refusal(act).encode())
-            except BaseException as error:  # noqa: BLE001  the parent compares what it was told
-                os.write(telling, repr(error).encode())
+                os.write(writing, refusal(act).encode())
+            except BaseException as error:  # noqa: BLE001  the parent compares it with what it expects
+                os.write(writing, repr(error).encode())
             finally:
                 os._exit(0)
-        os.close(telling)
-        children.append((pid, told))
+        os.close(writing)
+        children.append((pid, reading))
     os.write(go, b"..")
     answers = []
-    for pid, told in children:
-        with os.fdopen(told, "rb") as pipe:
+    for pid, reading in children:
+        with os.fdopen(reading, "rb") as pipe:
             answers.append(pipe.read().decode())
         os.waitpid(pid, 0)
     os.close(ready)
@@ -622,20 +624,10 @@ def test_without_write_permission_nothing_is_left_behind(
     before = snapshot(path.parent)
     path.chmod(file_mode)
     path.parent.chmod(directory_mode)
-    assert in_child(lambda: refusal(lambda: done(approved)), become_nobody) == answer
+    assert refusal_in_child(lambda: done(approved), become_nobody) == answer
     path.parent.chmod(0o700)
     path.chmod(0o600)
     assert (snapshot(path.parent) == before) == (answer != "done")
-
-
-def with_file_limit(size: int) -> Callable[[], None]:
-    """No file may grow beyond `size` bytes: the write that gets there is really short, the next one fails."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-    return limit
 
 
 @pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
@@ -645,8 +637,8 @@ def test_a_full_disk_leaves_the_session_and_no_partial_backup(path: Path, room: 
     before = path.read_bytes()
     assert len(before) > 800_000
     approved = approved_plan(path)
-    told = in_child(lambda: refusal(lambda: done(approved)), with_file_limit(len(before) + room))
-    assert told == "6 disk_full"
+    answer = refusal_in_child(lambda: done(approved), limit_file_size(len(before) + room))
+    assert answer == "6 disk_full"
     assert snapshot(path.parent) == {path.name: before}
     assert not Backup.objects.exists()
     backdate(path)

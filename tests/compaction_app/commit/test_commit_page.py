@@ -1,4 +1,4 @@
-"""Promises of the commit: what was approved and nothing else, each yes by itself, conflicts that keep decisions."""
+"""The commit page writes only what was approved, each danger confirmed, and a conflict keeps the decisions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.core.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
-from compaction_app.runs.commands import resume_run, start_run
-from compaction_app.runs.lease import worker_name
+from compaction_app.runs.commands import resume_run
 from compaction_app.runs.reviews import carried_from, decide
-from compaction_app.runs.worker import work
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import configured_roots, index_file
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.append import append_line
 from sessions_app.storage.locks import session_lock
@@ -42,6 +39,7 @@ from tests.files import backdate, place
 from tests.html import actions, fields, links, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
+from tests.runs import approve_proposals, finish_run, plan_session
 
 
 @pytest.fixture
@@ -53,8 +51,8 @@ def path(known_root: Path) -> Path:
 
 @pytest.fixture
 def run(path: Path) -> Run:
-    """A run that was planned on the session, with everything it proposes approved."""
-    return approve(planned(index_file(path)))
+    """A planned run of the session with every proposal approved."""
+    return approve_proposals(plan_session(index_file(path)))
 
 
 class Killed(BaseException):
@@ -66,20 +64,6 @@ def no_cleaning_up(run: Run, now: datetime) -> Iterator[None]:
     """A killed process does not reach the end of a commit."""
     run.refresh_from_db()
     yield
-
-
-def planned(session: Session, **more: Any) -> Run:
-    run = start_run(session, planner="embedded", requested_parameters={}, **more)
-    work(run.pk, worker_name())
-    run.refresh_from_db()
-    return run
-
-
-def approve(run: Run, *, first: int | None = None) -> Run:
-    proposals = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:first]
-    targets = [Target(row.entry_id, row.block_index) for row in proposals]
-    decide(run, Kind.APPROVE, targets, timezone.now())
-    return run
 
 
 def append(path: Path, *entries: dict[str, Any]) -> None:
@@ -134,7 +118,7 @@ def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
 
 
 def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
-    run = approve(planned(index_file(path)), first=1)
+    run = approve_proposals(plan_session(index_file(path)), first=1)
     commit(browser, run, "below_target")
     written = json.loads(path.read_bytes().splitlines()[-1])
     proposal = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[0]
@@ -161,14 +145,14 @@ def test_a_second_commit_of_the_same_run_writes_nothing(browser: Client, run: Ru
 
 
 def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> None:
-    run = planned(index_file(path))
+    run = plan_session(index_file(path))
     before = path.read_bytes()
     assert commit(browser, run, "below_target").status_code == 409
     assert path.read_bytes() == before
     assert "Nothing is approved" in text_of(browser.get(f"/runs/{run.pk}/commit"))
 
 
-# ---- explicit yeses --------------------------------------------------------------------------------------
+# ---- confirmations ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch", "after_torn_line"])
@@ -177,7 +161,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(
 ) -> None:
     recorded = working_session()
     if name == "switch_branch":
-        # Another branch leaves early, and is the one that the agent continues from.
+        # Another branch forks early; the agent continues from it.
         recorded.append({**user("another way"), "id": "other", "parentId": "e3"})
         path.write_bytes(session_bytes(recorded))
         backdate(path)
@@ -186,7 +170,9 @@ def test_each_case_needs_its_own_confirmation_and_no_other(
         session.reader = "pi"
         session.save()
     first = 1 if name == "below_target" else None
-    run = approve(planned(session, leaf_id="e27" if name == "switch_branch" else ""), first=first)
+    run = approve_proposals(
+        plan_session(session, leaf_id="e27" if name == "switch_branch" else ""), first=first
+    )
     if name == "after_torn_line":
         backdate(place(path, path.read_bytes() + b'{"type":"mess'))
     if name == "live":
@@ -208,7 +194,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     configured_roots()
     session = index_file(path)
-    run = approve(planned(session))
+    run = approve_proposals(plan_session(session))
     page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
     assert "so this is a guess" in page
     assert "is honoured" not in page
@@ -255,7 +241,7 @@ def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_a
     answer = browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     assert answer["Location"] == f"/runs/{later.pk}"
-    work(later.pk, worker_name())
+    finish_run(later)
     run.refresh_from_db()
     assert run.state == RunState.SUPERSEDED
 
@@ -285,7 +271,7 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
     Run.objects.filter(pk=run.pk).update(base_url="")
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
-    work(later.pk, worker_name())
+    finish_run(later)
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
     assert commit(browser, later).status_code == 302
@@ -296,13 +282,13 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
     ]
 
 
-# ---- what was shown, and nothing else -------------------------------------------------------------------
+# ---- only what was shown --------------------------------------------------------------------------------
 
 
 def test_confirming_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
-    run = approve(planned(index_file(path)), first=1)
+    run = approve_proposals(plan_session(index_file(path)), first=1)
     plan, before = shown(browser, run), path.read_bytes()
-    approve(run)
+    approve_proposals(run)
     answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
     assert answer.status_code == 409
     assert "no longer what this page showed" in text_of(answer)
@@ -314,7 +300,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(browser: Clie
 def test_decisions_and_resuming_are_refused_during_a_commit(
     browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = approve(planned(index_file(path)))
+    run = approve_proposals(plan_session(index_file(path)))
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     refused: list[str] = []
     usual = commit_service.back_up
@@ -385,7 +371,7 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client
     recorded = [*working_session(), {**user("another way"), "id": "other", "parentId": "e3"}]
     path.write_bytes(session_bytes(recorded))
     backdate(path)
-    run = approve(planned(index_file(path), leaf_id="e27"))
+    run = approve_proposals(plan_session(index_file(path), leaf_id="e27"))
     append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
     assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == []
     assert commit(browser, run).status_code == 302
@@ -425,8 +411,7 @@ def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     away = path.rename(path.with_suffix(".away"))
-    work(later.pk, worker_name())
-    later.refresh_from_db()
+    finish_run(later)
     run.refresh_from_db()
     assert (later.state, run.state) == (RunState.FAILED, RunState.TARGET_MET)
     away.rename(path)
@@ -434,7 +419,7 @@ def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
 
 
 def test_planning_again_approves_nothing_that_was_not_approved(browser: Client, path: Path) -> None:
-    run = planned(index_file(path))
+    run = plan_session(index_file(path))
     Proposal.objects.create(
         run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
     )
@@ -448,7 +433,7 @@ def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(
     browser: Client, path: Path
 ) -> None:
     session = index_file(path)
-    run = approve(planned(session))
+    run = approve_proposals(plan_session(session))
     form = f"/sessions/{session.root_id}/{session.relative_path}/compact"
     pages = (form, f"/runs/{run.pk}/review", f"/runs/{run.pk}/commit")
     for page in pages:
@@ -492,7 +477,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client,
     assert plans_again(browser.get(f"/runs/{run.pk}/result"), run)
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
-    work(later.pk, worker_name())
+    finish_run(later)
     assert commit(browser, later).status_code == 302
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
@@ -528,7 +513,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
 
 @pytest.fixture
 def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another connection to the database of a process that waits only a moment for it."""
+    """Another connection to the database, while this process waits only a moment for it."""
     connection.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)

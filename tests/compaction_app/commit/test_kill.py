@@ -1,4 +1,4 @@
-"""A process that is killed at any moment leaves a session that is whole: as before, or as after.
+"""A process killed at any moment leaves a complete session: as before, or as after.
 
 The victim is `kill_target`. A kill is not a power cut: what the kernel was given survives it. `fsync` and the
 order of the steps are for that, and cannot be tested here.
@@ -30,7 +30,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 
 def run_and_kill(data_dir: Path, session: Path, line_file: Path, delay_us: int) -> str:
-    """Kills the victim `delay_us` microseconds after it began; gives the phase it was in."""
+    """Kill the victim `delay_us` microseconds after its start; returns the phase it was in."""
     arguments = [sys.executable, "-m", "tests.kill_target", str(data_dir), str(session), str(line_file)]
     with subprocess.Popen(arguments, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as victim:
         assert victim.stdout is not None
@@ -72,7 +72,7 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
         left = session.read_bytes()
         assert left in (before, after)
         found["before" if left == before else "after"] += 1
-        for name, content in entries(home).items():  # whatever is named like a backup is a whole one
+        for name, content in entries(home).items():  # whatever is named like a backup is complete
             if name.endswith(files.BACKUP_SUFFIX):
                 assert content in (before, after), name
                 digest = hashlib.sha256(content).hexdigest()
@@ -86,7 +86,7 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
             leftovers += any(name.startswith(".s.jsonl.") for name in entries(home))
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
             restore.restore(locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC))
-        assert not [name for name in entries(home) if name.startswith(".")]  # leftovers went with that
+        assert not [name for name in entries(home) if name.startswith(".")]  # the leftovers are gone
         assert not [name for name in entries(data_dir / "locks") if name.endswith(".intent")]
         for path in home.iterdir():
             if path != session:

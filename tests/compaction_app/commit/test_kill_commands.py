@@ -1,4 +1,4 @@
-"""A commit or a restore that is killed leaves the session as before or as after, and everything usable.
+"""A killed commit or restore leaves the session as before or as after, and everything usable.
 
 The victim is a fork of this process, so that a round costs milliseconds. `test_kill` is about the file edge
 alone; here the database, the lock and the next command take part.
@@ -36,6 +36,7 @@ from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
 from tests.installation import Installation
 from tests.plans import approved_plan, context_ids, context_without
+from tests.wait import WAIT_SECONDS
 
 ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
 SEED = int(os.environ.get("REDLINE_KILL_SEED", "20260105"))
@@ -48,7 +49,7 @@ def path(redline: Installation) -> Path:
 
 
 def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:
-    """Looks after nothing: whatever a kill leaves behind is for others."""
+    """Cleans up nothing: what a kill leaves behind is for the next process."""
     begin("commit")
     committed = commit(approved, YES, datetime.now(UTC))
     begin("restore")
@@ -58,13 +59,13 @@ def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> No
 
 
 def killed(act: Callable[[Callable[[str], object]], object], delay_us: int | None = None) -> str:
-    """The phase in which a fork that does `act` was killed, after `delay_us` or by itself."""
+    """The phase in which a fork that runs `act` was killed, after `delay_us` or by its own signal."""
     connection.close()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            signal.alarm(60)
+            signal.alarm(WAIT_SECONDS)
             act(lambda phase: os.write(writing, phase.encode() + b"\n"))
         except BaseException as error:  # noqa: BLE001  the parent shows it
             os.write(writing, repr(error).encode() + b"\n")
@@ -83,7 +84,7 @@ def killed(act: Callable[[Callable[[str], object]], object], delay_us: int | Non
 
 
 def line_after(path: Path, before: bytes) -> bytes:
-    """What follows `before` in the session; fails where anything of `before` is changed or gone."""
+    """What follows `before` in the session; fails if anything of `before` has changed."""
     content = path.read_bytes()
     assert content.startswith(before)
     return content[len(before) :]
@@ -100,7 +101,7 @@ def assert_backups_are_whole(path: Path, before: bytes) -> None:
 
 
 def assert_the_rows_tell_what_is_in_the_file(path: Path, before: bytes) -> None:
-    """After the next start: the line that is there has its rows; what is not there has none, unless it was restored."""
+    """After the next start a written line has its rows, and no row refers to a file that does not exist."""
     written = line_after(path, before)
     recorded = {(one.entry_id, one.backup.path) for one in Compaction.objects.select_related("backup")}
     if written:
@@ -111,7 +112,7 @@ def assert_the_rows_tell_what_is_in_the_file(path: Path, before: bytes) -> None:
 
 
 def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
-    """The next commands work: undo what was written, compact, undo. The session is then as before."""
+    """The next commands work (restore, compact, restore), after which the session is as before."""
     settle_interrupted()
     assert_the_rows_tell_what_is_in_the_file(path, before)
     if line_after(path, before).endswith(b"\n"):

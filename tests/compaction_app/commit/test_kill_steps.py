@@ -20,14 +20,8 @@ from django.utils import timezone
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit_run, look_at
-from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
-from compaction_app.core.targets import Target
-from compaction_app.models import Backup, Compaction, Proposal, Run
-from compaction_app.runs.commands import start_run
-from compaction_app.runs.lease import worker_name
-from compaction_app.runs.reviews import decide
-from compaction_app.runs.worker import work
+from compaction_app.models import Backup, Compaction, Run
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
 from tests.factories import session_bytes, working_session
@@ -35,9 +29,10 @@ from tests.files import backdate, snapshot
 from tests.html import text_of
 from tests.installation import Installation
 from tests.kill_steps import killed_before
+from tests.runs import approve_proposals, plan_session
 
 MOST: Final = 2_000
-"""A guard: no commit and no restore has so many steps."""
+"""More steps than any commit or restore has."""
 
 
 class World:
@@ -54,7 +49,7 @@ class World:
         self.rows, self.files = self.database.read_bytes(), snapshot(self.path.parent)
 
     def put_back(self) -> None:
-        """Sessions keep their inode: by that they are known again."""
+        """Restore database and files. Sessions keep their inode, which identifies them."""
         connection.close()
         for beside in self.redline.data.glob("redline.sqlite3-*"):
             beside.unlink()
@@ -93,22 +88,15 @@ class World:
 
 @pytest.fixture
 def world(redline: Installation, known_root: Path, browser: Client) -> World:
-    """A run of which everything is approved."""
+    """A run with every proposal approved."""
     path = known_root / "work.jsonl"
     path.write_bytes(session_bytes(working_session(steps=4)))
-    run = start_run(index_file(backdate(path)), planner="embedded", requested_parameters={})
-    work(run.pk, worker_name())
-    targets = [
-        Target(row.entry_id, row.block_index)
-        for row in run.proposals.filter(source=Proposal.PLANNER).order_by("order")
-    ]
-    run.refresh_from_db()
-    decide(run, Kind.APPROVE, targets, timezone.now())
+    run = approve_proposals(plan_session(index_file(backdate(path))))
     return World(redline, path, browser, run)
 
 
 def each_step(world: World, act: Callable[[], object], check: Callable[[], str]) -> dict[str, int]:
-    """What `check` found after `act` was killed before each step and Redline started anew, and how often."""
+    """What `check` found, and how often, after `act` was killed before each step and Redline restarted."""
     found: dict[str, int] = {}
     for step in range(1, MOST):
         world.put_back()
@@ -118,7 +106,7 @@ def each_step(world: World, act: Callable[[], object], check: Callable[[], str])
         found[outcome] = found.get(outcome, 0) + 1
         if not was_killed:
             return found
-    raise AssertionError("it has no end")
+    raise AssertionError(f"more than {MOST} steps")
 
 
 def test_a_commit_killed_before_any_step_is_completed_or_undone(

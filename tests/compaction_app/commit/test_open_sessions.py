@@ -16,7 +16,7 @@ from django.test import Client
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.service import Approved, Confirmations, commit
-from compaction_app.models import Compaction, Run
+from compaction_app.models import Compaction
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.files import file_state
@@ -26,6 +26,7 @@ from tests.files import backdate, place
 from tests.html import elements, text_of
 from tests.installation import Installation, refusal
 from tests.plans import approved_plan
+from tests.runs import approve_proposals, plan_session
 
 LINES = 2_000
 ROUNDS = 50
@@ -218,9 +219,7 @@ def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confir
 def test_a_session_that_is_open_elsewhere_is_said_on_the_page_of_its_commit(
     browser: Client, path: Path
 ) -> None:
-    from tests.compaction_app.commit.test_commit_page import approve, planned
-
-    run: Run = approve(planned(index_file(backdate(path))))
+    run = approve_proposals(plan_session(index_file(backdate(path))))
     with agent_on(path) as agent:
         shown = browser.get(f"/runs/{run.pk}/commit")
         assert elements(shown, '[value="live"]')

@@ -1,4 +1,4 @@
-"""Models on the command line: the same rules as on the Models page, and a key is never an argument."""
+"""Models on the command line follow the rules of the Models page, and a key is never an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of the key file: private, there whole or not at all, bound to an origin, and silent about what it holds."""
+"""The key file is private, complete or absent, bound to origins, and never quoted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_file_readable_by_others_is_made_private_when_first_read(
 
 
 def test_a_change_never_writes_into_the_existing_file(tmp_path: Path, file: Path) -> None:
-    """Whoever had it open while others could read it sees nothing of a key that came later."""
+    """A process that opened the file while it was readable sees no later key."""
     file.write_text("{}")
     file.chmod(0o644)
     with file.open() as opened_before:
@@ -109,7 +109,7 @@ def test_two_concurrent_writers_lose_no_key(tmp_path: Path) -> None:
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        read_keys(tmp_path)  # at every moment there is a whole file, or none
+        read_keys(tmp_path)  # at every moment the file is complete or absent
         for writer in writers:
             writer.join(0.01)
     assert [writer.exitcode for writer in writers] == [0, 0]
@@ -123,8 +123,8 @@ def test_a_file_of_another_user_is_permission_denied(tmp_path: Path) -> None:
         if above.stat().st_uid == os.geteuid() and "pytest" in str(above):
             above.chmod(0o755)
     keep_key(base, "own", KEPT)
-    told = in_child(lambda: refusal(lambda: read_keys(base)), become_nobody)
-    assert told == ("6 permission_denied" if os.geteuid() == 0 else "done")
+    answer = in_child(lambda: refusal(lambda: read_keys(base)), become_nobody)
+    assert answer == ("6 permission_denied" if os.geteuid() == 0 else "done")
 
 
 # ---- a damaged file ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_damaged_file_is_an_error_and_never_overwritten(
             act()
         assert failure.value.code == "bad_key_file"
         assert str(file) in failure.value.message
-        # Not even what it stumbled over is quoted, nor carried along.
+        # Neither the message nor the cause quotes the damaged content.
         assert KEY not in failure.value.message
         assert failure.value.__cause__ is None
         logging.getLogger("redline").error("it failed", exc_info=failure.value)

@@ -51,6 +51,7 @@ from tests.html import active_markup, elements, text_of
 from tests.installation import Installation, override_configuration, refusal
 from tests.paths import PROJECT
 from tests.plans import approved_plan
+from tests.runs import finish_run, plan_session
 from tests.server import start_server
 
 EXAMPLE = "compaction_app.examples.pin_labelled"
@@ -110,16 +111,6 @@ def session(known_root: Path) -> Session:
     path = known_root / "work.jsonl"
     path.write_bytes(session_bytes(working_session()))
     return index_file(backdate(path))
-
-
-def worked(run: Run) -> Run:
-    work(run.pk, worker_name())
-    run.refresh_from_db()
-    return run
-
-
-def planned(session: Session) -> Run:
-    return worked(start_run(session, planner="embedded", requested_parameters={}))
 
 
 def hook_messages(run: Run) -> list[str]:
@@ -226,7 +217,7 @@ def test_the_document_lists_the_arguments(session: Session) -> None:
     seen: list[set[str]] = []
     connect(lambda **sent: seen.append(set(sent)))
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
-    run = planned(session)
+    run = plan_session(session)
     assert seen == [{"signal", "sender", *BEFORE}]
     commit(
         approved_plan(Path(session.root.path) / session.relative_path),
@@ -367,7 +358,7 @@ def test_a_module_that_exits_is_reported_and_ends_nothing(
     [found] = check_hooks(None)
     assert "SystemExit: 3" in found.msg
     assert "leaves_at_once.py, line 3" in found.msg
-    run = planned(session)
+    run = plan_session(session)
     assert (run.state, "leaves_at_once" in run.failure) == (RunState.FAILED, True)
 
 
@@ -376,7 +367,7 @@ def test_a_hook_that_exits_fails_only_its_run(session: Session) -> None:
         sys.exit(3)
 
     connect(leaver)
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert "leaver failed (SystemExit). Nothing was planned" in run.failure
 
@@ -385,7 +376,7 @@ def test_a_plan_is_refused_if_a_hook_could_not_be_loaded(session: Session) -> No
     load_hooks([NOT_THERE])
     assert [found.id for found in check_hooks(None)] == ["redline.E002"]
     assert check_hooks_connect(None) == []
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert NOT_THERE in run.failure
     assert not run.proposals.exists()
@@ -412,7 +403,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
     hook("two", Pin([Target("e3"), Target("e5")], "second"))
     hook("plan", Supply([whole("e7")], "enough"))
     hook("late", Cancel("too late"))
-    run = planned(session)
+    run = plan_session(session)
     assert order == ["silent", "one", "two", "plan"]
     assert run.state == RunState.BELOW_TARGET
     assert [event.data["pinned"] for event in run.events.filter(kind="hooked").order_by("seq")] == [1, 1, 0]
@@ -422,7 +413,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
 def test_hooks_receive_what_will_be_planned(session: Session) -> None:
     seen: dict[str, Any] = {}
     connect(lambda **sent: seen.update(sent))
-    run = planned(session)
+    run = plan_session(session)
     assert seen["path"] == Path(session.root.path) / session.relative_path
     assert seen["session"] == session
     assert [entry.id for entry in seen["branch"]] == [f"e{number}" for number in range(1, 28)]
@@ -435,7 +426,7 @@ def test_hooks_receive_what_will_be_planned(session: Session) -> None:
 
 def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session) -> None:
     connect_answer(Cancel("not on a\nFriday"))
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert run.failure.startswith(f"Cancelled by {HOOK}: not on a Friday.")
     assert hook_messages(run) == [f"Cancelled by {HOOK}: not on a Friday."]
@@ -453,7 +444,7 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
     connect(protector)
     connect(lambda **sent: later.append(sent))
     with kept_log(tmp_path) as log:
-        run = planned(session)
+        run = plan_session(session)
     assert run.state == RunState.FAILED
     assert "protector failed (KeyError)" in run.failure
     assert "test_hooks" in run.failure
@@ -467,7 +458,7 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
 @pytest.mark.parametrize("answer", [True, [Target("e3")], "e3", {"deletions": []}, Pin])
 def test_an_unknown_answer_fails_the_run(session: Session, answer: object) -> None:
     connect_answer(answer)
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert f"answered with a {type(answer).__name__}" in run.failure
     assert not run.proposals.exists()
@@ -508,7 +499,7 @@ def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installat
 
 def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -> None:
     connect_answer(Supply([whole("e3"), whole("e5")], "read twice"))
-    run = planned(session)
+    run = plan_session(session)
     rows = {row.entry_id: row for row in run.proposals.all()}
     assert {name: row.source for name, row in rows.items()} == {
         "e3": Proposal.HOOK,
@@ -524,7 +515,7 @@ def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -
 
 def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session) -> None:
     connect_answer(Supply([whole("e3"), whole("e1")]))
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert "entry e1" in run.failure
     assert "hook supplied is refused" in run.failure
@@ -534,16 +525,16 @@ def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session
 def test_a_supplied_plan_is_bound_by_the_pins_of_other_hooks(session: Session) -> None:
     connect_answer(Pin([Target("e2")]))
     connect_answer(Supply([whole("e3")]))
-    run = planned(session)
+    run = plan_session(session)
     assert run.state == RunState.FAILED
     assert not run.proposals.exists()
 
 
 def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
     connect_answer(Supply([whole("e3")], "read twice"))
-    run = planned(session)
+    run = plan_session(session)
     decide(run, Kind.APPROVE, [Target("e3")], timezone.now())
-    later = worked(plan_again(run))
+    later = finish_run(plan_again(run))
     assert {row.entry_id: row.source for row in later.proposals.all()}["e3"] == Proposal.HOOK
     assert later.proposals.count() == run.proposals.count()
 
@@ -554,9 +545,9 @@ def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
 @pytest.fixture
 def pinning(session: Session) -> Run:
     """A run with e3 pinned by a hook, which would have gone otherwise."""
-    assert "e3" in proposed(planned(session))
+    assert "e3" in proposed(plan_session(session))
     connect_answer(Pin([Target("e3")], "dear to me"))
-    run = planned(session)
+    run = plan_session(session)
     assert run.proposals.exists()
     return run
 
@@ -569,7 +560,7 @@ def test_pair_repair_leaves_what_a_hook_pinned(pinning: Run) -> None:
 
 def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(session: Session) -> None:
     connect_answer(Pin([Target("e1"), Target("e27"), Target("e3", 9), Target("nowhere"), Target("e4")]))
-    run = planned(session)
+    run = plan_session(session)
     assert hook_messages(run) == [
         f"1 object pinned by {__name__}.connect_answer.<locals>.hook; 2 more stay anyway; 2 are not in the context."
     ]
@@ -578,12 +569,12 @@ def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(ses
 
 def test_an_empty_pin_is_not_recorded(session: Session) -> None:
     connect_answer(Pin([], "it never finds any"))
-    assert hook_messages(planned(session)) == []
+    assert hook_messages(plan_session(session)) == []
 
 
 def test_a_pin_of_targets_that_stay_anyway_counts_no_objects(session: Session) -> None:
     connect_answer(Pin([Target("e1"), Target("nowhere")]))
-    assert hook_messages(planned(session)) == [
+    assert hook_messages(plan_session(session)) == [
         f"Nothing more pinned by {HOOK}; 1 stays anyway; 1 is not in the context."
     ]
 
@@ -616,22 +607,22 @@ def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) ->
 
 def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning: Run) -> None:
     decide(pinning, Kind.REOPEN, [Target("e3")], timezone.now())
-    later = worked(plan_again(pinning))
+    later = finish_run(plan_again(pinning))
     assert "e3" in proposed(later)
     assert review_of(later).pins == ()
-    last = worked(plan_again(later))
+    last = finish_run(plan_again(later))
     assert "e3" in proposed(last)
     assert review_of(last).pins == ()
 
 
 def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning: Run) -> None:
     decide(pinning, Kind.REJECT, [Target("e9")], timezone.now())
-    later = worked(plan_again(pinning))
+    later = finish_run(plan_again(pinning))
     assert set(review_of(later).pins) == {Target("e3"), Target("e9")}
     assert later.decisions.filter(seq=PINNED_SEQ).count() == 1
     session_before_compact.receivers.clear()
     session_before_compact.sender_receivers_cache.clear()
-    last = worked(plan_again(later))
+    last = finish_run(plan_again(later))
     assert review_of(last).pins == (Target("e9"),)
     assert not last.decisions.filter(seq=PINNED_SEQ).exists()
 
@@ -640,12 +631,12 @@ def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect_answer(Pin([Target("e3"), Target("e5")], "dear to me"))
-    run = planned(session)
+    run = plan_session(session)
     decide(run, Kind.REOPEN, [Target("e5")], timezone.now())
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     run.refresh_from_db()
     resume_run(run)
-    worked(run)
+    finish_run(run)
     assert run.state == RunState.TARGET_MET
     assert review_of(run).pins == (Target("e3"),)
     assert Decision.objects.filter(run=run, seq=PINNED_SEQ).count() == 1
@@ -665,7 +656,7 @@ def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
     run.refresh_from_db()
     assert run.state == RunState.INTERRUPTED
     resume_run(run)
-    assert worked(run).state == RunState.TARGET_MET
+    assert finish_run(run).state == RunState.TARGET_MET
     assert review_of(run).pins == (Target("e3"),)
 
 
@@ -725,7 +716,7 @@ def test_no_receiver_is_called_if_nothing_was_written(redline: Installation) -> 
 
 def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session: Session) -> None:
     connect_answer(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
-    run = planned(session)
+    run = plan_session(session)
     for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review"):
         page = browser.get(address)
         assert "<script>alert(1)</script>" in text_of(page)
@@ -736,6 +727,6 @@ def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session:
 def test_a_pin_of_one_block_leaves_the_others_free(session: Session) -> None:
     """The text of e2 stays; its call may go with the result e3."""
     connect_answer(Pin([Target("e2", 0)]))
-    run = planned(session)
+    run = plan_session(session)
     found = {Target(row.entry_id, row.block_index) for row in run.proposals.filter(entry_id__in=["e2", "e3"])}
     assert found == {Target("e2", 1), Target("e3")}

@@ -1,4 +1,4 @@
-"""Promises of the catalogue: where providers come from, which model is meant, and that a key goes where it belongs.
+"""The model registry: where providers come from, which model a name means, and which host a key is sent to.
 
 The attacks come first. Each says what somebody did, and what the provider's side then sees of the key: nothing.
 """
@@ -60,21 +60,21 @@ def added(redline: Installation) -> Iterator[Provider]:
 
 
 def put(provider: str, name: str, **values: Any) -> PlannerModel:
-    """A row as it is, without the checks of the form."""
+    """A row created without the checks of the form."""
     return PlannerModel.objects.create(
         provider=provider, name=name, **{"window": 200_000, "output_limit": 8_000, **values}
     )
 
 
 def key_sent(planner: str) -> str:
-    """The key that goes along with a request to a model; or why none is sent."""
+    """The key sent with a request to a model, or the code of the reason why none is sent."""
     try:
         return endpoint_of(model_named(planner)).key
     except BadInput as refused:
-        return "told" if KEY in refused.message or TYPED in refused.message else refused.code
+        return "quoted" if KEY in refused.message or TYPED in refused.message else refused.code
 
 
-# ---- keys go where they belong -----------------------------------------------------------------------------
+# ---- where keys are sent -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -150,7 +150,7 @@ def test_no_key_is_sent_over_plain_http_to_another_machine(
         add_provider(TypedProvider("own", "openai", plain, TYPED))
     assert "plain http" in refused.value.message
     assert (Provider.objects.count(), read_keys(redline.data)) == (0, {})
-    # A key that somebody wrote into the file for such an address is not sent either.
+    # A key written into the file by hand for such an address is not sent either.
     add_provider(TypedProvider("own", "openai", plain))
     put("own", "m")
     keep_key(redline.data, "own", KeptKey(provider_named("own").origin, TYPED))
@@ -254,7 +254,7 @@ def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(
         with pytest.raises(BadInput):
             add_provider(TypedProvider(name, "openai", "https://evil.example/v1"))
     assert not Provider.objects.exists()
-    # Nor does a row that came otherwise.
+    # Nor does a row that was created without the form.
     Provider.objects.create(name="openai", dialect="openai", base_url="https://evil.example/v1")
     put("openai", "m")
     assert key_sent("openai/m") != KEY or model_named("openai/m").base_url == OWN["openai"]
@@ -500,7 +500,7 @@ def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(
         assistant(text("second")),
         {"type": "thinking_level_change", "thinkingLevel": 7},
     )
-    recorded[4]["parentId"] = "e1"  # the second way begins before the first level was set
+    recorded[4]["parentId"] = "e1"  # the second branch starts before the first level was set
     (known_root / "a.jsonl").write_bytes(session_bytes(recorded))
     index_roots()
     session = Session.objects.select_related("root").get()

@@ -10,14 +10,13 @@ from django.test import Client
 from compaction_app.core.states import RunState
 from compaction_app.core.targets import Target
 from compaction_app.models import Run
-from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import review_of, reviewed
-from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import session_bytes
 from tests.files import backdate
 from tests.html import Source, elements, values
+from tests.runs import plan_session
 
 HTMX = {"hx-request": "true"}
 
@@ -30,9 +29,7 @@ def planned(root: Path, recorded: list[Any], **parameters: object) -> Run:
 
 
 def planned_again(session: Session, **parameters: object) -> Run:
-    run = start_run(session, planner="embedded", requested_parameters=parameters)
-    work(run.pk, "worker")
-    run.refresh_from_db()
+    run = plan_session(session, **parameters)
     assert run.state in (RunState.TARGET_MET, RunState.BELOW_TARGET), run.failure
     return run
 

@@ -1,4 +1,4 @@
-"""Promises of the form that starts a run: which planner it proposes, and what it says before anything leaves."""
+"""The form that starts a run: the planner it selects, and what it shows before anything is sent."""
 
 from __future__ import annotations
 

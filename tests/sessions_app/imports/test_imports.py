@@ -1,4 +1,4 @@
-"""Promises of the import: every byte is kept, what is no session is not, and only what was imported is removed."""
+"""The import keeps every byte of a session, refuses other files, and removes only what was imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of `index`: it says what it found and read, and one bad file does not stop it."""
+"""`index` reports what it found and read, and one bad file does not stop it."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_i
     (root / "c.jsonl").symlink_to(outside)
     ended = redline.call("index", root, "--json")
     assert (ended.code, ended.json["files"], ended.json["bytes"]) == (0, 1, len(ONE))
-    told = ended.err.splitlines()
-    assert len(told) == 2
+    lines = ended.err.splitlines()
+    assert len(lines) == 2
     assert "b.jsonl" in ended.err
     assert "is no session" in ended.err
     assert f"c.jsonl: leads out of the root, to {outside}" in ended.err

@@ -1,4 +1,4 @@
-"""Promises of the follower: the index follows the files, whatever happens to them, and survives being killed."""
+"""The follower keeps the index up to date with the files, and survives being killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.wait import WAIT_SECONDS, wait_until
 
 @pytest.fixture
 def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
-    """A configured root, empty; a second one is not there yet. The demo has been made and is gone."""
+    """An empty configured root; a second one does not exist yet. The demo was made and removed before."""
     directory = tmp_path / "first"
     directory.mkdir()
     (redline.data / MARKER).touch()
@@ -45,8 +45,8 @@ def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 
 @pytest.fixture
-def told(redline: Installation) -> Iterator[io.StringIO]:
-    """What the follower announces, line by line."""
+def announced(redline: Installation) -> Iterator[io.StringIO]:
+    """The lines that the follower announces."""
     lines = io.StringIO()
     broadcast.relay_through(lines)
     yield lines
@@ -54,7 +54,7 @@ def told(redline: Installation) -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-def follower(root: Path, told: io.StringIO) -> Iterator[Follower]:
+def follower(root: Path, announced: io.StringIO) -> Iterator[Follower]:
     found = Follower()
     yield found
     found.stop()
@@ -65,14 +65,14 @@ def choose_roots(settings: Any, *paths: Path, **other: Any) -> None:
     settings.REDLINE = Configuration().model_copy(update={"roots": roots, **other})
 
 
-def facts(told: io.StringIO, name: str) -> list[Any]:
-    """The facts of one name that were told so far."""
-    lines = map(json.loads, told.getvalue().splitlines())
+def facts(announced: io.StringIO, name: str) -> list[Any]:
+    """The values announced so far under one name."""
+    lines = map(json.loads, announced.getvalue().splitlines())
     return [line[name] for line in lines if name in line]
 
 
 def until(follower: Follower, happened: Callable[[], object]) -> None:
-    """Let the follower work until something is so."""
+    """Let the follower work until `happened` is true."""
 
     def look() -> object:
         follower.step()
@@ -86,47 +86,47 @@ def titles(**wanted: Any) -> set[str]:
     return {session.title for session in Session.objects.filter(**wanted)}
 
 
-def settled(told: io.StringIO) -> bool:
-    return None in facts(told, "indexing")
+def settled(announced: io.StringIO) -> bool:
+    return None in facts(announced, "indexing")
 
 
-# ---- what is there, and what changes -----------------------------------------------------------------------
+# ---- files that exist and change ---------------------------------------------------------------------------
 
 
-def test_the_roots_are_indexed_newest_first(follower: Follower, root: Path, told: io.StringIO) -> None:
+def test_the_roots_are_indexed_newest_first(follower: Follower, root: Path, announced: io.StringIO) -> None:
     for hours, name in enumerate(("new", "old", "older")):
         path = place(root / f"{name}.jsonl", session_bytes(chain(user(name))))
         then = time.time() - 3_600 * (hours + 1)
         os.utime(path, (then, then))
-    until(follower, lambda: settled(told))
-    ready = [key for keys in facts(told, "sessions") for key in keys]
+    until(follower, lambda: settled(announced))
+    ready = [key for keys in facts(announced, "sessions") for key in keys]
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
 
 
 def test_a_growing_session_is_read_further_and_announced(
-    follower: Follower, root: Path, told: io.StringIO
+    follower: Follower, root: Path, announced: io.StringIO
 ) -> None:
     recorded = chain(user("one"), user("two"))
     path = place(root / "s.jsonl", session_bytes(recorded[:2]))
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     key = Session.objects.get().pk
     with path.open("ab") as file:
         file.write(session_bytes(recorded[2:]))
     until(follower, lambda: Session.objects.get().entry_count == 2)
-    assert facts(told, "sessions")[-1] == [key]
+    assert facts(announced, "sessions")[-1] == [key]
 
 
-def test_a_file_in_a_new_directory_is_found(follower: Follower, root: Path, told: io.StringIO) -> None:
-    until(follower, lambda: settled(told))
+def test_a_file_in_a_new_directory_is_found(follower: Follower, root: Path, announced: io.StringIO) -> None:
+    until(follower, lambda: settled(announced))
     place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
     until(follower, lambda: "the first of a project" in titles())
 
 
 def test_moving_a_directory_in_or_out_moves_its_sessions(
-    follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
+    follower: Follower, root: Path, announced: io.StringIO, tmp_path: Path
 ) -> None:
     place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     (tmp_path / "elsewhere").rename(root / "here")
     until(follower, lambda: titles(missing=False) == {"moved"})
     (root / "here").rename(tmp_path / "away")
@@ -134,11 +134,11 @@ def test_moving_a_directory_in_or_out_moves_its_sessions(
 
 
 def test_a_removed_file_is_missing_and_a_renamed_one_is_new(
-    follower: Follower, root: Path, told: io.StringIO
+    follower: Follower, root: Path, announced: io.StringIO
 ) -> None:
     place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
     path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     (root / "a.jsonl").unlink()
     path.rename(root / "c.jsonl")
     until(follower, lambda: Session.objects.filter(missing=True).count() == 2)
@@ -146,10 +146,10 @@ def test_a_removed_file_is_missing_and_a_renamed_one_is_new(
 
 
 def test_a_root_that_comes_later_is_noticed(
-    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
     until(follower, lambda: "late" in titles())
     place(root.with_name("second") / "t.jsonl", session_bytes(chain(user("followed as well"))))
@@ -157,15 +157,15 @@ def test_a_root_that_comes_later_is_noticed(
 
 
 def test_an_unreadable_root_is_reported_and_stops_no_other(
-    follower: Follower, root: Path, told: io.StringIO, settings: Any, tmp_path: Path
+    follower: Follower, root: Path, announced: io.StringIO, settings: Any, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file", encoding="utf-8")
     choose_roots(settings, blocked, root)
     place(root / "s.jsonl", session_bytes(chain(user("readable"))))
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     assert "readable" in titles()
-    assert facts(told, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
+    assert facts(announced, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
 
 
 def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
@@ -192,11 +192,11 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
 
 
 def test_links_out_of_a_root_are_not_followed(
-    follower: Follower, root: Path, told: io.StringIO, tmp_path: Path
+    follower: Follower, root: Path, announced: io.StringIO, tmp_path: Path
 ) -> None:
     outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
     (root / "link").symlink_to(outside.parent)
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     with outside.open("ab") as file:
         file.write(session_bytes(chain(user("another secret"))[1:]))
     place(root / "s.jsonl", session_bytes(chain(user("inside"))))
@@ -205,11 +205,11 @@ def test_links_out_of_a_root_are_not_followed(
 
 
 def test_a_second_scan_opens_no_unchanged_file(
-    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(root / "s.jsonl", session_bytes(chain(user("one"))))
     place(root / "no-session.jsonl", b"no session\n")
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     assert Session.objects.exclude(fault="").count() == 1
     opened: list[Path] = []
     monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
@@ -222,18 +222,18 @@ def test_a_second_scan_opens_no_unchanged_file(
 
 
 def test_a_change_without_a_notification_is_found_by_scanning(
-    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "LOOK_SECONDS", 0)
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     place(root / "s.jsonl", session_bytes(chain(user("unheard of"))))
     until(follower, lambda: "unheard of" in titles())
 
 
 def test_changed_files_are_read_before_waiting_ones(
-    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     for number in range(50):
@@ -245,7 +245,7 @@ def test_changed_files_are_read_before_waiting_ones(
 
 
 def test_without_file_watches_directories_are_polled(
-    follower: Follower, root: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = watchfiles.watch
     tried: list[bool | None] = []
@@ -257,8 +257,8 @@ def test_without_file_watches_directories_are_polled(
         return usual(*paths, **{**options, "poll_delay_ms": 50})
 
     monkeypatch.setattr(watchfiles, "watch", exhausted)
-    until(follower, lambda: settled(told))
-    # A comparison needs something to compare with: what comes before it has begun is for the next look.
+    until(follower, lambda: settled(announced))
+    # Polling compares with its first look: a file that is there before is found by the next scan.
     numbers = iter(range(10_000))
 
     def seen() -> bool:
@@ -270,18 +270,18 @@ def test_without_file_watches_directories_are_polled(
     assert tried[:2] == [None, True]
 
 
-# ---- what lies around sessions -----------------------------------------------------------------------------
+# ---- settings and choices ----------------------------------------------------------------------------------
 
 
 def test_changed_context_windows_are_in_the_list_after_the_next_start(
-    follower: Follower, root: Path, told: io.StringIO, settings: Any
+    follower: Follower, root: Path, announced: io.StringIO, settings: Any
 ) -> None:
     usage = {"totalTokens": 5_000}
     place(
         root / "s.jsonl",
         session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage))),
     )
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     assert Session.objects.get().window is None
     choose_roots(settings, root, windows={"m": 20_000})
     later = Follower()
@@ -289,7 +289,7 @@ def test_changed_context_windows_are_in_the_list_after_the_next_start(
     later.stop()
     session = Session.objects.get()
     assert (session.window, session.window_source) == (20_000, "your configuration")
-    assert session.pk in facts(told, "sessions")[-1]
+    assert session.pk in facts(announced, "sessions")[-1]
 
 
 def test_a_reader_chosen_during_indexing_is_kept(
@@ -322,15 +322,15 @@ def start_following(fresh: Installation, root: Path) -> subprocess.Popen[str]:
 def next_fact(child: subprocess.Popen[str], name: str) -> Any:
     assert child.stdout is not None
     for line in child.stdout:
-        told = json.loads(line)
-        if name in told:
-            return told[name]
+        facts = json.loads(line)
+        if name in facts:
+            return facts[name]
     raise AssertionError(f"it ended without {name}")
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with one session that takes seconds to index: 60,000 entries."""
+    """A root with a session that takes seconds to index: 60,000 entries."""
     root = tmp_path_factory.mktemp("large")
     lines = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(60_000))))
     place(root / "large.jsonl", lines)
@@ -342,7 +342,7 @@ def test_it_stops_at_once_even_in_the_middle_of_a_large_file(fresh: Installation
     assert next_fact(child, "indexing")["done"] == 0
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=WAIT_SECONDS) == 0
-    # It did not first finish the file.
+    # It did not finish the file first.
     assert not any("sessions" in json.loads(line) for line in child.stdout or ())
     roots = json.dumps([{"path": str(large)}])
     indexed = fresh.run("index", "--json", REDLINE_ROOTS=roots).json
@@ -383,10 +383,10 @@ def test_concurrent_indexing_of_one_session_leaves_its_index_consistent(
 
 
 def test_without_any_session_a_demo_is_offered(
-    follower: Follower, redline: Installation, told: io.StringIO
+    follower: Follower, redline: Installation, announced: io.StringIO
 ) -> None:
     (redline.data / MARKER).unlink()
-    until(follower, lambda: settled(told))
+    until(follower, lambda: settled(announced))
     session = Session.objects.get()
     assert session.title.startswith("Demo: ")
     assert session.root.configured

@@ -1,4 +1,4 @@
-"""Promises of the index: it says what the file says, however it came to know it, and costs what is new."""
+"""The index matches the files, however often it was updated, and an update costs only what is new."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ COMPARED = (
 COLUMNS = ("number", "offset", "length", "entry_id", "parent_id", "digest")
 
 
-def told(session: Session) -> dict[str, Any]:
-    """Everything that the index tells of a session."""
+def indexed(session: Session) -> dict[str, Any]:
+    """Everything the index knows of a session."""
     session.refresh_from_db()
     fields = {name: getattr(session, name) for name in COMPARED}
     rows = Entry.objects.filter(session=session).order_by("number").values_list(*COLUMNS)
@@ -48,18 +48,18 @@ def told(session: Session) -> dict[str, Any]:
     return fields
 
 
-def told_anew(path: Path) -> dict[str, Any]:
-    """The same of a copy, which the index never saw before."""
+def indexed_from_scratch(path: Path) -> dict[str, Any]:
+    """The same of a copy that the index has not seen before."""
     copy = Path(tempfile.mkdtemp(dir=path.parent)) / path.name
     shutil.copy2(path, copy)
-    return told(index_file(copy))
+    return indexed(index_file(copy))
 
 
-def differences(followed: dict[str, Any], anew: dict[str, Any]) -> dict[str, Any]:
-    """Per field: what only one of the two has, where it is a list; else both values."""
+def differences(followed: dict[str, Any], scratch: dict[str, Any]) -> dict[str, Any]:
+    """For each differing field: what only one of two lists has, else both values."""
     found: dict[str, Any] = {}
     for name, value in followed.items():
-        other = anew[name]
+        other = scratch[name]
         if value != other:
             lists = isinstance(value, list)
             found[name] = [
@@ -73,7 +73,7 @@ def differences(followed: dict[str, Any], anew: dict[str, Any]) -> dict[str, Any
 
 
 class Writer:
-    """Writes sessions as agents, crashes and other programs do: seldom two lines of the same kind."""
+    """Writes sessions as agents, crashes and other programs do, with all kinds of lines mixed."""
 
     def __init__(self, dice: random.Random, version: int) -> None:
         self.dice = dice
@@ -171,7 +171,7 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
         with path.open("ab") as file:
             file.write(content[written:cut])
         written = cut
-        if dice.random() < 0.15:  # a torn line was taken back, by whoever wrote it
+        if dice.random() < 0.15:  # its writer removed a torn line
             written = content.rfind(b"\n", 0, cut) + 1
             os.truncate(path, written)
         answer = refusal(lambda: index_file(path))
@@ -180,7 +180,7 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
             assert answer == "2 not_a_session"
             continue
         followed, loaded = (
-            told(Session.objects.get(relative_path="s.jsonl", root__path=tmp_path)),
+            indexed(Session.objects.get(relative_path="s.jsonl", root__path=tmp_path)),
             load_session(path),
         )
         assert followed["entry_count"] == len(loaded.log.entries)
@@ -191,7 +191,7 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
             assert followed["leaf_id"] == loaded.leaf_id
             context = reading_of(path, loaded.log.entries).reader.rebuild(branch)
             assert followed["overflow"] == Tally.of(context, loaded.leaf_id, branch).overflow
-        assert differences(followed, told_anew(path)) == {}, f"after {cut} bytes"
+        assert differences(followed, indexed_from_scratch(path)) == {}, f"after {cut} bytes"
 
 
 def test_the_index_of_real_sessions_matches_their_files(redline: Installation, tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_the_index_of_real_sessions_matches_their_files(redline: Installation, t
         index_file(path)
         with path.open("ab") as file:
             file.write(content[path.stat().st_size :])
-        followed = told(index_file(path))
-        assert differences(followed, told_anew(path)) == {}, source.name
+        followed = indexed(index_file(path))
+        assert differences(followed, indexed_from_scratch(path)) == {}, source.name
 
         loaded = load_session(path)
         branch = loaded.tree.branch(loaded.leaf_id)
@@ -266,9 +266,9 @@ def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
     small_sessions(tmp_path / "root", 100)
     if known:
         index_paths([tmp_path / "root"])
-    with CaptureQueriesContext(connection) as told_to:
+    with CaptureQueriesContext(connection) as queries:
         assert index_paths([tmp_path / "root"]).files == 100
-    assert len(told_to) < 100
+    assert len(queries) < 100
     assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(100)}
 
 
@@ -311,7 +311,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_run(
     assert index_paths([tmp_path / "root"]).files == 100
     for path in paths[::9]:
         session = Session.objects.get(relative_path=path.name, root__path=path.parent)
-        assert differences(told(session), told_anew(path)) == {}
+        assert differences(indexed(session), indexed_from_scratch(path)) == {}
 
 
 def test_processes_indexing_the_same_files_do_not_block_each_other(
@@ -325,7 +325,7 @@ def test_processes_indexing_the_same_files_do_not_block_each_other(
     assert Session.objects.count() == Session.objects.filter(entry_count=1, fault="").count() == 100
 
 
-# What becomes of files --------------------------------------------------------------------------------------
+# Files that change ------------------------------------------------------------------------------------------
 
 
 def shrink(path: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
     rewrite(path)
     after = index_file(path)
     assert after.pk == before.pk
-    assert differences(told(after), told_anew(path)) == {}
+    assert differences(indexed(after), indexed_from_scratch(path)) == {}
 
 
 def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp
     content = path.read_bytes()
     place(path, content.replace(b'"call', b'"CALL', 1).replace(b'"toolCall"', b'"toolcall"'))
     index_paths([tmp_path], rebuild=True)
-    assert differences(told(Session.objects.get()), told_anew(path)) == {}
+    assert differences(indexed(Session.objects.get()), indexed_from_scratch(path)) == {}
 
 
 def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: P
 
 
 class Crash(BaseException):
-    """Stands for a process that dies between two batches."""
+    """A process that dies between two batches."""
 
 
 def crash(_: str) -> None:
@@ -461,7 +461,7 @@ def test_leftovers_of_a_crashed_indexing_do_not_stay(
     with pytest.raises(Crash):
         index_file(path, report=crash)
     assert Entry.objects.count() >= 1_000
-    assert differences(told(index_file(path)), told_anew(path)) == {}
+    assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
 
 
 # Damage -----------------------------------------------------------------------------------------------------
@@ -634,7 +634,7 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
             file.write(session_bytes([line])[:-1])
         index_file(path)
     os.truncate(path, len(kept))
-    assert differences(told(index_file(path)), told_anew(path)) == {}
+    assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
 
 
 def test_the_title_is_the_users_first_message_without_noise(redline: Installation, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Promises of the list's page: what it says in each state, and what it costs with 5,000 sessions."""
+"""The list of sessions: what it shows in each state, and what it costs with 5,000 sessions."""
 
 from __future__ import annotations
 

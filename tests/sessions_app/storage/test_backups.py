@@ -1,4 +1,4 @@
-"""Promises of backups: a copy is exact or there is none, and the way back never loses what is there now."""
+"""Backups are exact copies or not there at all, and a restore never loses the present bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def session(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def public_session() -> Iterator[Path]:
-    """A session, with a data directory beside its own, that a child without privileges can reach."""
+    """A session and a data directory that an unprivileged child can reach."""
     home = Path(tempfile.mkdtemp())
     session = home / "sessions" / "a.jsonl"
     session.parent.mkdir()
@@ -72,7 +72,7 @@ def give_back(
 
 
 def beside(session: Path) -> set[str]:
-    """The names of everything in the session's directory, but the session."""
+    """The names of all other files in the directory of the session."""
     return {path.name for path in session.parent.iterdir()} - {session.name}
 
 
@@ -160,7 +160,7 @@ def test_the_name_is_in_utc_in_every_time_zone(session: Path) -> None:
 
 
 def in_three_segments(session: Path) -> files.Fingerprint:
-    """A fingerprint of `session` as it comes from indexing it three times while it grew."""
+    """The fingerprint of `session` after indexing it three times while it grew."""
     content = session.read_bytes()
     fingerprint: files.Fingerprint | None = None
     for lines in (2000, 4000, 5001):
@@ -185,7 +185,7 @@ def test_a_changed_bit_anywhere_stops_the_backup(session: Path, data: Path, at: 
 
 
 def test_the_quick_check_misses_a_change_in_the_middle(session: Path) -> None:
-    """So the test above shows that the segments find it, and not the edges."""
+    """So in the test above it is the segments that find the change, not the edges."""
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
         file.write(changed(CONTENT, 30_000))
@@ -232,7 +232,7 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
 
     assert (
         refusal_in_child(act, limit_file_size(1 << 20)) == "done"
-    )  # the limit, so that a fault fills no disk
+    )  # the limit keeps a failing test from filling the disk
     assert beside(session) == set()
 
 
@@ -278,12 +278,12 @@ def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session: Pat
     assert outside.read_bytes() == b"not ours"
 
 
-# Looking
+# Listing and verifying
 
 
 def test_backups_are_listed_newest_first_and_only_those_of_the_session(session: Path, data: Path) -> None:
     for name in [
-        "a.jsonl.2025-12-31T23-59-59-999Z.compact.bak",  # the agent's own: no digest beside it
+        "a.jsonl.2025-12-31T23-59-59-999Z.compact.bak",  # made by the agent: there is no digest beside it
         "a.jsonl.2027-01-01T00-00-00-000Z.compact.bak",
         "b.jsonl.2026-01-05T10-00-00-123Z.compact.bak",
         "a.jsonl.2026-13-05T10-00-00-123Z.compact.bak",
@@ -371,7 +371,7 @@ def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session: Path
 
 
 def grown(data: Path, session: Path) -> backups.Backup:
-    """A backup of `session`, which then gets one more line."""
+    """A backup of `session`, to which one more line is then added."""
     backup = make(data, session)
     append_as_agent(session, b'{"type":"context_compaction"}\n')
     return backup

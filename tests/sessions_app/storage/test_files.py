@@ -1,4 +1,4 @@
-"""Promises of the file edge: what is read is what is there, and what is appended is appended or never was."""
+"""Sessions on disk: reading returns what is there, and an append is complete or leaves no trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINE = b'{"type":"context_compaction","id":"0badcafe"}'
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing may catch it and tidy up."""
+    """Like SIGKILL: nothing may catch it and clean up."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def session(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def public_dir() -> Iterator[Path]:
-    """A directory that a child without privileges can reach and write to; `tmp_path` is root's alone."""
+    """A directory that an unprivileged child can write to; `tmp_path` is private to root."""
     path = Path(tempfile.mkdtemp())
     path.chmod(0o777)
     yield path
@@ -72,7 +72,7 @@ def append(
 
 
 def records(data: Path) -> list[str]:
-    """What kind of records lie beside the locks."""
+    """The kinds of records beside the locks."""
     return sorted(path.suffix for path in (data / "locks").iterdir() if path.suffix != ".lock")
 
 
@@ -191,7 +191,7 @@ def test_a_name_inside_the_root_is_resolved(tmp_path: Path) -> None:
 
 
 def read_until_end(reader: files.SessionReader, start: int) -> int:
-    """The offset after the last newline of what is there from `start` on."""
+    """Read from `start` to the end; returns the offset after the last newline."""
     end = at = start
     for chunk in reader.chunks(start):
         end = at + chunk.rfind(b"\n") + 1 if b"\n" in chunk else end
@@ -723,7 +723,7 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(
 
     def truncated(fd: int, size: int) -> None:
         late.start()
-        late.join(0.5)  # long enough to append, for one that nobody holds back
+        late.join(0.5)  # long enough to append, if nothing holds it back
         truncate_file(fd, size)
 
     monkeypatch.setattr(os, "ftruncate", truncated)
@@ -934,7 +934,7 @@ def test_two_processes_append_and_every_line_is_whole(session: Path, data: Path)
 
 
 def die_after(part: int, then: bytes = b"") -> Callable[[int, bytes], int]:
-    """Writes the first `part` bytes, then what another process writes, then dies."""
+    """Writes the first `part` bytes, then the bytes of another process, then dies."""
 
     def write(fd: int, payload: bytes) -> int:
         if part:

@@ -1,4 +1,4 @@
-"""Promises of the address: where a running server is found, under which name, and how that name is given up."""
+"""The address of a running server: where it is served, how it is found, and how its host name is revoked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(server: Server, *arguments: str) -> Result:
 
 
 def status(server: Server, path: str, *, at: str = IPV4, host: str, **headers: str) -> int:
-    """How the server answers at one of its addresses, to a request that names this host."""
+    """The status with which the server answers a request for this host at one of its addresses."""
     connection = HTTPConnection(at, server.port, timeout=60)
     try:
         connection.request("GET", path, headers={"Host": f"{host}:{server.port}", **headers})
@@ -59,7 +59,7 @@ def cookie(server: Server) -> str:
 
 
 def closing_code(socket: ClientConnection) -> int:
-    """The code by which the server closes a socket, whatever it still sends before."""
+    """The code with which the server closes a socket, after whatever it still sends."""
     with contextlib.suppress(ConnectionClosed):
         while True:
             socket.recv(timeout=60)
@@ -67,7 +67,7 @@ def closing_code(socket: ClientConnection) -> int:
     return socket.close_code
 
 
-# ---- where -------------------------------------------------------------------------------------------------
+# ---- addresses ---------------------------------------------------------------------------------------------
 
 
 def test_the_printed_address_has_the_secret_name(server: Server) -> None:
@@ -76,7 +76,7 @@ def test_the_printed_address_has_the_secret_name(server: Server) -> None:
 
 @pytest.mark.parametrize("at", [IPV4, IPV6])
 def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
-    """A browser tries ::1 first: nobody else may be there."""
+    """A browser tries ::1 first: no other process may listen there."""
     name = browser_host(server.data)
     assert status(server, "/", at=at, host=name, Cookie=cookie(server)) == 200
     assert status(server, "/", at=at, host=name) == 403
@@ -151,7 +151,7 @@ def test_the_server_record_is_private(server: Server) -> None:
         assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
 
 
-# ---- giving the name up ------------------------------------------------------------------------------------
+# ---- revoking the host name --------------------------------------------------------------------------------
 
 
 def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_logging_out_closes_only_this_browsers_sockets(tmp_path: Path) -> None:
 
 
 def take(stack: ExitStack, host: str, port: int = 0) -> int:
-    """A port on which somebody else listens."""
+    """A port on which another socket listens."""
     taken = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     taken.bind((host, port))
     taken.listen()
@@ -230,7 +230,7 @@ def test_a_failed_listen_releases_the_address_it_had_taken() -> None:
 
 
 def test_an_automatic_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system gives for the one may be taken on the other: then another is tried."""
+    """A port that the system offers for one address may be taken on the other: then another port is tried."""
     usual = socket.socket.bind
     refused: list[Any] = []
 
@@ -248,14 +248,14 @@ def test_an_automatic_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyP
 
 
 def test_without_ipv6_only_ipv4_is_served() -> None:
-    """2001:db8:: is for documentation: no machine has it, as one without IPv6 has no ::1."""
+    """2001:db8:: is reserved for documentation: no machine has it, just as one without IPv6 has no ::1."""
     with listening(0, (IPV4, "2001:db8::1")) as found:
         assert [one.getsockname()[0] for one in found] == [IPV4]
 
 
 @pytest.fixture
 def unserved(redline: Installation, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """An installation whose server ends as soon as it has said where it is."""
+    """An installation whose server ends as soon as it has printed its address."""
     settings.REDLINE_PLAIN = False
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
     monkeypatch.setattr(serve.uvicorn.Server, "run", lambda *_, **__: None)
@@ -275,8 +275,8 @@ def test_without_a_port_option_the_next_free_port_is_used_and_announced(
     with ExitStack() as stack:
         port = take(stack, IPV6)
         monkeypatch.setattr(serve, "DEFAULT_PORT", port)
-        said = unserved.call("serve").out
-        assert f"Port {port} is taken; " in said
+        printed = unserved.call("serve").out
+        assert f"Port {port} is taken; " in printed
         used = unserved.call("serve", "--json").json
         assert [one.rpartition(":")[0] for one in used["listening"]] == ["127.0.0.1", "[::1]"]
         assert f".localhost:{port}/" not in used["address"]
@@ -286,8 +286,8 @@ def test_without_a_port_option_the_next_free_port_is_used_and_announced(
 
 
 def test_a_plain_server_announces_its_weaker_protection(unserved: Installation) -> None:
-    said = unserved.call("serve", "--port", "0", "--plain").out
-    assert "weaker" in said
-    assert "every port" in said
-    assert "http://127.0.0.1:" in said
+    printed = unserved.call("serve", "--port", "0", "--plain").out
+    assert "weaker" in printed
+    assert "every port" in printed
+    assert "http://127.0.0.1:" in printed
     assert unserved.call("serve", "--port", "0", "--plain", "--json").json["plain"] is True

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def copy_of(browser: Client) -> Client:
-    """Another browser that brings the same cookie."""
+    """Another browser with the same cookie."""
     copy = new_client()
     copy.cookies[COOKIE] = browser.cookies[COOKIE].value
     return copy

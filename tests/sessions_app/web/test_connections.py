@@ -1,4 +1,4 @@
-"""Promises of connections: what strangers send in any amount costs little, and locks nobody out."""
+"""Strangers cannot lock anybody out, however much they send."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log_of(server: Server) -> str:
 
 
 def memory_of(server: Server) -> int:
-    """Bytes of memory that the server has needed at most so far."""
+    """The server's peak memory in bytes."""
     status = Path(f"/proc/{server.child.pid}/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
@@ -215,9 +215,9 @@ def test_malformed_input_closes_the_connection_without_an_error(server: Server) 
             came = read_to_end(one)
             assert b" 101 " not in came, name
             assert b" 500 " not in came, name
-    told = log_of(server)
-    assert " ERROR " not in told
-    assert "Traceback" not in told
+    log = log_of(server)
+    assert " ERROR " not in log
+    assert "Traceback" not in log
 
 
 def test_pages_are_served_during_and_after_malformed_input(server: Server) -> None:
@@ -227,11 +227,11 @@ def test_pages_are_served_during_and_after_malformed_input(server: Server) -> No
             assert "Sessions" in server.text("/")
 
 
-# ---- who is closed, and when ------------------------------------------------------------------------------
+# ---- which connections are closed, and when ---------------------------------------------------------------
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time the test moves."""
+    """An event loop whose clock the test moves."""
 
     now = 0.0
 
@@ -244,7 +244,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 class Transport(asyncio.Transport):
-    """Notes whether it was closed at once, and takes no time for anything."""
+    """Records whether it was closed; every operation is immediate."""
 
     aborted = False
 
@@ -281,7 +281,7 @@ def clock() -> Iterator[Clock]:
 
 
 class Opened:
-    """A connection that was just made, beside others."""
+    """A connection that was just accepted."""
 
     def __init__(self, clock: Clock, state: ServerState) -> None:
         limit = connections.HEADER_BYTES
@@ -379,11 +379,11 @@ def test_the_header_timeout_does_not_run_while_a_request_is_processed(clock: Clo
     assert not worked_on.transport.aborted
 
 
-# ---- what every answer has ---------------------------------------------------------------------------------
+# ---- headers of every response -----------------------------------------------------------------------------
 
 
 def answers(server: Server) -> dict[str, bytes]:
-    """A request for each kind of answer, by who gives it."""
+    """A request for each kind of response."""
     known = {"Cookie": cookie_of(server), "Origin": server.base}
     return {
         "a page": head("GET", "/", server, **known),
@@ -427,7 +427,7 @@ def test_every_response_has_isolation_headers_and_does_not_name_the_server(serve
 
 
 def test_closing_a_tab_is_not_an_error(tmp_path: Path) -> None:
-    """At any moment: while a page is made, while a session is downloaded, while a socket is drawn to."""
+    """At any moment: while a page is rendered, while a session is downloaded, while a socket sends updates."""
     (tmp_path / "sessions").mkdir()
     session = tmp_path / "sessions" / "long.jsonl"
     session.write_bytes(
@@ -449,7 +449,7 @@ def test_closing_a_tab_is_not_an_error(tmp_path: Path) -> None:
                     opened.sendall(request)
                     while length > 0 and (piece := opened.recv(length)):
                         length -= len(piece)
-                    # Closed like this, whatever the server still sends is answered by a reset.
+                    # Closed like this, the connection answers whatever the server still sends with a reset.
                     opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for number in range(20):
             with server.socket("/ws/sessions") as watching:
@@ -459,6 +459,6 @@ def test_closing_a_tab_is_not_an_error(tmp_path: Path) -> None:
                 watching.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 watching.socket.close()
         server.get("/")
-    told = log_of(server)
-    assert " ERROR " not in told
-    assert "Traceback" not in told
+    log = log_of(server)
+    assert " ERROR " not in log
+    assert "Traceback" not in log

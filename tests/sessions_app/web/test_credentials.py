@@ -1,4 +1,4 @@
-"""Promises of credentials: the same rules, whether they are read from a Django request or from raw headers."""
+"""Credentials follow the same rules in Django requests and in raw headers."""
 
 from __future__ import annotations
 

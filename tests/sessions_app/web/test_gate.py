@@ -1,4 +1,4 @@
-"""Promises of the gate: nothing that comes from strangers is kept, and nothing that is too long is received."""
+"""The gate keeps nothing that strangers send, and receives nothing that is too long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIECE = b"x" * 65_536
 
 
 def received(scope: dict[str, Any], pieces: list[bytes]) -> bytes:
-    """What reaches the application of a body that comes in these pieces; the scope may say that it was refused."""
+    """What the application receives of a body sent in these pieces. The scope may mark it as refused."""
     coming = iter(pieces)
     got: list[bytes] = []
 
@@ -59,11 +59,11 @@ def request(
 
 @pytest.fixture
 def known(redline: Installation) -> str:
-    """The Cookie header of a browser that is let in."""
+    """The Cookie header of an authorized browser."""
     return f"{COOKIE}={new_launch_cookie()}"
 
 
-# ---- from whom ---------------------------------------------------------------------------------------------
+# ---- whose bodies are received -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_each_route_limits_the_length_of_its_body(known: str) -> None:
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     assert len(received(request(cookie=known), [b"x" * limit])) == limit
     longer = [PIECE] * (limit // len(PIECE) + 1)
-    for told in ({}, {"content_length": "5"}, {"transfer_encoding": "chunked"}):
-        scope = request(cookie=known, **told)
+    for headers in ({}, {"content_length": "5"}, {"transfer_encoding": "chunked"}):
+        scope = request(cookie=known, **headers)
         assert len(received(scope, longer)) <= limit
         assert f"{limit:,} bytes" in scope[REFUSED_BODY]
     assert len(received(request("/import", cookie=known), longer)) > limit
@@ -149,9 +149,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def written_by(server: Server) -> int:
-    """Bytes that the server has written to files so far, also to those that have no name."""
-    told = Path(f"/proc/{server.child.pid}/io").read_text(encoding="ascii")
-    return int(told.split("wchar: ")[1].split()[0])
+    """Bytes that the server has written to files so far, including unnamed ones."""
+    counters = Path(f"/proc/{server.child.pid}/io").read_text(encoding="ascii")
+    return int(counters.split("wchar: ")[1].split()[0])
 
 
 STRANGERS: dict[str, dict[str, str]] = {
@@ -193,7 +193,7 @@ def test_nothing_sent_by_a_stranger_is_kept(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is looked up there")
 def test_a_long_upload_is_buffered_in_the_data_directory(server: Server) -> None:
-    """And not in Python's temporary directory, which on many systems is memory."""
+    """Not in Python's temporary directory, which is memory on many systems."""
     known = {"Cookie": cookie_of(server), "Content_Length": "8000000"}
     with connected(server) as opened:
         opened.sendall(head("POST", "/import", server, **known))
@@ -214,9 +214,9 @@ def test_an_oversized_request_is_413_with_an_explanation(server: Server) -> None
     page = ask(server, head("POST", "/settings", server, **known))
     assert page.status == 413
     assert b"longer than 2,000,000 bytes" in page.body
-    told = ask(server, head("POST", "/api/runs/1/stop", server, **known))
-    assert told.status == 413
-    assert json.loads(told.body)["error"]["code"] == "body_too_long"
+    answer = ask(server, head("POST", "/api/runs/1/stop", server, **known))
+    assert answer.status == 413
+    assert json.loads(answer.body)["error"]["code"] == "body_too_long"
 
 
 def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> None:

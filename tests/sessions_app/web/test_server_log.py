@@ -1,4 +1,4 @@
-"""Promises of the log: private, bounded, one line a record whatever it quotes, and no text of a session."""
+"""The log is private and bounded, has one line for each record, and contains no text of a session."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser
     with kept_log(redline.data) as path:
         assert browser.get(HOSTILE).status_code == 404
         browser.get("/", headers={"host": "evil\x1b[2J.example"})
-    told = lines(path)
-    assert [line for line in told if "forged" in line] == [line for line in told if "Not Found" in line]
-    assert any("evil" in line for line in told)
+    logged = lines(path)
+    assert [line for line in logged if "forged" in line] == [line for line in logged if "Not Found" in line]
+    assert any("evil" in line for line in logged)
     assert not UNSAFE_CHARACTERS.search(path.read_text(encoding="utf-8").replace("\n", ""))
 
 
@@ -53,11 +53,11 @@ def test_the_server_keeps_a_private_log(redline: Installation, known_root: Path)
     path = redline.data / "logs" / server_log.FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    told = path.read_text(encoding="utf-8")
-    assert "serving on port" in told
-    assert len([line for line in told.splitlines() if "forged" in line]) == 1
-    assert "\x1b" not in told
-    assert token not in told
+    logged = path.read_text(encoding="utf-8")
+    assert "serving on port" in logged
+    assert len([line for line in logged.splitlines() if "forged" in line]) == 1
+    assert "\x1b" not in logged
+    assert token not in logged
 
 
 def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session(
@@ -70,16 +70,16 @@ def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session
             OSError(28, "No space"),
         ):
             try:
-                raise raised  # noqa: TRY301  # what is logged of it is judged
+                raise raised  # noqa: TRY301  # the test reads what is logged of it
             except Exception:
                 logging.getLogger("redline").exception("could not be shown\nbecause")
-    told = path.read_text(encoding="utf-8")
-    assert "secret" not in told
-    assert told.count("could not be shown\\x0abecause") == 3
-    assert "test_logs.py" in told
-    assert "  ValueError\n" in told
-    assert "BadInput its_code" in told
-    assert "OSError: No space" in told
+    logged = path.read_text(encoding="utf-8")
+    assert "secret" not in logged
+    assert logged.count("could not be shown\\x0abecause") == 3
+    assert Path(__file__).name in logged
+    assert "  ValueError\n" in logged
+    assert "BadInput its_code" in logged
+    assert "OSError: No space" in logged
 
 
 def test_the_log_rotates_and_stays_private(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +115,19 @@ def refusal(number: int, second: float) -> logging.LogRecord:
 
 
 def test_refused_requests_do_not_flood_the_log(redline: Installation) -> None:
-    """As many as a machine can make in ten minutes leave some lines; the next ten minutes begin anew."""
+    """Any number of refusals within ten minutes leaves some lines; the count restarts every ten minutes."""
     with kept_log(redline.data) as path:
         logging.getLogger("redline").info("serving")
         for number in range(50_000):
             logging.getLogger("root").handle(refusal(number, 1_000))
         logging.getLogger("root").handle(refusal(1, 1_000 + server_log.REFUSAL_SECONDS))
         logging.getLogger("redline").error("something else")
-    told = lines(path)
-    assert len(told) == server_log.MOST_REFUSALS + 4
+    logged = lines(path)
+    assert len(logged) == server_log.MOST_REFUSALS + 4
     assert len(path.read_bytes()) < 10_000
-    assert "serving" in told[0]
-    assert f"{50_000 - server_log.MOST_REFUSALS} more requests were refused" in told[-3]
-    assert "something else" in told[-1]
+    assert "serving" in logged[0]
+    assert f"{50_000 - server_log.MOST_REFUSALS} more requests were refused" in logged[-3]
+    assert "something else" in logged[-1]
 
 
 def test_refusals_that_were_not_logged_are_counted_at_the_end(redline: Installation) -> None:

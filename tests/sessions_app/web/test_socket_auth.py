@@ -1,4 +1,4 @@
-"""Promises of the guard of sockets: what an application does to a socket that is closed, or closes, is no error."""
+"""Sending to a closed or closing socket is not an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sessions_app.web import socket_auth
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_messages_to_a_closed_socket_are_dropped(monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
-    """The application closes, or the peer has left; either way the server would raise."""
+    """The application closes the socket, or the peer has left; either way the server would raise an error."""
     monkeypatch.setattr(socket_auth, "may_connect", lambda _: True)
     sent: list[str] = []
 

@@ -1,0 +1,35 @@
+"""Runs of the embedded planner, worked on in this process, and their approval."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from compaction_app.core.decisions import Kind
+from compaction_app.core.targets import Target
+from compaction_app.models import Proposal, Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.lease import worker_name
+from compaction_app.runs.reviews import decide
+from compaction_app.runs.worker import work
+from sessions_app.models import Session
+
+
+def finish_run(run: Run) -> Run:
+    """The run, once a worker has worked on it to its end."""
+    work(run.pk, worker_name())
+    run.refresh_from_db()
+    return run
+
+
+def plan_session(session: Session, *, leaf_id: str = "", **parameters: object) -> Run:
+    """A run of the embedded planner that has ended."""
+    return finish_run(
+        start_run(session, planner="embedded", requested_parameters=parameters, leaf_id=leaf_id)
+    )
+
+
+def approve_proposals(run: Run, *, first: int | None = None) -> Run:
+    """The run with the planner's proposals approved: all of them, or the first ones."""
+    proposals = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:first]
+    decide(run, Kind.APPROVE, [Target(row.entry_id, row.block_index) for row in proposals], timezone.now())
+    return run
