@@ -7,8 +7,7 @@ CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-a
 # Each worker starts servers and browsers of its own.
 WORKERS ?= 2
 # Tests without a server, a database or a browser.
-PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog $(addprefix tests/sessions_app/, \
-	test_agents.py test_context_windows.py test_filters.py test_migration.py test_readers.py)
+PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
 .PHONY: help setup run check test test-deps lint format interop bench shots soak clean
 .DEFAULT_GOAL := help
