@@ -184,8 +184,8 @@ def _needs(
             ConfirmationNeeded(
                 "not_honoured",
                 f"{present.path} is read as {reading.reader.name}, because {reading.reason}. Another agent than Atomic "
-                "0.8.26 to 0.9.8 would ignore a context_compaction. Nothing was written. Choose the reader on the page "
-                "of the session, or confirm with --not-honoured.",
+                f"0.8.26 to 0.9.8 would ignore a {reading.writer.entry_type}. Nothing was written. Choose the reader "
+                "on the page of the session, or confirm with --not-honoured.",
                 "--not-honoured",
             ),
         )
@@ -195,7 +195,7 @@ def _needs(
             ConfirmationNeeded(
                 "not_honoured",
                 f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
-                "context_compaction. Nothing was written. If it is wanted all the same, say --not-honoured.",
+                f"{reading.writer.entry_type}. Nothing was written. If it is wanted all the same, say --not-honoured.",
                 "--not-honoured",
             ),
         )

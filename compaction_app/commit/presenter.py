@@ -120,13 +120,14 @@ def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmat
         "not_honoured": (
             "Write it although it is not known which agent owns this session.",
             f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Another agent than Atomic "
-            "0.8.26 to 0.9.8 would ignore a context_compaction. You can choose the reader on the page of the session.",
+            f"0.8.26 to 0.9.8 would ignore a {finding.reading.writer.entry_type}. You can choose the reader on the "
+            "page of the session.",
         )
         if finding.reading.is_guess
         else (
             "Write it although the agent that reads this session ignores it.",
             f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent does "
-            "not honour a context_compaction: it would change nothing there.",
+            f"not honour a {finding.reading.writer.entry_type}: it would change nothing there.",
         ),
         "below_target": (
             "Commit less than was asked for.",

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from sessions_app.sessionlog.entries import BlockType
+
 ARGUMENT_CHARACTERS: Final = 240
 
 
@@ -14,7 +16,7 @@ def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
 
     Paths below `project`, the session's directory, are written from there on.
     """
-    rest = text.removeprefix(f"toolCall {call_id} ")
+    rest = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ")
     name, _, arguments = rest.partition(" ")
     words = _argument_words(arguments)[:ARGUMENT_CHARACTERS]
     return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words

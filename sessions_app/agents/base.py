@@ -86,6 +86,11 @@ class SessionWriter(Protocol):
     def name(self) -> str: ...
 
     @property
+    def entry_type(self) -> str:
+        """What the agent calls the entry that it writes."""
+        ...
+
+    @property
     def kind(self) -> EntryKind:
         """The kind of entry that it writes: a reader that honours this kind honours the deletion."""
         ...

@@ -206,7 +206,7 @@ class Command(RedlineCommand):
         for fault in plan.faults:
             self.say(f"Passed over: {printable(fault)}")
         if not reading.is_honoured:
-            self.say("That agent ignores a context_compaction.")
+            self.say(f"That agent ignores a {reading.writer.entry_type}.")
         back = reading.writer.unapplied(plan.loaded.tree.branch(plan.leaf_id), validated.targets)
         if back:
             named = ", ".join(printable(target) for target in back[:5])

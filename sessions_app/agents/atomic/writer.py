@@ -16,7 +16,6 @@ from sessions_app.sessionlog.targets import Target
 
 from .filters import effective_filters
 
-ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
 
 
@@ -24,12 +23,13 @@ class ContextCompactionWriter:
     """Appends the deletion as an entry of its own; what it names stays in the file."""
 
     name: Final = "context-compaction"
+    entry_type: Final = "context_compaction"
     kind: Final = EntryKind.DELETION
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         written_at = facts.written_at.astimezone(UTC).isoformat(timespec="milliseconds")
         entry = {
-            "type": ENTRY_TYPE,
+            "type": self.entry_type,
             "id": facts.entry_id,
             "parentId": branch[-1].id,
             "timestamp": written_at.replace("+00:00", "Z"),
@@ -47,7 +47,7 @@ class ContextCompactionWriter:
         The airlock accepts it, as the agent's own does; the reduction that is recorded counts it all the same.
         """
         control = DeletionControl(tuple(targets), percent=None, backup="")
-        planned = Entry(0, 0, 0, "", None, ENTRY_TYPE, self.kind, control=control)
+        planned = Entry(0, 0, 0, "", None, self.entry_type, self.kind, control=control)
         applied = effective_filters([*branch, planned])
         return tuple(
             target
@@ -61,11 +61,11 @@ class ContextCompactionWriter:
 
     def written_ids(self, lines: Iterable[bytes]) -> Iterator[str]:
         for raw in lines:
-            if ENTRY_TYPE.encode() not in raw:
+            if self.entry_type.encode() not in raw:
                 continue
             with suppress(ValueError):  # a damaged line is no entry
                 entry = parse(raw)
-                if isinstance(entry, dict) and entry.get("type") == ENTRY_TYPE:
+                if isinstance(entry, dict) and entry.get("type") == self.entry_type:
                     yield str(entry.get("id"))
 
 

@@ -1,0 +1,91 @@
+"""The seam for agents: how an agent names what is in its files is known under `sessions_app/agents` alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.paths import PROJECT
+
+AGENTS: Final = PROJECT / "sessions_app" / "agents"
+FIELDS: Final = """
+    parentId firstKeptEntryId firstKeptEntryIndex targetId parentSession branchedFrom modelId
+    toolCallId toolName isError stopReason errorMessage totalTokens cacheRead cacheWrite thinkingSignature
+    thinkingLevel exitCode excludeFromContext toolsAdded
+    deletedTargets protectedEntryIds promptVersion backupPath
+    reserveTokens contextWindow
+    context_compaction context_edit custom_message branch_summary model_change session_info thinking_level_change
+    hookMessage bashExecution toolResult toolCall branchSummary compactionSummary redacted_thinking
+""".split()
+"""Names in the files of pi and Atomic that stand for nothing else."""
+OWN_NAMES: Final[dict[str, set[str]]] = {
+    # The words for roles and blocks, in the index, in JSON and in transcripts.
+    "sessions_app/sessionlog/entries.py": {
+        *("toolResult", "bashExecution", "branchSummary", "compactionSummary"),
+        *("toolCall", "redacted_thinking"),
+    },
+    "sessions_app/sessionlog/protection.py": {"branch_summary"},
+    # The JSON of the command line and the budget tool.
+    "sessions_app/list/listing.py": {"contextWindow"},
+    "compaction_app/core/budget.py": {"contextWindow"},
+    "compaction_app/management/commands/compact.py": {
+        *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite"),
+        "context_compaction",
+    },
+    "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
+    # What a run used, and what a model costs.
+    "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/planning/llm_planner.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
+    # A provider's own word.
+    "compaction_app/providers/anthropic.py": {"redacted_thinking"},
+    # The documentation of what a hook is sent.
+    "compaction_app/hooks.py": {"context_compaction"},
+}
+"""Where Redline itself uses such a name, for something of its own."""
+_FIELD: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIELDS)})(?!\w)")
+
+
+def strings_of(path: Path) -> Iterator[str]:
+    """The text of a template; of a module the literals that are not docstrings."""
+    if path.suffix == ".html":
+        yield path.read_text(encoding="utf-8")
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documents = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in documents:
+            if isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node.value, bytes):
+                yield node.value.decode("latin-1")
+
+
+def sources() -> Iterator[Path]:
+    for package in ("redline", "sessions_app", "compaction_app"):
+        yield from (path for path in (PROJECT / package).rglob("*.py") if not path.is_relative_to(AGENTS))
+    yield from (PROJECT / "templates").rglob("*.html")
+
+
+def names_in(path: Path) -> set[str]:
+    return {name for words in strings_of(path) for name in _FIELD.findall(words)}
+
+
+def test_only_agents_name_the_fields_of_an_agents_files() -> None:
+    found = {str(path.relative_to(PROJECT)): names_in(path) for path in sources()}
+    assert {path: names for path, names in found.items() if names} == OWN_NAMES
+
+
+def test_the_agents_name_each_of_these_fields() -> None:
+    """Else the list has names that nobody uses any more."""
+    paths = [*AGENTS.rglob("*.py"), PROJECT / "sessions_app" / "sessionlog" / "entries.py"]
+    named = {name for path in paths for name in names_in(path)}
+    assert set(FIELDS) - named == set()
