@@ -43,7 +43,7 @@ def test_nothing_in_any_text_acts_on_a_terminal(text: str) -> None:
 
 
 @given(any_text)
-def test_what_is_harmless_is_shown_as_it_is(text: str) -> None:
+def test_harmless_text_is_shown_unchanged(text: str) -> None:
     harmless = "".join(one for one in text if one.isprintable() and unicodedata.category(one) not in HARMFUL)
     assert printable(harmless) == harmless
     assert printable(printable(text)) == printable(text)
@@ -114,7 +114,7 @@ FAILURES: list[tuple[RedlineError, int]] = [
 
 
 @pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda one: type(one).__name__)
-def test_a_failure_is_told_in_words_on_standard_error_alone(
+def test_a_failure_is_explained_on_standard_error_only(
     failure: RedlineError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report_failure(failure, as_json=False) == code
@@ -123,7 +123,7 @@ def test_a_failure_is_told_in_words_on_standard_error_alone(
 
 
 @pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda one: type(one).__name__)
-def test_a_failure_with_json_is_one_document_on_standard_output_alone(
+def test_a_failure_with_json_is_one_document_on_standard_output_only(
     failure: RedlineError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report_failure(failure, as_json=True) == code
@@ -150,7 +150,7 @@ class Clock:
         return self.now
 
 
-def test_progress_is_silent_in_the_first_half_second_and_where_no_terminal_is() -> None:
+def test_progress_is_silent_in_the_first_half_second_and_without_a_terminal() -> None:
     clock, terminal, pipe = Clock(), Terminal(), io.StringIO()
     shown, unseen = Progress(terminal, clock), Progress(pipe, clock)
     clock.now += 0.4

@@ -114,7 +114,7 @@ def test_colours_are_only_for_terminals_that_want_them(monkeypatch: pytest.Monke
     assert "\x1b" not in "".join(Screen(io.StringIO()).table(columns, [["bad"]]))
 
 
-def test_what_a_cell_holds_is_never_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_content_of_a_cell_is_never_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     held = "[bold red]x[/] :smile: [link=http://x]y[/link]"
     assert (
         on_terminal(monkeypatch, 80, [Column("TEXT", cut="end", style="cyan")], [[held]])[1].count(held) == 1

@@ -538,14 +538,14 @@ WITHOUT_TASK = {"no_context_left", "no_task_left"}
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_it_refuses(case: Case) -> None:
+def test_invalid_requests_are_refused(case: Case) -> None:
     judged = validate(case.request, case.transcript, case.restraints)
     assert isinstance(judged, Refusal)
     assert judged.code == case.code
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_a_refusal_says_which_object_and_what_to_do(case: Case) -> None:
+def test_a_refusal_names_the_object_and_what_to_do(case: Case) -> None:
     judged = validate(case.request, case.transcript, case.restraints)
     assert isinstance(judged, Refusal)
     assert case.named in judged.message
@@ -570,7 +570,7 @@ def test_a_refusal_changes_nothing(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ACCEPTED, ids=str)
-def test_it_accepts(case: Case) -> None:
+def test_valid_requests_are_accepted(case: Case) -> None:
     judged = validate(case.request, case.transcript, case.restraints)
     assert isinstance(judged, ValidatedDeletion), judged
     assert [target.to_json() for target in judged.targets] == list(case.accepted)
@@ -624,7 +624,7 @@ def test_a_recent_object_is_refused_after_repair_as_well() -> None:
     assert unrepaired(transcript, Object(5)) is None
 
 
-def test_the_gate_on_orphans_looks_at_what_the_plan_touches_only() -> None:
+def test_the_orphan_gate_checks_only_what_the_plan_touches() -> None:
     transcript = transcript_of(*TALK)
     judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
     plan = Airlock(transcript).empty_plan()
@@ -638,7 +638,7 @@ TOOL_CODES = {Code.PATTERN_TOO_LONG, Code.INVALID_PATTERN, Code.INVALID_ARGUMENT
 """What the tools refuse before anything reaches the airlock."""
 
 
-def test_the_table_lists_what_is_refused_here_and_nothing_else() -> None:
+def test_the_table_lists_exactly_the_refusals_tested_here() -> None:
     shown = {(gate.name, code) for gate in GATES for code in gate.codes}
     assert {(case.gate, Code(case.code)) for case in REFUSED} | ONLY_UNREPAIRED == shown
 
@@ -682,7 +682,7 @@ TANGLED = [
         ([whole("e5"), whole("e5")], "duplicate_target"),
     ],
 )
-def test_the_first_fault_of_a_target_is_told(request_targets: list[Recorded], code: str) -> None:
+def test_the_first_fault_of_a_target_is_reported(request_targets: list[Recorded], code: str) -> None:
     transcript = transcript_of(*TANGLED, preserve_recent=1)
     judged = validate(asks(*request_targets), transcript, Restraints(thinking_guard="all"))
     assert isinstance(judged, Refusal)
@@ -698,7 +698,7 @@ PLAN_FAULTS: list[tuple[str, list[Recorded]]] = [
 
 
 @pytest.mark.parametrize("first", range(len(PLAN_FAULTS)), ids=[code for code, _ in PLAN_FAULTS])
-def test_the_first_fault_of_a_plan_is_told(first: int) -> None:
+def test_the_first_fault_of_a_plan_is_reported(first: int) -> None:
     """Each fault with all those that are judged after it, the later ones named first."""
     request = [target for _, targets in reversed(PLAN_FAULTS[first:]) for target in targets]
     judged = validate(asks(*request), transcript_of(*TANGLED))
@@ -713,13 +713,13 @@ def test_a_fault_of_a_target_comes_before_those_of_the_plan() -> None:
     assert judged.code is Code.UNKNOWN_ENTRY
 
 
-def test_the_first_faulty_target_is_the_one_that_is_told() -> None:
+def test_the_first_faulty_target_is_reported() -> None:
     judged = validate(asks(whole("e5"), whole("e1"), "nothing"), transcript_of(*TANGLED))
     assert isinstance(judged, Refusal)
     assert (judged.code, judged.target) == (Code.PROTECTED, Target("e1"))
 
 
-def test_the_first_of_two_refused_partners_is_told() -> None:
+def test_the_first_of_two_refused_partners_is_reported() -> None:
     messages = [
         user("go"),
         assistant(call("c1"), call("c2"), text("so")),
@@ -762,7 +762,7 @@ def test_only_the_airlock_makes_a_validated_deletion() -> None:
             ValidatedDeletion(seal, *facts)
 
 
-def test_a_validated_deletion_cannot_be_changed_into_another() -> None:
+def test_a_validated_deletion_cannot_be_changed() -> None:
     made = accepted(asks(whole("e6")), transcript_of(*TALK))
     with pytest.raises(AttributeError):
         made.targets = (Target("e1"),)  # type: ignore[misc]
@@ -779,7 +779,7 @@ def test_it_carries_what_is_written_with_it() -> None:
     assert request_of(made.targets) == asks(whole("e3"), whole("e4"))
 
 
-def test_pins_are_no_part_of_the_protected_ids_that_are_written() -> None:
+def test_pins_are_not_among_the_protected_ids_that_are_written() -> None:
     judged = validate(asks(whole("e6")), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
     assert isinstance(judged, ValidatedDeletion)
     assert judged.protected_entry_ids == ("e1",)
@@ -857,7 +857,7 @@ def test_a_whole_percentage_is_recorded_as_an_integer() -> None:
     assert isinstance(recorded, int)
 
 
-def test_nothing_of_nothing_is_no_reduction() -> None:
+def test_an_empty_deletion_of_an_empty_transcript_is_no_reduction() -> None:
     transcript = transcript_of(user(""), assistant())
     made = accepted(asks(whole("e2")), transcript)
     assert made.stats.to_json()["percentReduction"] == 0

@@ -161,7 +161,7 @@ def work(session: Session, seed: int, steps: int) -> Session:
 # --- what goes first, and what stays ------------------------------------------------------------------------
 
 
-def test_a_superseded_read_goes_before_one_of_another_file() -> None:
+def test_a_superseded_read_is_deleted_before_another_read() -> None:
     session = Session()
     session.user("go on")
     unique = session.calls("read", names("unique"), path="src/other.py")
@@ -253,7 +253,7 @@ def test_what_a_protected_entry_says_too_costs_nothing() -> None:
     assert other not in run.gone
 
 
-def test_what_the_querys_words_find_stays() -> None:
+def test_entries_that_match_the_query_stay() -> None:
     session = Session()
     session.user("go on")
     outputs = [session.calls("bash", prose(number), command=str(number)) for number in range(5)]
@@ -288,7 +288,7 @@ def test_the_latest_thinking_stays_and_older_thinking_can_go() -> None:
 # --- what every run keeps to --------------------------------------------------------------------------------
 
 
-def test_every_target_that_is_asked_for_has_a_reason() -> None:
+def test_every_requested_target_has_a_reason() -> None:
     run = Run(work(Session(), 1, 120).prepare())
     asked = 0
     for called in run.calls:
@@ -309,7 +309,7 @@ def test_two_runs_are_equal() -> None:
     assert runs[0].targets == runs[1].targets
 
 
-def test_another_process_chooses_the_same() -> None:
+def test_another_process_makes_the_same_choice() -> None:
     program = (
         "from tests.compaction_app.core.test_embedded import Run, Session, work\n"
         "print(Run(work(Session(), 2, 150).prepare()).targets)"
@@ -330,14 +330,14 @@ def test_another_process_chooses_the_same() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ratio", [0.9, 0.5, 0.3])
-def test_it_reaches_the_target_and_hardly_more(seed: int, ratio: float) -> None:
+def test_the_target_is_reached_and_hardly_exceeded(seed: int, ratio: float) -> None:
     run = Run(work(Session(), seed, 200).prepare(compression_ratio=ratio))
     assert run.loop.outcome is Outcome.TARGET_MET
     assert ratio - 0.01 <= run.kept <= ratio + 0.0005
     assert run.store.validated().target_met
 
 
-def test_it_deletes_all_that_may_go_where_that_is_not_enough() -> None:
+def test_everything_deletable_is_deleted_if_that_is_not_enough() -> None:
     run = Run(work(Session(), 3, 60).prepare(compression_ratio=0.0001))
     assert run.loop.outcome is Outcome.BELOW_TARGET
     transcript = run.store.transcript
@@ -347,7 +347,7 @@ def test_it_deletes_all_that_may_go_where_that_is_not_enough() -> None:
             assert run.store.delete({"deletions": [left.to_json()]}) is not None
 
 
-def test_it_ends_where_nothing_may_be_deleted() -> None:
+def test_planning_ends_if_nothing_may_be_deleted() -> None:
     session = Session()
     session.user("one")
     session.user("two")
@@ -358,7 +358,7 @@ def test_it_ends_where_nothing_may_be_deleted() -> None:
     assert len(run.calls) < 20
 
 
-def test_it_ends_where_no_entry_bears_the_task() -> None:
+def test_planning_ends_if_no_entry_bears_the_task() -> None:
     session = Session()
     for number in range(60):
         session.calls("bash", prose(number), command=str(number))
@@ -437,7 +437,7 @@ def test_results_that_must_stay_can_lose_parts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_it_ends_on_damaged_sessions_too(seed: int) -> None:
+def test_planning_ends_on_damaged_sessions(seed: int) -> None:
     """Results that make calls, call ids used again and again, calls by anyone, pins anywhere."""
     source = random.Random(seed)
     session = Session()
@@ -500,7 +500,7 @@ def real_branches() -> Iterator[tuple[str, bytes]]:
         yield "generated", "\n".join(map(json.dumps, lines)).encode() + b"\n"
 
 
-def test_it_reaches_half_of_every_real_session() -> None:
+def test_every_real_session_is_reduced_to_half() -> None:
     for name, raw in real_branches():
         run = Run(prepared(read_branch(raw)))
         assert run.loop.outcome is Outcome.TARGET_MET, name

@@ -71,7 +71,7 @@ class Script:
 # ---- how a run ends -------------------------------------------------------------------------------------
 
 
-def test_it_ends_at_once_where_the_target_is_met_and_runs_nothing_more() -> None:
+def test_the_loop_ends_at_once_when_the_target_is_met() -> None:
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e2")), delete(whole("e4"))]))
@@ -104,7 +104,7 @@ def test_no_result_of_a_tool_ends_a_run_before_the_target() -> None:
     assert loop.outcome is None
 
 
-def test_a_planner_that_stops_early_is_told_how_far_it_is() -> None:
+def test_a_planner_that_stops_early_gets_its_progress() -> None:
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP)
@@ -126,7 +126,7 @@ def test_a_planner_that_stops_again_without_a_change_ends_below_the_target() -> 
     assert events[-1] == Ended(Outcome.BELOW_TARGET)
 
 
-def test_a_planner_that_did_something_since_is_told_once_more() -> None:
+def test_a_planner_that_made_progress_gets_another_reminder() -> None:
     loop = Loop(workbench())
     events = run(loop, STOP, PlannerTurn([delete(whole("e4"))]), STOP, STOP)
     assert [type(event) for event in events] == [Nudged, Called, Nudged, Ended]
@@ -193,7 +193,7 @@ def test_a_run_that_only_looked_fails_without_a_refusal() -> None:
     assert ended == Ended(Outcome.FAILED, None)
 
 
-def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
     loop = Loop(workbench(assistant(text("a"), text("b")), assistant(text("c"))))
     events = run(loop, PlannerTurn([delete()]), STOP, STOP)
     assert isinstance(events[0], Called)
@@ -268,7 +268,7 @@ def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older() -> None
     assert events[-1] == Ended(Outcome.TARGET_MET)
 
 
-def test_a_planner_that_says_nothing_is_asked_twice() -> None:
+def test_a_silent_planner_is_prompted_twice() -> None:
     planner = Script([])
     events = [event for _, event in drive(planner, workbench())]
     assert [type(event) for event in events] == [Nudged, Ended]
@@ -278,7 +278,7 @@ def test_a_planner_that_says_nothing_is_asked_twice() -> None:
 # ---- where targets come from ----------------------------------------------------------------------------
 
 
-def test_what_was_asked_for_is_told_from_what_went_with_it() -> None:
+def test_requested_targets_are_distinguished_from_repairs() -> None:
     loop = Loop(workbench(ratio=0.01))
     called = run(loop, PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))[-1]
     assert isinstance(called, Called)
@@ -297,7 +297,7 @@ def test_a_reason_belongs_to_the_target_it_was_given_for() -> None:
     assert loop.origins[Target("e5", 1)] == Origin(2, "context_delete", "", by_repair=False)
 
 
-def test_what_a_bulk_deletion_found_was_asked_for() -> None:
+def test_matches_of_a_bulk_deletion_count_as_requested() -> None:
     loop = Loop(workbench(ratio=0.01))
     run(loop, PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
     assert {target: origin.by_repair for target, origin in loop.origins.items()} == {
@@ -315,7 +315,7 @@ def test_an_entry_that_took_its_blocks_place_has_its_own_origin() -> None:
     }
 
 
-def test_who_proposed_a_target_first_proposed_it() -> None:
+def test_a_target_belongs_to_its_first_proposal() -> None:
     loop = Loop(workbench(ratio=0.01))
     run(loop, PlannerTurn([delete(whole("e4"), e4="old")]), PlannerTurn([delete(whole("e4"), e4="new")]))
     assert loop.origins == {Target("e4"): Origin(1, "context_delete", "old", by_repair=False)}

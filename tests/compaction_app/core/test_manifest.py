@@ -9,7 +9,7 @@ from sessions_app.sessionlog.protection import Protection
 from tests.factories import assistant, bash, branch_summary, call, custom, result, text, transcript_of, user
 
 
-def test_it_shows_the_80_largest_deletable_entries_in_transcript_order() -> None:
+def test_the_manifest_shows_the_80_largest_deletable_entries_in_transcript_order() -> None:
     sizes = [(number * 37) % 101 + 1 for number in range(120)]
     manifest = manifest_of(
         transcript_of(user("x" * 9_000), *(assistant(text("y" * 4 * size)) for size in sizes))
@@ -57,7 +57,7 @@ def test_protected_entries_are_counted_per_reason_and_not_shown() -> None:
     assert [entry.entry_id for entry in manifest.entries] == ["e8"]
 
 
-def test_it_prints_as_json() -> None:
+def test_the_manifest_prints_as_json() -> None:
     manifest = manifest_of(transcript_of(user("go"), assistant(text("abcd"), call("c1"))))
     assert json.loads(json.dumps(manifest.to_json())) == {
         "entries": [

@@ -93,7 +93,7 @@ def test_reasoning_weighs_what_goes_back_of_it(block: dict[str, Any]) -> None:
     assert conversation.characters >= 1_000
 
 
-def test_a_turn_of_many_long_results_is_cut_evenly_and_says_so() -> None:
+def test_a_turn_of_many_long_results_is_cut_evenly_and_marked() -> None:
     conversation = Conversation("prompt")
     exchange(conversation, "a", *["x" * 5_000] * 9, "short")
     conversation.fit(10_000)
@@ -177,7 +177,7 @@ def test_arguments_are_what_their_json_says(written: str, read: Any) -> None:
     ['{"a": ', "no", '{"a": NaN}', '{"a": Infinity}', '{"a": 1e999}', "[" * 60 + "]" * 60, "[" * 100_000, "\ud83d"],
     ids=["cut off", "prose", "nan", "infinity", "too large", "deep", "very deep", "half a character"],
 )  # fmt: skip
-def test_what_is_no_json_stays_text_that_a_database_takes(written: str) -> None:
+def test_invalid_json_stays_text_that_a_database_accepts(written: str) -> None:
     found = parsed_arguments(written)
     assert isinstance(found, str)
     found.encode()

@@ -77,7 +77,7 @@ def test_the_last_entry_that_makes_a_call_owns_it() -> None:
     assert repaired(REPEATED, whole("e6")) == [whole("e6"), block("e5", 1)]
 
 
-def test_the_earlier_maker_of_a_repeated_call_goes_alone() -> None:
+def test_the_earlier_call_with_a_repeated_id_is_deleted_without_its_result() -> None:
     assert repaired(REPEATED, whole("e2")) == [whole("e2")]
     assert repaired(REPEATED, block("e2", 1)) == [block("e2", 1)]
 
@@ -92,7 +92,7 @@ def test_a_repeated_call_keeps_the_place_of_its_first_maker() -> None:
     ]
 
 
-def test_repair_goes_on_until_nothing_changes() -> None:
+def test_repair_continues_until_nothing_changes() -> None:
     row = [
         user("go"),
         assistant(call("c1")),

@@ -37,18 +37,18 @@ def test_any_other_recent_window_is_two(value: Any) -> None:
     assert preserve_recent(value) == 2
 
 
-def test_a_query_that_is_given_and_not_blank_is_used() -> None:
+def test_a_query_that_is_not_blank_is_used() -> None:
     assert query("  the parser \n", ["the user"]) == "the parser"
 
 
 @pytest.mark.parametrize("value", ["", " \n\t", None, 5, ["x"]])
-def test_any_other_query_is_what_the_user_said_last(value: Any) -> None:
+def test_the_default_query_is_the_users_last_message(value: Any) -> None:
     assert query(value, ["", "  ", " fix it ", "before"]) == "fix it"
     assert query(value, ["", " "]) == "auto-detected"
     assert query(value, []) == "auto-detected"
 
 
-def test_a_query_is_cut_at_a_thousand_utf16_units_and_says_how_many_went() -> None:
+def test_a_query_is_cut_at_a_thousand_utf16_units_and_notes_how_many_were_removed() -> None:
     assert query("a" * 1_000, []) == "a" * 1_000
     cut = query("a" * 1_003, [])
     assert cut.startswith("a" * 1_000 + " ")

@@ -22,7 +22,7 @@ def refused(pattern: str, *, regex: bool = True) -> Code:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(a|a?)+b", "^(([a-z])+.)+[A-Z]([a-z])+$"])
-def test_what_explodes_elsewhere_returns_on_a_long_text(pattern: str) -> None:
+def test_patterns_with_catastrophic_backtracking_return_on_a_long_text(pattern: str) -> None:
     searched = "a" * 200_000 + "!"
     # A backtracking engine would never return.
     assert compiled(pattern).index_in(searched) is None
@@ -36,7 +36,7 @@ def test_a_pattern_has_at_most_512_utf16_units() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)", "(?!a)", "(?<=a)b", "(", "[", "a**", r"\8", "(?>a)"])
-def test_what_the_engine_cannot_do_is_refused(pattern: str) -> None:
+def test_unsupported_patterns_are_refused(pattern: str) -> None:
     assert refused(pattern) is Code.INVALID_PATTERN
     assert compiled(pattern, regex=False).index_in(f"x{pattern}") == 1
 
@@ -46,7 +46,7 @@ def test_an_empty_pattern_is_refused(regex: bool) -> None:
     assert refused("", regex=regex) is Code.INVALID_PATTERN
 
 
-def test_case_is_folded_unless_it_is_asked_for() -> None:
+def test_case_is_ignored_unless_requested() -> None:
     for regex in (True, False):
         assert compiled("Fehler", regex=regex).index_in("ein FEHLER") == 4
         assert compiled("Fehler", regex=regex, case_sensitive=True).index_in("ein FEHLER") is None

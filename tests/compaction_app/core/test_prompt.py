@@ -30,7 +30,7 @@ def manifest_in(prompt: str) -> Any:
     return json.loads(found[1])
 
 
-def test_the_prompt_names_the_parameters_and_holds_the_manifest() -> None:
+def test_the_prompt_contains_the_parameters_and_the_manifest() -> None:
     transcript = transcript_of(
         user("mend the parser"), assistant(text("x" * 400), call("c1")), result("c1", "y" * 4000), user("go on"),
         preserve_recent=1, compression_ratio=0.25, query="the parser",
@@ -45,7 +45,7 @@ def test_the_prompt_names_the_parameters_and_holds_the_manifest() -> None:
     assert manifest["protected"] == {"user": 1, "recent": 1}
 
 
-def test_a_run_that_goes_on_says_how_much_is_done() -> None:
+def test_the_prompt_of_a_resumed_run_states_its_progress() -> None:
     transcript = transcript_of(user("go"), assistant(text("x" * 400)), assistant(text("y" * 400)), user("on"))
     store = DeletionStore(transcript)
     assert store.delete(request_of([Target("e2")])) is None
@@ -90,12 +90,12 @@ def test_the_system_prompt_says(told: str) -> None:
 # ---- the tools ---------------------------------------------------------------------------------------------
 
 
-def test_there_is_a_schema_for_each_tool_and_no_other() -> None:
+def test_there_is_exactly_one_schema_for_each_tool() -> None:
     assert [schema.name for schema in TOOL_SCHEMAS] == list(TOOLS)
 
 
 @pytest.mark.parametrize("schema", TOOL_SCHEMAS, ids=[schema.name for schema in TOOL_SCHEMAS])
-def test_a_schema_takes_what_the_tool_takes_and_nothing_else(schema: ToolSchema) -> None:
+def test_a_schema_accepts_exactly_what_the_tool_accepts(schema: ToolSchema) -> None:
     arguments: type[BaseModel] = TOOLS[schema.name].arguments
     fields = {field.alias or name: field for name, field in arguments.model_fields.items()}
     properties = schema.parameters["properties"]

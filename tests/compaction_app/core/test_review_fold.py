@@ -181,7 +181,7 @@ def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer: Revie
 # ---- refusals --------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_names_what_is_in_the_way_and_hides_nothing_else(transcript: Transcript) -> None:
+def test_a_refusal_names_every_obstacle(transcript: Transcript) -> None:
     reviewer = proposed(transcript, whole(3), whole(6))
     review = reviewer.review(
         [reject(whole(3)), approve(whole(6)), Step(Kind.ADD, (whole(2), whole(8), whole(7)))]
@@ -206,7 +206,7 @@ def test_targets_that_cannot_go_together_are_found_one_by_one(transcript: Transc
     assert refused.refusal.code is Code.EVERY_BLOCK
 
 
-def test_what_the_transcript_does_not_know_is_refused(reviewer: Reviewer) -> None:
+def test_unknown_targets_are_refused(reviewer: Reviewer) -> None:
     for kind in Kind:
         if kind in (Kind.REOPEN, Kind.WITHDRAW):
             continue
@@ -299,7 +299,7 @@ def test_an_object_that_is_kept_by_hand_is_part_of_the_review(reviewer: Reviewer
     assert review.items[part(2, 0)].origin is None
 
 
-def test_what_goes_with_an_object_is_told_without_its_own_entry(reviewer: Reviewer) -> None:
+def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer: Reviewer) -> None:
     assert reviewer.goes_with(whole(3)) == (part(2, 1),)
     assert set(reviewer.goes_with(whole(2))) == {whole(3), whole(4)}
     assert reviewer.goes_with(Target("nowhere")) == ()
@@ -373,7 +373,7 @@ def test_what_is_approved_is_always_what_the_airlock_accepts(
 
 @often
 @given(reviews())
-def test_what_is_pinned_never_goes(given_: Decided) -> None:
+def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
     reviewer, steps = given_.reviewer, given_.steps
     review = reviewer.review(steps)
     for pin in review.pins:

@@ -7,7 +7,7 @@ from collections import deque
 from compaction_app.core.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, RunState, may_become
 
 
-def test_every_state_has_a_row_and_words() -> None:
+def test_every_state_has_a_row_and_a_label() -> None:
     assert set(TRANSITIONS) == set(RunState)
     assert len({state.sentence for state in RunState}) == len(RunState)
 
@@ -21,16 +21,16 @@ def test_every_state_can_be_reached_from_a_new_run() -> None:
     assert seen == set(RunState)
 
 
-def test_what_was_replaced_never_changes_again() -> None:
+def test_a_superseded_run_never_changes_again() -> None:
     assert not any(may_become(RunState.SUPERSEDED, other) for other in RunState)
 
 
-def test_what_was_written_is_only_taken_back_and_written_again() -> None:
+def test_a_committed_run_can_only_be_restored_and_committed_again() -> None:
     assert TRANSITIONS[RunState.COMMITTED] == {RunState.RESTORED}
     assert TRANSITIONS[RunState.RESTORED] == {RunState.COMMITTED}
 
 
-def test_only_what_was_reviewed_can_be_committed() -> None:
+def test_only_a_planned_run_can_be_committed() -> None:
     before = {state for state in RunState if may_become(state, RunState.COMMITTED)}
     assert before == REVIEWABLE | {RunState.RESTORED}
     assert not REVIEWABLE & (ACTIVE | WRITTEN)

@@ -88,7 +88,7 @@ def test_blocks_deleted_one_by_one_become_their_calling_entry() -> None:
     assert chosen(store) == [whole("e3"), whole("e2")]
 
 
-def test_stats_follow_every_step_and_end_as_they_are_judged_anew() -> None:
+def test_stats_follow_every_step_and_match_a_full_validation() -> None:
     store = store_of(*turns(4, "x" * 400))
     assert store.stats.objects_deleted == 0
     for target in (block("e2", 0), whole("e3"), whole("e8")):
@@ -104,14 +104,14 @@ def test_an_empty_store_is_a_deletion_of_nothing() -> None:
     assert not validated.target_met
 
 
-def test_a_deletion_of_nothing_is_refused_where_nothing_bears_the_task() -> None:
+def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
     store = store_of(assistant(text("a")), assistant(text("b")))
     refusal = store.delete({"deletions": []})
     assert refusal is not None
     assert refusal.code == "no_task_left"
 
 
-def test_the_target_is_met_where_at_most_the_ratio_remains() -> None:
+def test_the_target_is_met_if_at_most_the_ratio_remains() -> None:
     messages = [user("x" * 40), assistant(text("y" * 20), text("z" * 20))]
     for ratio, met in ((0.5, True), (0.49, False)):
         transcript = transcript_of(*messages, compression_ratio=ratio)

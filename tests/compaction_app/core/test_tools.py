@@ -90,7 +90,7 @@ def found(shown: dict[str, Any]) -> list[tuple[str, int | None]]:
         (GREP, "needle"),
     ],
 )
-def test_arguments_of_another_shape_are_refused_and_do_nothing(tool: str, arguments: Any) -> None:
+def test_malformed_arguments_are_refused_and_do_nothing(tool: str, arguments: Any) -> None:
     workbench = bench()
     answer = workbench.call(ToolCall(tool, arguments))
     assert answer.refusal is not None
@@ -100,7 +100,7 @@ def test_arguments_of_another_shape_are_refused_and_do_nothing(tool: str, argume
     assert targets(workbench) == []
 
 
-def test_a_tool_that_is_not_there_is_told_which_ones_are() -> None:
+def test_an_unknown_tool_is_refused_with_the_list_of_tools() -> None:
     answer = bench().call(ToolCall("context_summarise", {"pattern": "x"}))
     assert answer.details == {"error": "unknown_tool", "callCount": 1}
     assert all(name in answer.sentence for name in TOOLS)
@@ -124,7 +124,7 @@ def test_every_call_counts_also_one_that_fails() -> None:
 # ---- search ---------------------------------------------------------------------------------------------
 
 
-def test_a_search_looks_into_everything_also_what_is_deleted_or_protected() -> None:
+def test_a_search_covers_deleted_and_protected_entries() -> None:
     workbench = bench()
     details(workbench, DELETE, deletions=[whole("e4")])
     shown = details(workbench, SEARCH, pattern="NEEDLE")
@@ -140,7 +140,7 @@ def test_a_search_for_blocks_gives_one_match_per_block() -> None:
     assert [match["matchIndex"] for match in twice["matches"]] == [0]
 
 
-def test_a_search_without_a_match_is_no_failure() -> None:
+def test_a_search_without_a_match_is_not_a_failure() -> None:
     shown = details(bench(), SEARCH, pattern="haystack")
     assert (shown["matches"], shown["truncated"], "error" in shown) == ([], False, False)
 
@@ -154,7 +154,7 @@ def test_a_search_clamps_how_many_matches_it_gives(asked: int | None, given: int
     assert shown["truncated"] is True
 
 
-def test_a_search_is_truncated_only_where_there_is_a_further_match() -> None:
+def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
     shown = details(bench(), SEARCH, pattern="needle", maxMatches=6)
     assert (len(shown["matches"]), shown["truncated"]) == (6, False)
 
@@ -173,7 +173,7 @@ def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
     assert shown["matches"][0]["matchIndex"] == 1_000
 
 
-def test_a_snippet_is_marked_only_where_it_was_cut() -> None:
+def test_a_snippet_is_marked_only_if_it_was_cut() -> None:
     shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=6)
     assert shown["matches"][0]["snippet"] == "a needle"
     shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=5)
@@ -195,7 +195,7 @@ def test_offsets_in_astral_text_count_utf16_units() -> None:
     assert after["text"] == "needle"
 
 
-def test_a_pattern_that_is_refused_leaves_no_matches() -> None:
+def test_a_refused_pattern_leaves_no_matches() -> None:
     for pattern, code in (("", "invalid_pattern"), ("(", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
         shown = details(bench(), SEARCH, pattern=pattern, regex=True)
         assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
@@ -204,7 +204,7 @@ def test_a_pattern_that_is_refused_leaves_no_matches() -> None:
 # ---- read -----------------------------------------------------------------------------------------------
 
 
-def test_a_read_gives_a_slice_and_says_where_it_was_cut() -> None:
+def test_a_read_returns_a_slice_and_marks_where_it_was_cut() -> None:
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
     shown = details(workbench, READ, entryId="e2")
     assert (shown["text"], shown["totalChars"]) == ("abc\ndefg", 8)
@@ -249,7 +249,7 @@ def test_a_negative_offset_reads_from_the_start() -> None:
         ({"entryId": "e1", "blockIndex": 0}, "unknown_block"),
     ],
 )
-def test_what_is_not_there_cannot_be_read(arguments: Recorded, code: str) -> None:
+def test_an_unknown_entry_cannot_be_read(arguments: Recorded, code: str) -> None:
     shown = details(bench(), READ, **arguments)
     assert (shown["error"], shown["text"], shown["totalChars"]) == (code, "", 0)
     assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
@@ -288,7 +288,7 @@ def test_the_budget_counts_in_the_transcripts_own_estimates() -> None:
     assert details(workbench, BUDGET)["tokensToDeleteForTarget"] == 0
 
 
-def test_the_budget_tells_of_the_window_only_where_it_is_known() -> None:
+def test_the_budget_states_the_window_only_if_it_is_known() -> None:
     messages = [user("x" * 400), assistant(text("y" * 400))]
     assert not any(key.startswith("contextWindow") for key in details(bench(*messages), BUDGET))
     workbench = bench(*messages, window=1_600)
@@ -321,7 +321,7 @@ def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments: Recorded) -> 
 # ---- grep ------------------------------------------------------------------------------------------------
 
 
-def test_a_bulk_deletion_deletes_what_it_finds_and_reports_what_it_passes_over() -> None:
+def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips() -> None:
     workbench = bench(preserve_recent=1)
     shown = details(workbench, GREP, pattern="needle")
     assert found(shown) == [("e2", None), ("e3", None), ("e4", None), ("e5", None)]
@@ -354,7 +354,7 @@ def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_doe
     ]
 
 
-def test_a_bulk_deletion_passes_over_what_is_deleted_already() -> None:
+def test_a_bulk_deletion_skips_entries_already_deleted() -> None:
     workbench = bench()
     details(workbench, DELETE, deletions=[whole("e4"), block("e2", 0)])
     shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
@@ -392,9 +392,7 @@ def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays() -> None:
         (Target("e7", 0), {("e7", None, "protected_entry")}),
     ],
 )
-def test_a_bulk_deletion_passes_over_what_a_human_keeps(
-    pin: Target, kept: set[tuple[str, int | None, str]]
-) -> None:
+def test_a_bulk_deletion_skips_pinned_entries(pin: Target, kept: set[tuple[str, int | None, str]]) -> None:
     workbench = bench(restraints=Restraints(frozenset({pin})))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     skipped = {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]}
@@ -429,7 +427,7 @@ def test_as_many_matches_as_expected_and_allowed_are_deleted() -> None:
     assert len(targets(workbench)) == 5
 
 
-def test_fifty_matches_go_by_default_and_no_more() -> None:
+def test_at_most_fifty_matches_are_deleted_by_default() -> None:
     for count, gone in ((50, 50), (51, 0)):
         workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(count)))
         details(workbench, GREP, pattern="needle")

@@ -53,7 +53,7 @@ SYSTEM = {"role": "system", "content": "be kind", "sections": {"tone": "x" * 400
 # ---- what is in it --------------------------------------------------------------------------------------
 
 
-def test_it_holds_what_can_be_in_a_models_context_and_nothing_else() -> None:
+def test_the_transcript_has_exactly_what_can_be_in_a_models_context() -> None:
     transcript = transcript_of(
         user("go"),
         {"type": "model_change", "provider": "p", "modelId": "m"},
@@ -91,7 +91,7 @@ def test_an_empty_branch_summary_and_an_empty_list_count_too() -> None:
         [user("go"), assistant(text("ok")), compaction(block("e2", 0))],
     ],
 )
-def test_fewer_than_two_entries_are_nothing_to_compact(messages: list[Recorded]) -> None:
+def test_fewer_than_two_entries_cannot_be_compacted(messages: list[Recorded]) -> None:
     assert prepared(*messages) is None
 
 
@@ -240,7 +240,7 @@ def test_a_recent_user_message_is_recent_first() -> None:
     assert (entry.reason, entry.protection) == (Protection.RECENT, Protection.USER)
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_has_a_label() -> None:
     assert len({reason.sentence for reason in Protection}) == len(Protection)
 
 
@@ -302,7 +302,7 @@ def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise
     assert given.parameters.query == "/exit"
 
 
-def test_where_every_user_message_is_noise_nothing_is_queried() -> None:
+def test_if_every_user_message_is_noise_the_query_is_empty() -> None:
     branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
     transcript = prepare(branch, texts, {}, is_noise)
     assert transcript is not None

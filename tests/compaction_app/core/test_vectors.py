@@ -50,7 +50,7 @@ def test_there_are_as_many_vectors_as_were_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_CASE)
-def test_a_vector_holds(name: str) -> None:
+def test_every_vector_passes(name: str) -> None:
     case = EVERY_CASE[name]
     assert [str(found) for found in differences(case, lines_of(case))] == []
 
@@ -114,7 +114,7 @@ def falsify(case: Case, place: list[Any], value: Any) -> Case:
         (["tools", "steps", 1, "details", "callCount"], 9, "tools", "$.steps[1].callCount"),
     ],
 )
-def test_a_falsified_vector_is_told_by_its_section_and_path(
+def test_a_falsified_vector_is_reported_with_its_section_and_path(
     place: list[Any], value: Any, section: str, path: str
 ) -> None:
     falsified = falsify(FULL, place, value)
@@ -123,7 +123,7 @@ def test_a_falsified_vector_is_told_by_its_section_and_path(
     assert str(found[0]).startswith(f"{section} {path}: expected ")
 
 
-def test_the_first_difference_of_each_section_is_told() -> None:
+def test_the_first_difference_of_each_section_is_reported() -> None:
     falsified = falsify(FULL, ["context", "usage", "tokens"], -1)
     falsified = falsify(falsified, ["context", "thinkingLevel"], "xhigh")
     falsified = falsify(falsified, ["prepare", "tokensBefore"], 3)

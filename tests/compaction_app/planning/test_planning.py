@@ -28,7 +28,7 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) 
 @pytest.mark.parametrize(
     ("ratio", "recent"), [(0.0, None), (1.0, None), (-1.0, None), (float("nan"), None), (None, -1)]
 )
-def test_a_parameter_out_of_range_is_bad_input_and_no_default(
+def test_a_parameter_out_of_range_is_bad_input_and_not_replaced_by_a_default(
     ratio: float | None, recent: int | None
 ) -> None:
     with pytest.raises(BadInput):

@@ -31,7 +31,7 @@ def test_neighbours_of_one_kind_are_one_piece() -> None:
     ]
 
 
-def test_each_call_begins_anew() -> None:
+def test_each_call_starts_afresh() -> None:
     assert told(
         [CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]
     ) == [[["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]]
@@ -48,7 +48,7 @@ def test_a_key_is_hidden_however_it_is_cut_into_rows(cuts: list[int], is_thought
 
 
 @given(st.text(alphabet="sk-ant01 x", max_size=60), st.integers(1, 7))
-def test_what_is_no_key_is_told_word_for_word(text: str, length: int) -> None:
+def test_text_without_a_key_is_passed_on_unchanged(text: str, length: int) -> None:
     rows = told(*[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]])
     assert "".join(str(one) for row in rows for *_, one in row) == text
 
@@ -66,6 +66,6 @@ def test_values_of_any_shape_are_freed_of_the_key() -> None:
 
 
 @pytest.mark.parametrize("word", ["", "ollama", "EMPTY", "lm-studio"])
-def test_what_local_servers_take_for_a_key_is_no_secret(word: str) -> None:
+def test_placeholder_keys_of_local_servers_are_not_secrets(word: str) -> None:
     value = {"pattern": f"the {word} server"}
     assert SecretRedactor(word).value(value) == value

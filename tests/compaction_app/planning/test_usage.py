@@ -60,7 +60,7 @@ def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> No
     assert spent.cost is None
 
 
-def test_a_run_that_goes_on_adds_to_its_sums() -> None:
+def test_a_resumed_run_adds_to_its_totals() -> None:
     spent = UsageTotals("h")
     spent.send(100)
     spent.count(ReportedUsage(input=5, output=7), 100, 20, PRICES)
@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_adds_to_its_sums() -> None:
     assert UsageTotals.of(None, "other").to_json()["requests"] == 0
 
 
-def test_before_the_first_answer_nothing_is_said_of_its_cost() -> None:
+def test_before_the_first_response_the_cost_is_unknown() -> None:
     spent = UsageTotals("h")
     spent.send(100)
     assert spent.cost is None

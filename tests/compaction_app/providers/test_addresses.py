@@ -60,7 +60,7 @@ def test_an_address_is_kept_in_one_form(typed: str, kept: str, origin: str) -> N
         "sk-secret",
     ],
 )
-def test_what_is_no_address_is_refused_and_not_quoted(typed: str) -> None:
+def test_an_invalid_address_is_refused_and_not_quoted(typed: str) -> None:
     with pytest.raises(BadInput) as caught:
         checked_base_url(typed)
     assert caught.value.code == "bad_base_url"
@@ -95,7 +95,7 @@ def test_this_machine_is_known(typed: str) -> None:
         "http://localhost.",
     ],
 )
-def test_what_only_looks_like_this_machine_is_another(typed: str) -> None:
+def test_an_address_that_only_looks_local_is_not(typed: str) -> None:
     """It may lead here in the end, but a key does not go there over plain http."""
     assert not is_loopback(typed)
 

@@ -47,7 +47,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 # ---- what is sent ---------------------------------------------------------------------------------------
 
 
-def test_a_request_says_what_the_dialect_wants() -> None:
+def test_a_request_follows_the_dialect() -> None:
     body = body_of(small_request(UserMessage("Look.")))
     assert body == {
         "model": "m-1",
@@ -67,7 +67,7 @@ def test_a_request_says_what_the_dialect_wants() -> None:
     }
 
 
-def test_the_key_stands_in_its_header_alone() -> None:
+def test_the_key_is_only_in_its_header() -> None:
     with_key = Endpoint("p", "anthropic", "https://h", "sk-1")
     assert headers_for(with_key) == {"anthropic-version": "2023-06-01", "x-api-key": "sk-1"}
     assert headers_for(Endpoint("p", "anthropic", "https://h")) == {"anthropic-version": "2023-06-01"}
@@ -128,7 +128,7 @@ def test_reasoning_goes_back_unchanged_in_its_place() -> None:
         [ThinkingPart("Hm.", SIGNED), TextPart(" ")],
     ],
 )
-def test_an_answer_that_holds_nothing_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
+def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
     turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
     assert [part["text"] for part in turns[0]["content"]] == ["a", "b"]
     assert len(turns) == 1
@@ -153,7 +153,7 @@ def test_empty_text_is_never_sent() -> None:
     "arguments",
     ['{"a": [1, ', "[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "{}{}", "\ud800"],
 )
-def test_arguments_that_are_no_object_go_back_as_text(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -> None:
     turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
     assert turn["content"][0]["input"] == {"unparsed": arguments}
     json.dumps(turn, allow_nan=False)
@@ -203,9 +203,7 @@ def test_a_budget_for_thinking_leaves_room_for_an_answer(
         ("xhigh", "anthropic/claude-sonnet-4.6", "max"),
     ],
 )
-def test_adaptive_thinking_is_asked_for_by_effort_and_can_be_watched(
-    level: str, model: str, effort: str
-) -> None:
+def test_adaptive_thinking_is_requested_by_effort_and_streamed(level: str, model: str, effort: str) -> None:
     body = body_of(small_request(model=model, thinking=level, thinking_style="adaptive"))
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert body["output_config"] == {"effort": effort}
@@ -226,7 +224,7 @@ def test_parallel_calls_may_be_interleaved_and_keep_their_order() -> None:
     assert answered(pieces).characters == len("Both.") + 4 + 8 + 4 + 8
 
 
-def test_a_call_is_told_as_soon_as_its_name_is_known() -> None:
+def test_a_call_is_reported_as_soon_as_its_name_is_known() -> None:
     reader = reader_of("anthropic")
     start = call_block(0, "t1", "look")[0]
     assert reader.feed("content_block_start", json.dumps(start)) == [CallBegun(0, "look")]
@@ -279,7 +277,7 @@ def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
 
 
 @pytest.mark.parametrize("given", [{"at": [1, "ü"]}, '{"at": [1, "ü"]}'])
-def test_input_that_comes_whole_is_told_once(given: object) -> None:
+def test_complete_input_is_reported_once(given: object) -> None:
     whole = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": given})
     pieces = read("anthropic", message(whole))
     assert json.loads(calls(pieces)[0].arguments) == {"at": [1, "ü"]}
@@ -344,7 +342,7 @@ def test_without_believable_counts_there_is_no_usage(usage: dict[str, Any]) -> N
     assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None
 
 
-def test_what_is_yet_to_come_is_passed_over() -> None:
+def test_unknown_events_are_ignored() -> None:
     new = block(
         0,
         {"type": "server_tool_use", "id": "s", "input": {}},
@@ -360,7 +358,7 @@ def test_what_is_yet_to_come_is_passed_over() -> None:
     assert answered(read("anthropic", message(events))).answer == AssistantMessage([TextPart("a")])
 
 
-def test_an_answer_without_its_last_event_is_whole_once_it_said_why_it_stopped() -> None:
+def test_a_response_with_a_stop_reason_is_complete_without_its_last_event() -> None:
     events = [*text_block(0, "a"), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]
     assert answered(read("anthropic", sse(*events))).stop == "end"
     with pytest.raises(Unreadable, match="broke off"):
@@ -397,7 +395,7 @@ def test_an_error_inside_a_200_is_reported() -> None:
         ),
     ],
 )
-def test_what_is_none_of_this_dialect_is_said_so(events: bytes, why: str) -> None:
+def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read("anthropic", events)
 

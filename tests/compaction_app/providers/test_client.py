@@ -68,7 +68,7 @@ async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_the_size_that_is_told_is_the_size_that_is_sent(dialect: Dialect) -> None:
+async def test_the_reported_size_is_the_size_sent(dialect: Dialect) -> None:
     request = small_request(UserMessage("größer als 大きさ 🔎 \ud83d lone"))
     async with RawServer(answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect), request)
@@ -155,7 +155,7 @@ async def test_an_answer_that_comes_whole_is_read(dialect: Dialect) -> None:
     "body", [b"{}", b"[]", b"", b"{", b"3", b"[" * 100_000, b"\xff", b'{"done": true}\n{"done": true}']
 )
 @on_a_loop
-async def test_json_that_is_no_answer_is_broken(dialect: Dialect, body: bytes) -> None:
+async def test_json_that_is_not_a_response_is_broken(dialect: Dialect, body: bytes) -> None:
     async with RawServer(answer(body, kind="application/json")) as server:
         assert isinstance(await failure(server, dialect), Broken)
         assert len(server.requests) == 1
@@ -183,7 +183,9 @@ async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(
 
 @both
 @on_a_loop
-async def test_one_that_always_breaks_is_given_up_and_says_how_often(dialect: Dialect) -> None:
+async def test_after_repeated_broken_responses_the_client_gives_up_with_the_number_of_attempts(
+    dialect: Dialect,
+) -> None:
     async with RawServer(cutting()) as server:
         error = await failure(server, dialect)
         assert len(server.requests) == QUICK.attempts
@@ -194,7 +196,7 @@ async def test_one_that_always_breaks_is_given_up_and_says_how_often(dialect: Di
 @both
 @pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
 @on_a_loop
-async def test_an_answer_that_breaks_off_is_not_asked_for_again(dialect: Dialect, head: bytes) -> None:
+async def test_a_response_that_breaks_off_is_not_requested_again(dialect: Dialect, head: bytes) -> None:
     async def play(heard: Heard) -> None:
         await heard.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
         heard.writer.close()
@@ -209,7 +211,7 @@ async def test_an_answer_that_breaks_off_is_not_asked_for_again(dialect: Dialect
 
 @both
 @on_a_loop
-async def test_an_answer_is_whole_once_it_said_how_it_ended(dialect: Dialect) -> None:
+async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect: Dialect) -> None:
     """The rest would have been no more than how many tokens it took."""
     last = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}[
         dialect
@@ -223,7 +225,7 @@ async def test_an_answer_is_whole_once_it_said_how_it_ended(dialect: Dialect) ->
 
 @both
 @on_a_loop
-async def test_nobody_at_the_address_is_said_so(dialect: Dialect) -> None:
+async def test_an_unreachable_address_is_reported(dialect: Dialect) -> None:
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
     with pytest.raises(Unreachable) as caught:
@@ -234,7 +236,7 @@ async def test_nobody_at_the_address_is_said_so(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_a_server_that_speaks_no_http_is_no_answer(dialect: Dialect) -> None:
+async def test_a_server_that_does_not_speak_http_is_reported(dialect: Dialect) -> None:
     async with RawServer(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as server:
         assert isinstance(await failure(server, dialect), Unreachable)
 
@@ -245,7 +247,7 @@ async def test_a_server_that_speaks_no_http_is_no_answer(dialect: Dialect) -> No
 @both
 @pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
 @on_a_loop
-async def test_silence_before_the_first_byte_is_given_up_and_the_connection_closed(
+async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(
     dialect: Dialect, said: bytes
 ) -> None:
     async with RawServer(falling_silent(said)) as server:
@@ -258,7 +260,7 @@ async def test_silence_before_the_first_byte_is_given_up_and_the_connection_clos
 
 @both
 @on_a_loop
-async def test_silence_in_an_answer_is_given_up_and_the_connection_closed(dialect: Dialect) -> None:
+async def test_silence_within_a_response_times_out_and_closes_the_connection(dialect: Dialect) -> None:
     async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
         error = await failure(server, dialect, replace(SLOW, first_byte=5))
         await server.requests[0].closed.wait()
@@ -268,7 +270,7 @@ async def test_silence_in_an_answer_is_given_up_and_the_connection_closed(dialec
 
 @both
 @on_a_loop
-async def test_a_server_that_says_that_it_lives_is_waited_for(dialect: Dialect) -> None:
+async def test_keep_alive_events_extend_the_wait(dialect: Dialect) -> None:
     patience = replace(QUICK, first_byte=1.5, between=1.5)
 
     async def play(heard: Heard) -> None:
@@ -288,7 +290,7 @@ async def test_a_server_that_says_that_it_lives_is_waited_for(dialect: Dialect) 
 
 @both
 @on_a_loop
-async def test_a_web_page_is_no_answer(dialect: Dialect) -> None:
+async def test_a_web_page_is_not_a_response(dialect: Dialect) -> None:
     async with RawServer(
         answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")
     ) as server:

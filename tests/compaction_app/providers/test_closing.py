@@ -121,7 +121,7 @@ async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
 
 
 @on_a_loop
-async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> None:
+async def test_a_timeout_is_reported_and_closes_the_connection() -> None:
     limit = asyncio.timeout(None)
 
     async def play(heard: Heard) -> None:
@@ -136,7 +136,7 @@ async def test_a_caller_that_times_out_is_told_so_and_no_connection_stays() -> N
 
 
 @on_a_loop
-async def test_twenty_are_asked_at_once_and_each_has_its_answer() -> None:
+async def test_twenty_concurrent_requests_each_get_their_response() -> None:
     async with RawServer(answer(LOOKING["openai"])) as server:
         endpoint = server.endpoint("openai")
         asked = (_collect(ask(endpoint, small_request(model=f"m-{number}"))) for number in range(20))

@@ -86,7 +86,7 @@ async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_one_that_counts_no_tokens_is_ready_and_that_is_said(dialect: Dialect) -> None:
+async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect: Dialect) -> None:
     verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
     assert verdict.ok
     assert "It reports no tokens, so they will be estimated." in verdict.said
@@ -137,7 +137,7 @@ CASES = [
 @both
 @pytest.mark.parametrize(("play", "words"), CASES)
 @on_a_loop
-async def test_what_is_wrong_is_said_in_plain_words(dialect: Dialect, play: Any, words: str) -> None:
+async def test_faults_are_explained_in_plain_words(dialect: Dialect, play: Any, words: str) -> None:
     verdict, _ = await tried(dialect, play(dialect), key="sk-0123456789abcdef")
     assert not verdict.ok
     assert words in verdict.said
@@ -147,7 +147,7 @@ async def test_what_is_wrong_is_said_in_plain_words(dialect: Dialect, play: Any,
 
 @both
 @on_a_loop
-async def test_nobody_there_is_said_with_the_address(dialect: Dialect) -> None:
+async def test_an_unreachable_provider_is_reported_with_its_address(dialect: Dialect) -> None:
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
     verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)

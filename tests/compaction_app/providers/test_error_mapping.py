@@ -239,17 +239,17 @@ REJECTIONS = [
 
 
 @pytest.mark.parametrize(("status", "body"), OVERFLOWS)
-def test_an_overflow_is_known_in_every_providers_words(status: int, body: dict[str, Any] | str) -> None:
+def test_an_overflow_is_recognized_for_every_provider(status: int, body: dict[str, Any] | str) -> None:
     assert isinstance(told(status, body), Overflow)
 
 
 @pytest.mark.parametrize(("status", "body"), QUOTAS)
-def test_a_quota_that_is_used_up_is_no_limit_that_passes(status: int, body: dict[str, Any]) -> None:
+def test_an_exhausted_quota_is_not_a_rate_limit(status: int, body: dict[str, Any]) -> None:
     assert isinstance(told(status, body), QuotaUsed)
 
 
 @pytest.mark.parametrize(("status", "body", "code"), UNAVAILABLES)
-def test_what_passes_by_waiting_is_unavailable(status: int, body: dict[str, Any] | str, code: str) -> None:
+def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | str, code: str) -> None:
     error = told(status, body)
     assert isinstance(error, Unavailable)
     assert error.code == code
@@ -257,7 +257,7 @@ def test_what_passes_by_waiting_is_unavailable(status: int, body: dict[str, Any]
 
 
 @pytest.mark.parametrize(("status", "body", "code"), REJECTIONS)
-def test_what_stays_wrong_is_rejected_and_says_what_to_do(
+def test_permanent_faults_are_rejected_with_advice(
     status: int, body: dict[str, Any] | str, code: str
 ) -> None:
     error = told(status, body)
@@ -267,7 +267,7 @@ def test_what_stays_wrong_is_rejected_and_says_what_to_do(
     assert error.message == f"{error.what} {error.advice}"
 
 
-def test_without_a_key_a_401_asks_for_one() -> None:
+def test_without_a_key_a_401_says_that_one_is_needed() -> None:
     error = told(401, "", key="")
     assert error.code == "no_key"
     assert error.message.startswith("api.example.com wants a key (401).")
@@ -277,7 +277,7 @@ def test_a_web_page_is_not_quoted() -> None:
     assert "Bad Gateway" not in told(502, "<html><title>502 Bad Gateway</title></html>").message
 
 
-def test_an_address_of_the_other_dialect_is_told_what_its_own_looks_like() -> None:
+def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one() -> None:
     assert "An Anthropic base URL ends before /v1" in told(404, "", "anthropic").message
     assert "mostly ends with /v1" in told(404, "", "openai").message
 
@@ -291,7 +291,7 @@ def test_an_error_inside_a_stream_that_says_nothing_known_is_broken() -> None:
 @pytest.mark.parametrize(
     "said", [None, [], "x", 3, {}, {"error": None}, {"error": ""}, {"error": {}}, {"type": "message"}]
 )
-def test_what_is_no_error_is_none(said: object) -> None:
+def test_a_response_without_an_error_is_not_an_error(said: object) -> None:
     assert fault_in(said) is None
 
 
@@ -348,7 +348,7 @@ def test_short_keys_for_local_servers_do_not_eat_the_words(key: str, shown: str)
 
 
 @given(st.text(st.characters(), max_size=400), st.integers(0, 400))
-def test_quoted_words_are_one_short_line_that_can_be_seen(words: str, place: int) -> None:
+def test_quoted_text_is_one_short_printable_line(words: str, place: int) -> None:
     line = shortened(words[:place] + KEY + words[place:], KEY)
     assert len(line) <= QUOTED_CHARACTERS
     assert line == " ".join(line.split())

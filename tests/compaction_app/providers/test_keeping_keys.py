@@ -125,7 +125,7 @@ async def test_no_redirect_takes_it_along(dialect: Dialect) -> None:
     "key", [f"{KEY}\n", f"{KEY}\r\nx-more: 1", f"ü{KEY}", f"{KEY} {KEY}", f"{KEY}\0", f"{KEY}\u2028"]
 )
 @on_a_loop
-async def test_a_key_that_no_header_takes_is_refused_and_not_quoted(dialect: Dialect, key: str) -> None:
+async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect: Dialect, key: str) -> None:
     async with RawServer(answer(LOOKING[dialect])) as server:
         with pytest.raises(Rejected) as caught:
             await collect(server.endpoint(dialect, key))
@@ -139,7 +139,7 @@ async def test_a_key_that_no_header_takes_is_refused_and_not_quoted(dialect: Dia
     "address", ["http://192.0.2.1", "http://localhost.example.com", "http://127.1", "http://0.0.0.0:9"]
 )
 @on_a_loop
-async def test_no_key_goes_over_plain_http_to_another_machine(dialect: Dialect, address: str) -> None:
+async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect: Dialect, address: str) -> None:
     with pytest.raises(Rejected) as caught:
         await collect(Endpoint("p", dialect, address, KEY))
     assert caught.value.code == "key_unprotected"
@@ -148,9 +148,7 @@ async def test_no_key_goes_over_plain_http_to_another_machine(dialect: Dialect, 
 
 @both
 @on_a_loop
-async def test_what_goes_to_this_machine_passes_no_proxy(
-    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_local_requests_bypass_the_proxy(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
     async with RawServer(answer(LOOKING[dialect])) as proxy, RawServer(answer(LOOKING[dialect])) as server:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -166,7 +164,7 @@ async def test_what_goes_to_this_machine_passes_no_proxy(
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "nonsense://x"])
 @on_a_loop
-async def test_a_proxy_that_cannot_be_used_is_said_so(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unusable_proxy_is_reported(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(Rejected) as caught:
         await collect(Endpoint("p", "openai", "http://elsewhere.invalid"))

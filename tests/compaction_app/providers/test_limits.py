@@ -39,7 +39,7 @@ KEY = "sk-0123456789abcdefghij"
 
 @both
 @on_a_loop
-async def test_only_uncompressed_answers_are_asked_for(dialect: Dialect) -> None:
+async def test_only_uncompressed_responses_are_requested(dialect: Dialect) -> None:
     async with RawServer(answer(LOOKING[dialect])) as server:
         await collect(server.endpoint(dialect))
         (request,) = server.requests
@@ -74,7 +74,7 @@ async def test_an_answer_that_says_it_is_not_compressed_is_read(dialect: Dialect
 
 @both
 @on_a_loop
-async def test_a_compressed_error_is_known_by_its_status_alone(dialect: Dialect) -> None:
+async def test_a_compressed_error_is_recognized_by_its_status(dialect: Dialect) -> None:
     body = gzip.compress(json.dumps({"error": {"message": "You exceeded your current quota"}}).encode())
     refused = answer(body, "401 No", "application/json", "content-encoding: gzip")
     async with RawServer(refused) as server:
@@ -85,7 +85,7 @@ async def test_a_compressed_error_is_known_by_its_status_alone(dialect: Dialect)
 
 @both
 @on_a_loop
-async def test_the_connection_test_says_that_an_answer_is_compressed(dialect: Dialect) -> None:
+async def test_the_connection_test_reports_a_compressed_response(dialect: Dialect) -> None:
     async with RawServer(
         answer(bomb(megabytes=1), "200 OK", "text/event-stream", "content-encoding: gzip, gzip")
     ) as server:
@@ -198,7 +198,7 @@ TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {F
 
 @pytest.mark.parametrize("header", TOO_LONG, ids=["1e300", "300 digits", "the year 9999", "86401"])
 @on_a_loop
-async def test_a_wait_beyond_all_measure_is_not_begun_and_is_said_briefly(header: str) -> None:
+async def test_an_excessive_wait_is_not_started_and_reported_briefly(header: str) -> None:
     async with RawServer(as_json({}, "429 No", header)) as server:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1

@@ -44,7 +44,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 # ---- what is sent ---------------------------------------------------------------------------------------
 
 
-def test_a_request_says_what_the_dialect_wants() -> None:
+def test_a_request_follows_the_dialect() -> None:
     assert body_of(small_request(UserMessage("Look."))) == {
         "model": "m-1",
         "max_tokens": 4_000,
@@ -64,7 +64,7 @@ def test_a_request_says_what_the_dialect_wants() -> None:
     }
 
 
-def test_openai_itself_takes_the_limit_under_its_own_name() -> None:
+def test_openai_gets_the_limit_under_its_own_name() -> None:
     body = body_of(small_request(), "api.openai.com")
     assert body["max_completion_tokens"] == 4_000
     assert "max_tokens" not in body
@@ -76,7 +76,7 @@ def test_a_level_is_an_effort_and_none_is_left_out() -> None:
     assert "reasoning_effort" not in body_of(small_request())
 
 
-def test_the_key_stands_in_its_header_alone() -> None:
+def test_the_key_is_only_in_its_header() -> None:
     assert headers_for(Endpoint("p", "openai", "https://h/v1", "sk-1")) == {"authorization": "Bearer sk-1"}
     assert headers_for(Endpoint("p", "openai", "https://h/v1")) == {}
 
@@ -116,7 +116,7 @@ def test_reasoning_goes_back_under_the_names_it_came_by() -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [TextPart(" ")], [ThinkingPart("Hm.", {"reasoning": "Hm."})]])
-def test_an_answer_that_holds_nothing_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
+def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
     assert [one["role"] for one in sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))] == [
         "system",
         "user",
@@ -124,7 +124,7 @@ def test_an_answer_that_holds_nothing_is_left_out(parts: list[TextPart | Thinkin
 
 
 @pytest.mark.parametrize("arguments", ['{"a": [1, ', "[1]", "3", '{"a": NaN}', "[" * 100_000, "{}{}"])
-def test_arguments_that_are_no_object_go_back_as_text(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -> None:
     """Servers parse the arguments they are told, and fail on what is no JSON."""
     call = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[2]["tool_calls"][0]
     assert json.loads(call["function"]["arguments"]) == {"unparsed": arguments}
@@ -219,7 +219,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("deltas", WHOLE)
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
-def test_calls_are_told_apart_however_a_server_numbers_them(
+def test_calls_are_distinguished_however_a_server_numbers_them(
     deltas: list[dict[str, Any]], finish: str
 ) -> None:
     pieces = read("openai", sse(*map(chunk, deltas), chunk(finish=finish), DONE))
@@ -233,7 +233,7 @@ def test_calls_are_told_apart_however_a_server_numbers_them(
     assert answered(pieces).stop == "calls"
 
 
-def test_calls_without_arguments_at_one_index_are_told_apart_by_their_ids() -> None:
+def test_calls_without_arguments_at_one_index_are_distinguished_by_their_ids() -> None:
     deltas = [fragment(0, "", call_id=call_id, name="look") for call_id in ("x", "y")]
     assert len(calls(read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls"))))) == 2
 
@@ -414,7 +414,7 @@ def test_why_it_stopped(reason: str, stop: str) -> None:
     assert answered(read("openai", sse(chunk({"content": "a"}), chunk(finish=reason), DONE))).stop == stop
 
 
-def test_a_refusal_is_text_and_says_so() -> None:
+def test_a_refusal_is_text_marked_as_such() -> None:
     answer = answered(read("openai", sse(chunk({"refusal": "I will not."}), chunk(finish="stop"), DONE)))
     assert (answer.answer.parts, answer.stop) == ([TextPart("I will not.")], "refusal")
 
@@ -532,6 +532,6 @@ def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
         ),
     ],
 )
-def test_what_is_none_of_this_dialect_is_said_so(events: bytes, why: str) -> None:
+def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read("openai", events)

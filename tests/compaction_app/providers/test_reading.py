@@ -113,7 +113,7 @@ def test_all_ends_of_lines_are_ends_of_lines(dialect: Dialect, end: bytes) -> No
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_no_event_is_passed_over(dialect: Dialect) -> None:
+def test_lines_that_are_not_events_are_ignored(dialect: Dialect) -> None:
     around = b"\xef\xbb\xbf: OPENROUTER PROCESSING\n\nretry: 5\nid: 1\n\n: \n" + LOOKING[dialect]
     assert read(dialect, around) == read(dialect, LOOKING[dialect])
 
@@ -144,7 +144,7 @@ def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect: Dialect) 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_any_bytes_are_an_answer_or_said_to_be_none(dialect: Dialect, data: st.DataObject) -> None:
+def test_any_bytes_are_a_response_or_a_reported_fault(dialect: Dialect, data: st.DataObject) -> None:
     """Garbage in front of, inside of and instead of a stream: never another error than `Unreadable` or `Reported`."""
     whole = LOOKING[dialect]
     place = data.draw(st.integers(0, len(whole)))
@@ -158,7 +158,7 @@ def test_any_bytes_are_an_answer_or_said_to_be_none(dialect: Dialect, data: st.D
     json.dumps(shown(pieces), ensure_ascii=False).encode()
 
 
-def test_bytes_that_are_no_text_become_replacements() -> None:
+def test_invalid_utf8_becomes_replacement_characters() -> None:
     data = sse(chunk({"content": "HERE"}), chunk(finish="stop")).replace(b"HERE", b"a\xff\xed\xa0\x80b")
     assert answered(read("openai", data)).answer.parts == [TextPart("a\ufffd\ufffd\ufffd\ufffdb")]
 

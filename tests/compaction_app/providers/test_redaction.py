@@ -104,7 +104,7 @@ def test_each_form_is_hidden_however_it_is_cut_into_pieces(
 
 
 @given(st.text(alphabet="skantpi03Vq7 -_./+=%\\nux0&#;:,", max_size=80), st.integers(1, 9))
-def test_what_is_no_form_of_the_key_is_shown_word_for_word(text: str, length: int) -> None:
+def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text: str, length: int) -> None:
     pieces = StreamBuffer(SecretRedactor(KEY))
     rows = []
     for start in range(0, len(text), length):

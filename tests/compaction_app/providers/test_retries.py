@@ -33,7 +33,7 @@ both = pytest.mark.parametrize("dialect", DIALECTS)
 @both
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 @on_a_loop
-async def test_what_passes_is_asked_again_after_a_status(dialect: Dialect, status: int) -> None:
+async def test_temporary_statuses_are_retried(dialect: Dialect, status: int) -> None:
     refusal = as_json(ERRORS[dialect], f"{status} No")
     async with RawServer(refusal, answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
@@ -47,7 +47,7 @@ async def test_what_passes_is_asked_again_after_a_status(dialect: Dialect, statu
 @both
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 418, 422])
 @on_a_loop
-async def test_what_stays_is_not_asked_again(dialect: Dialect, status: int) -> None:
+async def test_permanent_statuses_are_not_retried(dialect: Dialect, status: int) -> None:
     async with RawServer(as_json({"error": {"message": "no"}}, f"{status} No", "retry-after: 0")) as server:
         error = await failure(server, dialect)
         assert len(server.requests) == 1
@@ -75,7 +75,7 @@ async def test_an_error_whose_body_never_comes_is_known_by_its_status(dialect: D
 
 @both
 @on_a_loop
-async def test_an_overload_inside_an_answer_is_asked_again_before_its_first_piece(dialect: Dialect) -> None:
+async def test_an_overload_before_the_first_piece_of_a_response_is_retried(dialect: Dialect) -> None:
     first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
     async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
@@ -94,7 +94,7 @@ async def test_an_overload_inside_an_answer_ends_it_after_its_first_piece(dialec
 
 @both
 @on_a_loop
-async def test_a_quota_is_never_asked_again(dialect: Dialect) -> None:
+async def test_an_exhausted_quota_is_never_retried(dialect: Dialect) -> None:
     said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
     async with RawServer(as_json(said, "429 Too Many Requests", "retry-after: 0.001")) as server:
         error = await failure(server, dialect)
@@ -150,7 +150,7 @@ LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
     ],
 )
 @on_a_loop
-async def test_the_provider_says_how_long_to_wait(header: str, least: float, most: float) -> None:
+async def test_the_provider_decides_how_long_to_wait(header: str, least: float, most: float) -> None:
     patience = Patience(attempts=2, longest_wait=0.09)
     async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
         began = time.monotonic()

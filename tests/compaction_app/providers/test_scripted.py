@@ -88,7 +88,7 @@ def results_of(answer: AssistantMessage) -> ToolResults:
         "never-reaches",
     ],
 )
-def test_three_turns_of_a_script_are_told_as_the_provider_wants_them(
+def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
     provider: ScriptedProvider, dialect: Dialect, script: str
 ) -> None:
     messages: list[Message] = [UserMessage(PROMPT)]
@@ -110,7 +110,7 @@ def test_three_turns_of_a_script_are_told_as_the_provider_wants_them(
 
 @both
 @pytest.mark.parametrize("script", ["overloaded-twice", "rate-limited", "cut-before"])
-def test_what_passes_is_asked_until_it_answers(
+def test_temporary_faults_are_retried_until_a_response_comes(
     provider: ScriptedProvider, dialect: Dialect, script: str
 ) -> None:
     pieces = asked(
@@ -138,7 +138,7 @@ def test_what_passes_is_asked_until_it_answers(
         ("too-large", Overflow),
     ],
 )
-def test_what_stays_wrong_is_told_by_its_kind(
+def test_permanent_faults_are_reported_by_kind(
     provider: ScriptedProvider, dialect: Dialect, script: str, kind: type[ProviderError]
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -164,7 +164,9 @@ def test_what_breaks_in_a_later_turn_ends_it(
 
 
 @both
-def test_a_call_is_told_while_its_arguments_still_come(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_call_is_reported_while_its_arguments_still_arrive(
+    provider: ScriptedProvider, dialect: Dialect
+) -> None:
     pieces = asked(provider, dialect, "split-bytes")
     begun = [place for place, piece in enumerate(pieces) if isinstance(piece, CallBegun)]
     assert begun[0] < len(pieces) - 10

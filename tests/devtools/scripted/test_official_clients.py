@@ -340,7 +340,7 @@ def test_a_stream_breaks_where_it_is_meant_to(
         ("server-error", 3, 0.0),
     ],
 )
-def test_the_official_client_asks_again(dialect: Dialect, name: str, requests: int, seconds: float) -> None:
+def test_the_official_client_retries(dialect: Dialect, name: str, requests: int, seconds: float) -> None:
     with ScriptedProvider() as provider:
         if name == "server-error":
             kind: Any = (
@@ -407,7 +407,7 @@ def test_a_document_can_come_where_a_stream_was_asked_for(provider: ScriptedProv
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_page_is_no_answer(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_page_is_not_a_response(provider: ScriptedProvider, dialect: Dialect) -> None:
     with ask_raw(provider, dialect, "web-page") as response:
         assert response.headers["content-type"].startswith("text/html")
 
@@ -430,7 +430,7 @@ def test_the_models_are_the_scripts(provider: ScriptedProvider) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_with_a_key_of_its_own_no_other_is_taken(dialect: Dialect) -> None:
+def test_with_a_configured_key_no_other_key_is_accepted(dialect: Dialect) -> None:
     kind: Any = anthropic.AuthenticationError if dialect == "anthropic" else openai.AuthenticationError
     with ScriptedProvider(key="another") as provider, pytest.raises(kind):
         ask(provider, dialect, "good-plan")

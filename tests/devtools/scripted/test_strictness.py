@@ -319,7 +319,7 @@ def test_anthropics_version_is_demanded(provider: ScriptedProvider) -> None:
 
 @pytest.mark.parametrize("dialect", BODIES)
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe"])
-def test_what_is_no_object_is_refused(provider: ScriptedProvider, dialect: Dialect, body: bytes) -> None:
+def test_anything_but_an_object_is_refused(provider: ScriptedProvider, dialect: Dialect, body: bytes) -> None:
     answer = httpx.post(
         provider.base_url("anthropic") + PATHS[dialect],
         content=body,
@@ -330,7 +330,7 @@ def test_what_is_no_object_is_refused(provider: ScriptedProvider, dialect: Diale
 
 
 @pytest.mark.parametrize("path", ["/", "/messages", "/v1/v1/messages", "/v1/complete", "/v1/models/none"])
-def test_another_path_is_not_found_in_words(provider: ScriptedProvider, path: str) -> None:
+def test_an_unknown_path_is_404_with_an_explanation(provider: ScriptedProvider, path: str) -> None:
     for headers in ({}, {"anthropic-version": "2023-06-01"}):
         answer = httpx.post(provider.base_url("anthropic") + path, json={}, headers=headers, trust_env=False)
         assert answer.status_code == 404

@@ -173,7 +173,7 @@ def test_the_command_serves_both_dialects(fresh: Installation) -> None:
         process.wait()
 
 
-def test_the_command_says_where_it_is_and_what_it_plays(fresh: Installation) -> None:
+def test_the_command_prints_its_address_and_its_script(fresh: Installation) -> None:
     process = subprocess.Popen(
         [sys.executable, "manage.py", "fake_provider", "--port", "0"],
         env=fresh.environment(),
@@ -196,7 +196,7 @@ def test_the_command_says_where_it_is_and_what_it_plays(fresh: Installation) -> 
         process.stdout.close()
 
 
-def test_an_unknown_script_or_a_taken_port_is_told(redline: Installation) -> None:
+def test_an_unknown_script_or_a_taken_port_is_reported(redline: Installation) -> None:
     ended = redline.call("fake_provider", "--script", "none", "--json")
     assert (ended.code, ended.error) == (2, "unknown_script")
     for pace in ("-1", "nan", "much"):

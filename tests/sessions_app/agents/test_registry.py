@@ -90,7 +90,7 @@ def test_the_users_choice_comes_before_the_place_and_the_place_before_the_entrie
     assert reading.reason
 
 
-def test_every_reason_to_choose_a_reader_is_told_apart() -> None:
+def test_every_reason_to_choose_a_reader_is_distinguished() -> None:
     def reason(*messages: dict[str, Any], **known: str) -> str:
         return choose_reader(branch_of(chain(*messages)), **known).reason
 

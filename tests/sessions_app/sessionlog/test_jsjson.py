@@ -121,7 +121,7 @@ def test_nothing_is_put_between_the_parts() -> None:
     )
 
 
-def test_what_json_cannot_hold_is_a_mistake_of_the_caller() -> None:
+def test_values_json_cannot_represent_are_a_programming_error() -> None:
     with pytest.raises(TypeError, match="bytes"):
         stringify({"a": b"x"})
 
@@ -129,7 +129,7 @@ def test_what_json_cannot_hold_is_a_mistake_of_the_caller() -> None:
 @given(json_values)
 @example({"a": 1e400})
 @example({"0": "\ud800", "b": [1.0, -0.0]})
-def test_what_was_printed_prints_the_same_again(value: Any) -> None:
+def test_printing_is_stable(value: Any) -> None:
     printed = stringify(value)
     assert stringify(parse(printed.encode())) == printed
 
@@ -251,7 +251,7 @@ def test_what_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
     ],
     ids=lambda raw: repr(raw[:20]),
 )
-def test_what_the_agent_cannot_read_is_refused_in_words(raw: bytes) -> None:
+def test_input_the_agent_cannot_read_is_refused_with_an_explanation(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(raw)
 

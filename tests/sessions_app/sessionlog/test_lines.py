@@ -62,7 +62,7 @@ def test_only_the_last_line_can_lack_its_newline(data: bytes) -> None:
 
 
 @given(file_bytes, st.integers(0, 50))
-def test_reading_goes_on_at_the_end_of_any_line(data: bytes, at: int) -> None:
+def test_reading_can_continue_at_the_end_of_any_line(data: bytes, at: int) -> None:
     lines = list(split_lines([data]))
     at %= len(lines) + 1
     before, after = lines[:at], lines[at:]
@@ -90,7 +90,7 @@ def test_a_line_of_twelve_million_characters_arrives_whole() -> None:
     assert (middle.complete, last.complete) == (True, False)
 
 
-def test_no_more_than_a_line_and_a_chunk_is_asked_for() -> None:
+def test_at_most_a_line_and_a_chunk_are_requested() -> None:
     asked = []
 
     def chunks() -> Iterator[bytes]:

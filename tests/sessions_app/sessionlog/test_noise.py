@@ -25,7 +25,7 @@ from sessions_app.sessionlog.noise import is_noise
         "/plugin:do-it keep the tests",
     ],
 )
-def test_what_the_surroundings_recorded_is_noise(text: str) -> None:
+def test_records_of_the_environment_are_noise(text: str) -> None:
     assert is_noise(text)
 
 
@@ -47,7 +47,7 @@ def test_what_the_surroundings_recorded_is_noise(text: str) -> None:
         "<div>is not closed</div>",
     ],
 )
-def test_what_a_user_said_is_none(text: str) -> None:
+def test_messages_of_the_user_are_not_noise(text: str) -> None:
     assert not is_noise(text)
 
 

@@ -119,7 +119,7 @@ def test_every_provider_in_the_table_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(("who", "pattern"), OVERFLOWS, ids=[who for who, _ in OVERFLOWS])
-def test_each_pattern_knows_its_own_words(who: str, pattern: Any) -> None:
+def test_each_pattern_matches_its_own_message(who: str, pattern: Any) -> None:
     for words in WORDS[who]:
         assert pattern.search(words.lower()), words
         assert tells_overflow(words)
@@ -127,7 +127,7 @@ def test_each_pattern_knows_its_own_words(who: str, pattern: Any) -> None:
 
 
 @pytest.mark.parametrize("words", OTHER)
-def test_what_passes_by_waiting_or_is_another_fault_is_no_overflow(words: str) -> None:
+def test_temporary_and_other_faults_are_not_overflows(words: str) -> None:
     assert not tells_overflow(words)
 
 
@@ -136,7 +136,7 @@ def test_a_number_of_tokens_is_not_taken_for_a_status() -> None:
 
 
 @pytest.mark.parametrize("words", ["input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000])
-def test_endless_words_come_to_an_end(words: str) -> None:
+def test_matching_a_very_long_message_ends(words: str) -> None:
     # A pattern that backtracks would take longer than a test may.
     assert not tells_overflow(words)
 
@@ -146,7 +146,7 @@ def test_only_the_beginning_of_an_error_is_read() -> None:
 
 
 @given(st.text())
-def test_any_words_have_an_answer(words: str) -> None:
+def test_any_message_can_be_classified(words: str) -> None:
     assert tells_overflow(words) in (True, False)
 
 
@@ -236,7 +236,7 @@ def test_another_branch_does_not_count() -> None:
     assert tally_of(session_log(recorded).entries).overflow is None
 
 
-def test_what_one_model_said_counts_for_no_other() -> None:
+def test_an_overflow_of_one_model_does_not_count_for_another() -> None:
     assert overflow_of(user("x"), TOO_LONG, SWITCH) is None
     assert overflow_of(user("x"), TOO_LONG, SWITCH, SWITCH_BACK) == ANY_WINDOW
     assert overflow_of(user("x"), TOO_LONG, SWITCH, assistant(text("yes"), **LARGE)) is None

@@ -115,7 +115,7 @@ def test_a_number_that_no_double_holds_keeps_its_digits() -> None:
     assert line[1:] in new
 
 
-def test_bytes_that_are_no_utf8_are_copied() -> None:
+def test_invalid_utf8_is_copied() -> None:
     line = b'{"type":"message","message":{"role":"user","content":"a\xff\xc3(\xed\xa0\x80"}}'
     old = session_bytes([V1_HEADER, line])
     assert line[1:] in copy_of(old)
@@ -277,7 +277,7 @@ def test_entries_with_ids_and_no_header_are_at_version_3() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\n", b'{"type":"summary"}\n', b"prose\n"])
-def test_what_is_no_session_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_a_session_is_refused(data: bytes) -> None:
     with pytest.raises(BadInput) as caught:
         copy_of(data)
     assert caught.value.code == "not_a_session"

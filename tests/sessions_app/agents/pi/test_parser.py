@@ -160,13 +160,13 @@ def test_a_nul_run_is_named_as_one() -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b" ", b"\t\r", b"\x0c\x0b"])
-def test_a_blank_line_is_no_damage(line: bytes) -> None:
+def test_a_blank_line_is_not_damage(line: bytes) -> None:
     log = session_log([HEADER, line, FIRST, line])
     assert ids(log) == ["e1"]
     assert log.damage == []
 
 
-def test_a_torn_last_line_is_told_apart_from_a_line_that_is_no_json() -> None:
+def test_a_torn_last_line_is_distinguished_from_invalid_json() -> None:
     log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND[:-5])
     assert ids(log) == ["e1"]
     assert damage(log) == [(DamageKind.TORN_LINE, 3)]
@@ -184,7 +184,7 @@ def test_a_line_may_end_with_a_carriage_return() -> None:
     assert log.damage == []
 
 
-def test_a_byte_order_mark_before_the_first_line_is_no_damage() -> None:
+def test_a_byte_order_mark_before_the_first_line_is_not_damage() -> None:
     log = read_bytes(b"\xef\xbb\xbf" + session_bytes(chain(user("x"))))
     assert log.header is not None
     assert ids(log) == ["e1"]
@@ -211,7 +211,7 @@ def test_the_first_header_counts() -> None:
     assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
 
 
-def test_bytes_that_are_no_utf8_are_read_as_the_agent_reads_them() -> None:
+def test_invalid_utf8_is_read_as_the_agent_reads_it() -> None:
     line = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
     log = session_log([HEADER, line])
     assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
@@ -225,7 +225,7 @@ def test_a_parent_that_no_text_can_hold_is_a_parent_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("parent", [None, "", 7, True, [], {}])
-def test_what_is_no_parent_makes_a_root(parent: object) -> None:
+def test_an_invalid_parent_makes_a_root(parent: object) -> None:
     log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
     assert log.entries[1].parent_id is None
 
@@ -329,7 +329,7 @@ CLAUDE_CODE = [
     ],
     ids=lambda data: repr(data[:24]),
 )
-def test_a_file_without_a_header_or_an_entry_is_no_session(data: bytes) -> None:
+def test_a_file_without_a_header_or_an_entry_is_not_a_session(data: bytes) -> None:
     with pytest.raises(BadInput) as caught:
         read_bytes(data)
     assert caught.value.code == "not_a_session"

@@ -61,7 +61,7 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd:
     assert not any(one.fault for one in found)
 
 
-def test_what_is_not_there_is_no_fault(cwd: Path, home: Path) -> None:
+def test_a_missing_file_is_not_a_fault(cwd: Path, home: Path) -> None:
     assert settings_files(str(cwd), home) == []
     put(cwd / ".atomic", b"a file where a directory would be")
     assert settings_files(str(cwd), home) == []
@@ -84,7 +84,9 @@ def test_what_is_not_there_is_no_fault(cwd: Path, home: Path) -> None:
     ],
     ids=lambda content: repr(content[:10]),
 )
-def test_what_is_no_json_object_is_a_fault_of_that_file_alone(cwd: Path, home: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(
+    cwd: Path, home: Path, content: bytes
+) -> None:
     broken = put(cwd / ".atomic" / "settings.json", content)
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"enabled": True}})
     first, second = settings_files(str(cwd), home)
@@ -221,7 +223,7 @@ def test_without_the_agents_files_no_window_is_known(home: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [None, "200000", 0, -5, True, 1e400, [], {}])
-def test_what_is_no_window_is_unknown_and_its_neighbours_are_read(home: Path, window: object) -> None:
+def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path, window: object) -> None:
     recorded = models(
         {"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}, {"id": "b", "contextWindow": 9}
     )
