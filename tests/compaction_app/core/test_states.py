@@ -30,7 +30,7 @@ def test_a_committed_run_can_only_be_restored_and_committed_again() -> None:
     assert TRANSITIONS[RunState.RESTORED] == {RunState.COMMITTED}
 
 
-def test_only_a_planned_run_can_be_committed() -> None:
+def test_only_a_reviewable_or_restored_run_can_be_committed() -> None:
     before = {state for state in RunState if may_become(state, RunState.COMMITTED)}
     assert before == REVIEWABLE | {RunState.RESTORED}
     assert not REVIEWABLE & (ACTIVE | WRITTEN)
