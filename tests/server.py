@@ -74,11 +74,12 @@ class Server:
     def let_in(self) -> None:
         self._opener.open(self.address).close()
 
-    def keep_alive(self, run: int) -> None:
-        """Beat for a run that no worker has, as long as the server runs."""
+    def keep_alive(self, run: int) -> threading.Event:
+        """Send heartbeats for a run that no worker does, until the event is set or the server ends."""
         over = threading.Event()
         self.ends.callback(start_heartbeats(self.data / "redline.sqlite3", run, over).join)
         self.ends.callback(over.set)
+        return over
 
     def get(self, path: str) -> str:
         with self._opener.open(self.base + path) as answer:

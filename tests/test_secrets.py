@@ -26,7 +26,7 @@ import pytest
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 
 from sessions_app.web.launch_tokens import api_token
-from tests.browser.staging import decide, is_over, planned, put_titled, title
+from tests.browser.scenarios import decide, finished_run, is_over, place_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
 from tests.server import Server, start_server
@@ -134,7 +134,7 @@ def _posted(server: Server, path: str) -> str:
 def _plan_all(server: Server) -> None:
     names = _providers(server)
     for name in names:
-        put_titled(server.root, name, steps=8)
+        place_titled(server.root, name, steps=8)
     runs = []
     for name in names:
         address, planner = server.session(title(name)), f"{name}/m-{name}"
@@ -142,8 +142,8 @@ def _plan_all(server: Server) -> None:
         runs.append(
             server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner)
         )
-    put_titled(server.root, "written", steps=8)
-    run = planned(server, server.session(title("written")))
+    place_titled(server.root, "written", steps=8)
+    run = finished_run(server, server.session(title("written")))
     decide(server, run, approve_all="1")
     server.post(f"{run}/commit", f"{run}/commit")
     for page in runs:

@@ -104,7 +104,10 @@ class Watched:
 
 
 def poll(page: Page, look: Callable[[], Found]) -> Found:
-    """What `look` returns once it is true. Meanwhile the events of the page's browser reach their handlers."""
+    """What `look` returns once it is true. Meanwhile the events of the page's browser reach their handlers.
+
+    `Page.wait_for_function` cannot do this here: the pages' content security policy forbids what it evaluates.
+    """
 
     def looked() -> Found:
         page.wait_for_timeout(20)

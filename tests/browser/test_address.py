@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
-from tests.browser.staging import put_titled
+from tests.browser.scenarios import place_titled
 from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
@@ -20,7 +20,7 @@ Opener = Callable[..., Watched]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with start_server(tmp_path_factory.mktemp("address")) as running:
-        put_titled(running.root, "addressed", steps=2)
+        place_titled(running.root, "addressed", steps=2)
         running.session("Mend the addressed parser.")
         yield running
 
@@ -68,7 +68,7 @@ def test_a_plain_server_is_used_in_a_browser(
     tmp_path_factory: pytest.TempPathFactory, browse: Opener
 ) -> None:
     with start_server(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
-        put_titled(plain.root, "plain", steps=2)
+        place_titled(plain.root, "plain", steps=2)
         plain.session("Mend the plain parser.")
         page = browse(plain).open("/")
         page.locator("#listing[data-asked]").wait_for()

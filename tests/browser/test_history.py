@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
-from tests.browser.staging import decide, planned, put_titled, title, undecided
+from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
 from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
@@ -21,7 +21,7 @@ FETCH = "([address, headers]) => fetch(address, { headers }).then((answer) => an
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("history")
     for name in ("first", "second"):
-        put_titled(base / "sessions", name)
+        place_titled(base / "sessions", name)
     with start_server(base) as running:
         yield running
 
@@ -62,7 +62,7 @@ def test_a_restored_page_is_whole(server: Server, browse: Opener) -> None:
 
 def test_nothing_of_a_session_is_kept_by_the_browser(server: Server, browse: Opener) -> None:
     address = server.session(title("first"))
-    run = planned(server, address)
+    run = finished_run(server, address)
     page = browse(server).open("/")
     page.get_by_label("Filter by name or project").press_sequentially("first")
     page.wait_for_url("**/?q=first*")
@@ -77,11 +77,11 @@ def test_nothing_of_a_session_is_kept_by_the_browser(server: Server, browse: Ope
 def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: Opener) -> None:
     watched = browse(server)
     watched.expect("the server responded with a status of 409")
-    run = planned(server, server.session(title("second")))
-    decide(server, run, approve=undecided(server, run)[0])
+    run = finished_run(server, server.session(title("second")))
+    decide(server, run, approve=undecided_keys(server, run)[0])
     page = watched.open(f"{run}/commit")
     page.get_by_role("button", name="Back up and append").wait_for()
-    put_titled(server.root, "second", steps=4)
+    place_titled(server.root, "second", steps=4)
     page.get_by_role("button", name="Back up and append").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.goto(server.base + "/")
@@ -92,7 +92,7 @@ def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: 
 
 def test_an_address_that_only_acts_leads_to_the_page_of_its_form(server: Server) -> None:
     session = server.session(title("first"))
-    run = planned(server, session)
+    run = finished_run(server, session)
     pages = {
         f"{run}/decide": "Review of run",
         **dict.fromkeys([f"{run}/{name}" for name in ("stop", "resume", "again")], "What run"),

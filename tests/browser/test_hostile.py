@@ -12,8 +12,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests import html
 from tests.browser.chromium import Watched
-from tests.browser.staging import decide, planned, title, titled
+from tests.browser.scenarios import decide, finished_run, title, titled_session
 from tests.factories import (
     assistant,
     bash,
@@ -100,20 +101,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("hostile")
     place(base / "sessions" / NAME, hostile_session())
     with start_server(base) as running:
-        running.wait_for(lambda: running.get("/").count('class="ses"') == 1)
+        running.wait_for(lambda: html.elements(running.get("/"), "a.name"))
         yield running
 
 
 @pytest.fixture(scope="module")
 def address(server: Server) -> str:
-    found = re.search(r'class="name" href="([^"]+)"', server.get("/"))
-    assert found is not None
-    return found[1].replace("&amp;", "&").replace("&#x27;", "'")
+    return str(html.element(server.get("/"), "a.name").attributes["href"])
 
 
 @pytest.fixture(scope="module")
 def run(server: Server, address: str) -> str:
-    return planned(server, address)
+    return finished_run(server, address)
 
 
 def is_inert(page: Page) -> None:
@@ -244,14 +243,14 @@ def test_nothing_of_it_makes_a_page_wider_than_its_window(
 def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
     server: Server, browse: Opener
 ) -> None:
-    recorded = titled("halved")
+    recorded = titled_session("halved")
     for one in recorded[2:-2]:
         for part in (one["message"], *one["message"]["content"]):
             for key in {"id", "name", "toolCallId", "toolName"} & part.keys():
                 part[key] += HALVES
     recorded[-1]["message"]["content"] += HALVES
     place(server.root / "halved.jsonl", session_bytes(recorded))
-    run = planned(server, server.session(title("halved")))
+    run = finished_run(server, server.session(title("halved")))
     watched = browse(server)
     is_inert(watched.open(run))
     page = watched.open(f"{run}/review")
@@ -266,7 +265,7 @@ def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
 def test_an_id_that_means_something_in_an_address_is_only_an_id(
     server: Server, browse: Opener, name: str, entry_id: str
 ) -> None:
-    recorded = json.loads(json.dumps(titled(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
+    recorded = json.loads(json.dumps(titled_session(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
     place(server.root / f"{name}.jsonl", session_bytes(recorded))
     page = browse(server).open(f"{server.session(title(name))}?view=all")
     page.get_by_role("link", name=entry_id, exact=True).first.click()

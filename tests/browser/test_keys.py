@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Watched
-from tests.browser.staging import decide, planned
+from tests.browser.scenarios import finished_run, undo_all
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.server import Server, start_server
@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def run(server: Server) -> str:
-    return planned(server, server.session("keyed parser"), keep="20")
+    return finished_run(server, server.session("keyed parser"), keep="20")
 
 
 @pytest.fixture
@@ -61,8 +61,7 @@ def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[P
     found = browse(server).open(f"{run}/review")
     yield found
     found.close()
-    while "Last step:" in server.get(f"{run}/review"):
-        decide(server, run, undo="1")
+    undo_all(server, run)
 
 
 def proposals(page: Page) -> Locator:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.browser.chromium import Watched, poll
-from tests.browser.staging import LONG_STEPS, put_titled, title, worker_of
+from tests.browser.scenarios import (
+    LONG_STEPS,
+    PausedWorker,
+    event_count,
+    newest_run,
+    paused_run,
+    place_titled,
+    proposal_count,
+    run_number,
+    title,
+)
 from tests.factories import assistant, chain, session_bytes, text
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
 ABNORMAL = 1006
@@ -29,63 +34,31 @@ OVER = "Review what it proposes"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("live")
     for name in ("watched", "cut", "killed", "stopped"):
-        put_titled(base / "sessions", name, steps=LONG_STEPS, words=10)
+        place_titled(base / "sessions", name, steps=LONG_STEPS, words=10)
     for name in ("quiet", "busy"):
-        put_titled(base / "sessions", name)
+        place_titled(base / "sessions", name)
     with start_server(base) as running:
         running.session(title("busy"))
         yield running
 
 
-def started(watched: Watched, name: str) -> tuple[Page, int]:
-    """The page of a run, marked so that a reload would be seen, and its worker, stopped once something is proposed.
-
-    `SIGCONT` lets the worker continue. It is stopped by what the database has: a browser may show it late.
-    """
+def paused_page(watched: Watched, name: str) -> tuple[Page, PausedWorker]:
+    """The page of a run, marked so that a reload would be noticed, and its worker, paused after its first proposal."""
     server = watched.server
     page = watched.open(server.session(title(name)) + "/compact")
     page.get_by_label("Keep", exact=True).fill("30")
-    before = newest_run(server)
-    page.get_by_role("button", name="Start planning").click()
-    server.wait_for(lambda: newest_run(server) > before and has_proposal(server, newest_run(server)))
-    pid = worker_of(server, f"/runs/{newest_run(server)}")
-    assert pid is not None, "the run was over too soon"
-    os.kill(pid, signal.SIGSTOP)
-    while not can_be_written(server.data / "redline.sqlite3"):
-        # It was stopped in the middle of a transaction: nobody else could write.
-        os.kill(pid, signal.SIGCONT)
-        os.kill(pid, signal.SIGSTOP)
-    page.wait_for_url(re.compile(r"/runs/\d+$"))
+
+    def start() -> str:
+        before = newest_run(server)
+        page.get_by_role("button", name="Start planning").click()
+        server.wait_for(lambda: newest_run(server) > before)
+        return f"/runs/{newest_run(server)}"
+
+    path, worker = paused_run(server, start, lambda run: proposal_count(server, run) > 0)
+    page.wait_for_url(f"**{path}")
     page.evaluate("window.stayed = true")
-    expect(page.locator("#log [data-seq]")).to_have_count(row_count(server, newest_run(server)))
-    return page, pid
-
-
-def newest_run(server: Server) -> int:
-    return number_of(server, "SELECT max(id) FROM compaction_app_run")
-
-
-def has_proposal(server: Server, run: int) -> bool:
-    return number_of(server, "SELECT count(*) FROM compaction_app_proposal WHERE run_id = ?", run) > 0
-
-
-def row_count(server: Server, run: int) -> int:
-    return number_of(server, "SELECT count(*) FROM compaction_app_runevent WHERE run_id = ?", run)
-
-
-def number_of(server: Server, query: str, *values: int) -> int:
-    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as connection:
-        return int(connection.execute(query, values).fetchone()[0] or 0)
-
-
-def can_be_written(database: Path) -> bool:
-    with closing(sqlite3.connect(database, timeout=0.2, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-        connection.execute("ROLLBACK")
-    return True
+    expect(page.locator("#log [data-seq]")).to_have_count(event_count(server, run_number(path)))
+    return page, worker
 
 
 def shown_rows(page: Page) -> list[int]:
@@ -93,8 +66,8 @@ def shown_rows(page: Page) -> list[int]:
 
 
 def is_whole(page: Page, server: Server) -> None:
-    """Every row is there once, in order: as many as a page that is loaded now has."""
-    loaded = row_count(server, newest_run(server))
+    """Every row of the run is there once, in order."""
+    loaded = event_count(server, newest_run(server))
     expect(page.locator("#log [data-seq]")).to_have_count(loaded)
     assert shown_rows(page) == list(range(1, loaded + 1))
     assert page.evaluate("window.stayed")
@@ -105,10 +78,10 @@ def path_of(page: Page) -> str:
 
 
 def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
-    page, worker = started(browse(server), "watched")
+    page, worker = paused_page(browse(server), "watched")
     expect(page.get_by_role("link", name=OVER)).to_be_hidden()
     had = len(shown_rows(page))
-    os.kill(worker, signal.SIGCONT)
+    worker.resume()
     expect(page.get_by_role("link", name=OVER)).to_be_visible()
     assert len(shown_rows(page)) > had
     expect(page.locator("#facts")).to_contain_text("planned")
@@ -128,7 +101,7 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
         socket.connect_to_server()
 
     watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
-    page, pid = started(watched, "cut")
+    page, worker = paused_page(watched, "cut")
 
     poll(page, lambda: sockets)
     is_down = True
@@ -136,8 +109,8 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
     expect(page.locator("#lost")).to_be_visible()
     expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
     had = len(shown_rows(page))
-    os.kill(pid, signal.SIGCONT)
-    server.wait_for(lambda: len(re.findall("data-seq", server.get(path_of(page)))) > had)
+    worker.resume()
+    server.wait_for(lambda: event_count(server, newest_run(server)) > had)
     assert len(shown_rows(page)) == had
     is_down = False
     expect(page.locator("#lost")).to_be_hidden()
@@ -147,9 +120,8 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
 
 
 def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, browse: Opener) -> None:
-    page, pid = started(browse(server), "killed")
-    os.kill(pid, signal.SIGKILL)
-    server.wait_for(lambda: worker_of(server, path_of(page)) is None)
+    page, worker = paused_page(browse(server), "killed")
+    worker.kill()
     # The server watches the run for the length of a lease before it gives it up.
     expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
     expect(page.locator("#note")).to_contain_text("Nothing was written.")
@@ -163,10 +135,10 @@ def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, 
 
 
 def test_a_run_is_stopped_from_its_page(server: Server, browse: Opener) -> None:
-    page, pid = started(browse(server), "stopped")
+    page, worker = paused_page(browse(server), "stopped")
     page.get_by_role("button", name="Stop the run").click()
     expect(page.locator("#facts")).to_contain_text("stopping")
-    os.kill(pid, signal.SIGCONT)
+    worker.resume()
     expect(page.locator("#facts")).to_contain_text("stopped")
     expect(page.locator("#note")).to_contain_text("It was stopped.")
     expect(page.get_by_role("link", name=OVER)).to_be_visible()

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched, poll
-from tests.browser.staging import put_titled, start, title
+from tests.browser.scenarios import place_titled, start_run, title
 from tests.run_factories import (
     HOST,
     PREPARED,
@@ -53,18 +53,18 @@ IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 
 
 @pytest.fixture(scope="module")
-def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose runs nobody works on but the test."""
-    base = tmp_path_factory.mktemp("told")
+    base = tmp_path_factory.mktemp("idle")
     for name in ("piecewise", "kept", "placed", "aloud", "beside", "long", "left"):
-        put_titled(base / "sessions", name)
+        place_titled(base / "sessions", name)
     with start_server(base, REDLINE_WORK_IN="worker") as running:
         yield running
 
 
-def told(server: Server, name: str) -> tuple[RunFactory, str]:
+def new_run(server: Server, name: str) -> tuple[RunFactory, str]:
     """Who tells a run, and the path of its page."""
-    page = start(server, server.session(title(name)))
+    page = start_run(server, server.session(title(name)))
     return run_factory_of(server, page), page
 
 
@@ -81,9 +81,9 @@ def up_to(page: Page, seq: int) -> None:
     page.locator(f"#seen[data-upto='{seq}']").wait_for(state="attached")
 
 
-def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(told_server: Server, browse: Opener) -> None:
-    factory, path = told(told_server, "piecewise")
-    watched = browse(told_server)
+def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(idle_server: Server, browse: Opener) -> None:
+    factory, path = new_run(idle_server, "piecewise")
+    watched = browse(idle_server)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     call = [["call", 0, "context_search_transcript"], ["arguments", 0, '{"pattern": "<b> &amp; \u202e']]
@@ -135,10 +135,10 @@ def is_same(page: Page, later: Page, seq: int) -> None:
 
 
 def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
-    told_server: Server, browse: Opener
+    idle_server: Server, browse: Opener
 ) -> None:
-    factory, path = told(told_server, "kept")
-    page = browse(told_server).open(path)
+    factory, path = new_run(idle_server, "kept")
+    page = browse(idle_server).open(path)
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["thought", "T" * THOUGHT_SHOWN])])
     up_to(page, factory.seq)
     page.locator(".thought summary").click()
@@ -149,12 +149,12 @@ def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
     expect(page.locator(".thought__t")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
-def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse: Opener) -> None:
-    factory, path = told(told_server, "placed")
+def test_a_reader_keeps_the_place_while_more_arrives(idle_server: Server, browse: Opener) -> None:
+    factory, path = new_run(idle_server, "placed")
     factory.add_all([PREPARED])
     for turn in range(1, 6):
         add_turn(factory, turn)
-    page = browse(told_server).open(path)
+    page = browse(idle_server).open(path)
     up_to(page, factory.seq)
     place = page.locator("#log .turn").nth(2)
     place.scroll_into_view_if_needed()
@@ -173,14 +173,14 @@ def test_a_reader_keeps_the_place_while_more_arrives(told_server: Server, browse
     poll(page, lambda: place.bounding_box() == before)
 
 
-def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, browse: Opener) -> None:
-    path = start(told_server, told_server.session(title("beside")))
+def test_what_stands_beside_the_log_is_never_out_of_date(idle_server: Server, browse: Opener) -> None:
+    path = start_run(idle_server, idle_server.session(title("beside")))
     number = int(path.rsplit("/", 1)[1])
-    watched = browse(told_server)
+    watched = browse(idle_server)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     expect(page.locator("#asked")).not_to_contain_text("transcript.jsonl")
-    factory = run_factory_of(told_server, path)
+    factory = run_factory_of(idle_server, path)
     factory.add_all([PREPARED])
     is_same(page, later, factory.seq)
     for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
@@ -195,10 +195,10 @@ def test_what_stands_beside_the_log_is_never_out_of_date(told_server: Server, br
     assert page.evaluate("window.stayed")
 
 
-def test_a_run_that_is_stopped_before_anything_happened_says_so(told_server: Server, browse: Opener) -> None:
-    page = browse(told_server).open(start(told_server, told_server.session(title("left"))))
+def test_a_run_that_is_stopped_before_anything_happened_says_so(idle_server: Server, browse: Opener) -> None:
+    page = browse(idle_server).open(start_run(idle_server, idle_server.session(title("left"))))
     expect(page.get_by_text("The first call appears here")).to_be_visible()
-    told_server.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
+    idle_server.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
     expect(page.get_by_text("Nothing happened in this run.")).to_be_visible()
 
 
@@ -210,8 +210,12 @@ IN_VIEW = """(selector) => {
 """Whether the middle of an element can be seen and hit."""
 
 
-def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, browse: Opener) -> None:
-    factory, path = told(told_server, "long")
+def wait_until_in_view(page: Page, selector: str) -> None:
+    poll(page, lambda: page.evaluate(IN_VIEW, selector))
+
+
+def test_stop_stays_within_reach_however_long_the_log_is(idle_server: Server, browse: Opener) -> None:
+    factory, path = new_run(idle_server, "long")
     factory.add_all([PREPARED])
     for turn in range(1, 9):
         add_turn(factory, turn)
@@ -219,26 +223,25 @@ def test_stop_stays_within_reach_however_long_the_log_is(told_server: Server, br
     sizes = ((1_440, 900), (1_000, 700), (390, 844), (360, 640))
     for (width, height), script in product(sizes, (True, False)):
         options = {"viewport": {"width": width, "height": height}, "java_script_enabled": script}
-        page = browse(told_server, **options).open(path)
+        page = browse(idle_server, **options).open(path)
         for place in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):
             page.evaluate(f"scrollTo(0, {place})")
-            page.wait_for_function(IN_VIEW, arg=stop)
+            wait_until_in_view(page, stop)
             if width >= 1_181:
-                page.wait_for_function(IN_VIEW, arg="#traffic dd")
+                wait_until_in_view(page, "#traffic dd")
         page.evaluate("scrollTo(0, 0)")
         page.get_by_role("link", name="Newest").click()
-        last = "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child"
-        page.wait_for_function(IN_VIEW, arg=last)
+        wait_until_in_view(page, "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("link", name="Newest").press("Tab")
         expect(page.locator(stop)).to_be_focused()
 
 
 def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
-    told_server: Server, browse: Opener
+    idle_server: Server, browse: Opener
 ) -> None:
-    factory, path = told(told_server, "aloud")
-    page = browse(told_server).open(path)
+    factory, path = new_run(idle_server, "aloud")
+    page = browse(idle_server).open(path)
     factory.add_all([PREPARED])
     add_turn(factory, 1)
     factory.add_all(
@@ -275,7 +278,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider)
     """A server that knows the scripted provider's models."""
     base = tmp_path_factory.mktemp("model")
     for name in ("watched", "asked"):
-        put_titled(base / "sessions", name, steps=40, words=200)
+        place_titled(base / "sessions", name, steps=40, words=200)
     with start_server(base) as running:
         add_model(running.data / "redline.sqlite3", provider, "thinking-signed")
         yield running

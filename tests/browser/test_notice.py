@@ -74,7 +74,7 @@ def window(browse: Opener, server: Server, permission: str = "granted") -> Watch
     return watched
 
 
-def told(page: Page) -> list[dict[str, Any]]:
+def notices(page: Page) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = page.evaluate("window.toldBySystem")
     return found
 
@@ -94,7 +94,7 @@ def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, brow
     fill(server)
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting span").first).to_have_text("1")
-    [notice] = poll(page, lambda: told(page))
+    [notice] = poll(page, lambda: notices(page))
     assert notice["title"] == "A proposal waits"
     assert "<img src=x onerror=alert(1)>" in notice["body"]
     assert "\u202e" not in notice["body"]
@@ -111,11 +111,11 @@ def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) 
     listed = watched.open("/")
     connected(listed)
     settings = watched.open("/settings")
-    settings.wait_for_function("window.openSockets === 1")
+    poll(settings, lambda: settings.evaluate("window.openSockets === 1"))
     fill(server)
     expect(listed.locator("#waiting")).to_be_visible()
     expect(settings.locator("#waiting")).to_be_visible()
-    tags = [notice["tag"] for page in (listed, settings) for notice in poll(page, partial(told, page))]
+    tags = [notice["tag"] for page in (listed, settings) for notice in poll(page, partial(notices, page))]
     assert len(tags) == 2
     assert len(set(tags)) == 1, "the system shows one of a tag"
 
@@ -126,7 +126,7 @@ def test_whoever_did_not_ask_is_not_told(server: Server, browse: Opener) -> None
     connected(page)
     fill(server)
     expect(page.locator("#waiting")).to_be_visible()
-    assert told(page) == []
+    assert notices(page) == []
 
 
 def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
@@ -138,7 +138,7 @@ def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
     connected(page)
     fill(server)
     expect(page.locator("#waiting")).to_be_visible()
-    assert told(page) == []
+    assert notices(page) == []
 
 
 def test_where_the_browser_refuses_the_page_says_so(server: Server, browse: Opener) -> None:

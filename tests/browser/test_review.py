@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.chromium import LOST, Watched, poll
-from tests.browser.staging import decide, planned
+from tests.browser.scenarios import decide, finished_run, undo_all
 from tests.browser.test_shots import GENERIC_FONTS, keep
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
@@ -40,15 +40,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def run(server: Server) -> str:
-    return planned(server, server.session("long parser"), keep="3")
+    return finished_run(server, server.session("long parser"), keep="3")
 
 
 @pytest.fixture
 def review(server: Server, run: str) -> Iterator[str]:
     """The address of a review in which nothing is decided."""
     yield f"{run}/review"
-    while "Last step:" in server.get(f"{run}/review"):
-        decide(server, run, undo="1")
+    undo_all(server, run)
 
 
 def counts(page: Page) -> tuple[int, int]:
@@ -205,7 +204,7 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     _, total = counts(page)
     hold_decisions(page)
     press(page, "j", "a", "a", "a")
-    page.wait_for_function("() => document.querySelectorAll('.prop[data-sent]').length === 3")
+    expect(page.locator(".prop[data-sent]")).to_have_count(3)
     asked: list[str] = []
     page.on("dialog", lambda dialog: asked.append(dialog.type))
     page.evaluate("() => { window.setTimeout(() => window.location.reload(), 0); }")
@@ -266,7 +265,7 @@ def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, brow
     with start_server(base) as lost:
         watched = browse(lost)
         watched.expect(*LOST)
-        page = watched.open(f"{planned(lost, lost.session('lost parser'))}/review")
+        page = watched.open(f"{finished_run(lost, lost.session('lost parser'))}/review")
         page.wait_for_load_state("networkidle")
         expect(page.locator("#lost")).to_be_hidden()
     expect(page.locator("#lost")).to_be_visible()

@@ -6,7 +6,6 @@ REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      keeps what each page
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,19 +15,23 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
+from tests import html
 from tests.browser.chromium import Watched
-from tests.browser.staging import (
+from tests.browser.scenarios import (
     LONG_STEPS,
+    PausedWorker,
     decide,
+    event_count,
+    finished_run,
     forked_session,
-    planned,
-    put_titled,
-    start,
+    long_session,
+    paused_run,
+    place_titled,
+    start_run,
+    start_worker,
     title,
-    titled,
-    undecided,
-    worked_session,
-    worker,
+    titled_session,
+    undecided_keys,
 )
 from tests.factories import chain, session_bytes, user
 from tests.files import place
@@ -76,6 +79,7 @@ class Stage:
         self._reviews()
         self._written()
         self._refused()
+        self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
 
     def at(self, name: str) -> str:
         return self.server.session(title(name))
@@ -101,31 +105,32 @@ class Stage:
         }
 
     def _runs(self) -> None:
-        ended = planned(self.server, self.at("ended"))
-        below = planned(self.server, self.at("below"), keep="1")
-        failed = planned(self.server, self.at("short"))
+        self.pages["run-interrupted"], worker = self._paused("interrupted")
+        worker.over.set()
+        ended = finished_run(self.server, self.at("ended"))
+        below = finished_run(self.server, self.at("below"), keep="1")
+        failed = finished_run(self.server, self.at("short"))
         self.pages |= {"run-ended": ended, "run-below": below, "run-failed": failed}
-        self.pages["run-interrupted"] = self._frozen("interrupted")
-        self.pages["run-running"] = running = self._frozen("running")
-        self.server.keep_alive(int(running.rsplit("/", 1)[1]))
-        self.server.wait_for(lambda: "interrupted" in self.server.get(self.pages["run-interrupted"]))
-        self.pages["run-queued"] = start(self.server, self.at("queued"))
+        self.pages["run-running"], _ = self._paused("running")
+        self.pages["run-queued"] = start_run(self.server, self.at("queued"))
         self.pages["compact-in-flight"] = f"{self.at('queued')}/compact"
         self.pages["runs"] = "/runs/"
 
-    def _frozen(self, name: str) -> str:
-        """A run in the middle of it, whose worker stands still."""
-        page = start(self.server, self.at(name))
-        working = worker(self.server, page)
-        self.workers.append(working)
-        self.server.wait_for(lambda: self.server.get(page).count("data-seq") > 2)
-        working.send_signal(signal.SIGSTOP)
-        return page
+    def _paused(self, name: str) -> tuple[str, PausedWorker]:
+        """A run whose worker is paused in the middle of its work."""
+        address = self.at(name)
+
+        def start() -> str:
+            page = start_run(self.server, address)
+            self.workers.append(start_worker(self.server, page))
+            return page
+
+        return paused_run(self.server, start, lambda run: event_count(self.server, run) > 2)
 
     def _model_runs(self) -> None:
         """Runs of a model, as they are told: one that goes on, and what can become of one."""
         for name in MODEL_RUNS:
-            self.pages[f"run-{name}"] = page = start(self.server, self.at(name))
+            self.pages[f"run-{name}"] = page = start_run(self.server, self.at(name))
             database, run = self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
             factory = RunFactory(database, run)
             self.server.keep_alive(run)
@@ -167,13 +172,14 @@ class Stage:
         self.server.post("/providers/add", "/providers/add", **moved, base_url=NOBODY, key=A_KEY)
         self.server.post("/models", "/providers/moved/agreement")
         told = self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
-        found = re.findall(r'href="(/models/[0-9]+)"', self.server.get("/models"))
+        edit = html.elements(self.server.get("/models"), 'a[href^="/models/"][href$="/remove"]')[0]
+        model = str(edit.attributes["href"]).removesuffix("/remove")
         self.pages |= {
             "models": "/models",
             "models-told": told,
             "model-add": "/models/add?provider=anthropic&name=claude-z",
-            "model-edit": found[0],
-            "model-remove": f"{found[0]}/remove",
+            "model-edit": model,
+            "model-remove": f"{model}/remove",
             "provider-add": "/providers/add",
             "provider-preset": preset,
             "provider-edit": "/providers/ours",
@@ -182,13 +188,13 @@ class Stage:
         }
 
     def _reviews(self) -> None:
-        run = planned(self.server, self.real, keep="60")
-        keys = undecided(self.server, run)
+        run = finished_run(self.server, self.real, keep="60")
+        keys = undecided_keys(self.server, run)
         for kind, key in zip(("approve", "reject", "approve", "approve"), keys, strict=False):
             decide(self.server, run, **{kind: key})
-        add = re.search(r'name="add" value="([^"]+)"', self.server.get(f"{run}/stays?from=0&to=999999999"))
-        assert add is not None
-        decide(self.server, run, add=add[1])
+        decide(
+            self.server, run, add=html.values(self.server.get(f"{run}/stays?from=0&to=999999999"), "add")[0]
+        )
         self.pages |= {
             "review": f"{run}/review",
             "review-stays": f"{run}/stays?from=0&to=40",
@@ -197,24 +203,24 @@ class Stage:
             "commit-short": f"{run}/commit",
             "compact-waiting": f"{self.real}/compact",
         }
-        live = planned(self.server, self.at("live"), keep="10")
+        live = finished_run(self.server, self.at("live"), keep="10")
         os.utime(self.server.root / "live.jsonl")
-        decide(self.server, live, approve=undecided(self.server, live)[0])
+        decide(self.server, live, approve=undecided_keys(self.server, live)[0])
         self.pages["commit-yeses"] = f"{live}/commit"
-        changed = planned(self.server, self.at("changed"))
+        changed = finished_run(self.server, self.at("changed"))
         decide(self.server, changed, approve_all="1")
-        put_titled(self.server.root, "changed", steps=6)
+        place_titled(self.server.root, "changed", steps=6)
         self.pages |= {"commit-conflict": f"{changed}/commit", "review-conflict": f"{changed}/review"}
 
     def _written(self) -> None:
         address = self.at("written")
-        run = planned(self.server, address)
+        run = finished_run(self.server, address)
         decide(self.server, run, approve_all="1")
         result = self.server.post(f"{run}/commit", f"{run}/commit")
         assert result == f"{run}/result"
         backups = f"{address}/backups"
-        backup = re.search(rf'href="({re.escape(backups)}/[^"]+)/restore"', self.server.get(backups))
-        assert backup is not None
+        restore = html.elements(self.server.get(backups), 'a[href$="/restore"]')[0]
+        backup = str(restore.attributes["href"]).removesuffix("/restore")
         self.server.wait_for(lambda: "Nothing was removed" not in self.server.get(f"{address}?view=removed"))
         self.pages |= {
             "session-removed": f"{address}?view=removed",
@@ -223,8 +229,8 @@ class Stage:
             "run-committed": run,
             "review-committed": f"{run}/review",
             "backups": backups,
-            "restore": f"{backup[1]}/restore",
-            "delete": f"{backup[1]}/delete",
+            "restore": f"{backup}/restore",
+            "delete": f"{backup}/delete",
         }
 
     def _refused(self) -> None:
@@ -243,14 +249,14 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     base = tmp_path_factory.mktemp("shots")
     root = base / "all" / "sessions"
-    place(root / "real.jsonl", worked_session())
+    place(root / "real.jsonl", long_session())
     place(root / "forked.jsonl", forked_session())
     for name in ("ended", "below", "queued", "live", "changed", "written", "gone", *MODEL_RUNS):
-        put_titled(root, name)
+        place_titled(root, name)
     for name in ("interrupted", "running"):
-        put_titled(root, name, steps=LONG_STEPS, words=10)
+        place_titled(root, name, steps=LONG_STEPS, words=10)
     place(root / "short.jsonl", session_bytes(chain(user(title("short")))))
-    place(root / "empty.jsonl", session_bytes(titled("empty")[:1]))
+    place(root / "empty.jsonl", session_bytes(titled_session("empty")[:1]))
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (
         start_server(base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY) as server,

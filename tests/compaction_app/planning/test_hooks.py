@@ -43,8 +43,8 @@ from redline.configuration import FILE_NAME, load, sources
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.web.server_log import kept_log
-from tests.browser.staging import decide as decide_there
-from tests.browser.staging import planned as planned_there
+from tests.browser.scenarios import decide as decide_there
+from tests.browser.scenarios import finished_run
 from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session
 from tests.files import backdate, place
 from tests.html import active_markup, elements, text_of
@@ -134,12 +134,12 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(tmp_pa
     path = place(root / "s.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, roots=root, REDLINE_HOOKS=EXAMPLE) as server:
         address = server.session("Mend the parser.")
-        page = planned_there(server, address)
+        page = finished_run(server, address)
         victim = str(elements(server.get(f"{page}/review"), "[data-id]")[-1].attributes["data-id"])
         labels = labelled(label(victim))
         backdate(place(path, session_bytes(labels)))
         server.wait_for(lambda: "label" in text_of(server.get(address)))
-        kept = planned_there(server, address)
+        kept = finished_run(server, address)
         pinned = f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label."
         assert pinned in text_of(server.get(kept))
         review = text_of(server.get(f"{kept}/review"))

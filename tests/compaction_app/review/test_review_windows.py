@@ -15,7 +15,7 @@ from compaction_app.core.targets import Target
 from compaction_app.models import Decision, Run
 from compaction_app.review.target_ref import key
 from compaction_app.runs.reviews import review_of
-from tests.browser.staging import decide, planned, put_titled, title, undecided
+from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
 from tests.compaction_app.review.review_page import HTMX, extent, leads, page, post, shown_entries, version
 from tests.html import field, text_of, values
 from tests.server import start_server
@@ -148,9 +148,9 @@ def test_every_form_of_the_review_names_its_version(browser: Client, run: Run, f
 
 
 def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> None:
-    put_titled(tmp_path / "sessions", "raced")
+    place_titled(tmp_path / "sessions", "raced")
     with start_server(tmp_path) as server, ThreadPoolExecutor(2) as pool:
-        address = planned(server, server.session(title("raced")))
+        address = finished_run(server, server.session(title("raced")))
 
         def press(button: str, name: str, seen: str) -> int:
             try:
@@ -159,7 +159,7 @@ def test_of_two_windows_that_decide_at_once_one_is_refused(tmp_path: Path) -> No
                 return refused.code
             return 200
 
-        for name in undecided(server, address):
+        for name in undecided_keys(server, address):
             seen = field(server.get(f"{address}/review"), "seen")
             answers = pool.map(press, ("approve", "reject"), (name, name), (seen, seen))
             assert sorted(answers) == [200, 409]

@@ -28,7 +28,7 @@ from compaction_app.runs.commands import start_run
 from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file
 from sessions_app.routing import websocket_urlpatterns as of_sessions
-from tests.browser.staging import worker_of
+from tests.browser.scenarios import event_count, is_over, paused_run
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import element, elements
@@ -138,23 +138,20 @@ def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, header
 
 
 def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
-    page = start(server, "long")
+    page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
     server.post(page, f"{page}/stop")
-    server.wait_for(lambda: any(end in server.text(page) for end in ("stopped", "the target is met")))
-    assert "Stop the run" not in server.text(page)
+    worker.resume()
+    server.wait_for(lambda: is_over(server, page))
+    assert "It was stopped." in server.text(page)
 
 
 def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
-    page = start(server, "long")
-    server.wait_for(lambda: rows_in(server.get(page)))
-    worker = worker_of(server, page)
-    if worker is not None:  # else it was over before it could be killed
-        os.kill(worker, signal.SIGKILL)
+    page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
+    worker.kill()
     # The lease ends by itself; no page has to be looked at for that.
-    server.wait_for(lambda: "interrupted" in server.text(page) or "the target is met" in server.text(page))
-    if "interrupted" in server.text(page):
-        server.post(page, f"{page}/resume")
-        server.wait_for(lambda: "the target is met" in server.text(page))
+    server.wait_for(lambda: "interrupted" in server.text(page))
+    server.post(page, f"{page}/resume")
+    server.wait_for(lambda: "the target is met" in server.text(page))
 
 
 def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
@@ -170,6 +167,8 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
         first.child.send_signal(signal.SIGINT)
         assert first.child.wait(timeout=WAIT_SECONDS) == 0
     with start_server(tmp_path) as second:
+        ended = ("interrupted", "the target is met")
+        second.wait_for(lambda: any(words in second.text(page) for words in ended))
         if "interrupted" in second.text(page):
             second.post(page, f"{page}/resume")
         second.wait_for(lambda: "the target is met" in second.text(page))
@@ -185,14 +184,15 @@ def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
     os.utime(path, (time.time() - 3_600,) * 2)
     with start_server(tmp_path) as first:
         address = first.session("Mend the parser.")
-        page = first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded")
-        worker = first.wait_for(lambda: rows_in(first.get(page)) and worker_of(first, page))
-        os.kill(worker, signal.SIGSTOP)
+        page, worker = paused_run(
+            first,
+            lambda: first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded"),
+            lambda run: event_count(first, run) > 0,
+        )
         had = rows_in(first.get(page))
-        assert "Stop the run" in first.text(page), "it was over before the kill came"
         first.child.kill()
         first.child.wait()
-        os.kill(worker, signal.SIGCONT)
+        worker.resume()
     with start_server(tmp_path) as second:
         second.wait_for(lambda: "the target is met" in second.text(page))
         seen = rows_in(second.get(page))

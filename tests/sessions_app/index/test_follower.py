@@ -239,7 +239,13 @@ def test_changed_files_are_read_before_waiting_ones(
     for number in range(50):
         place(root / f"{number}.jsonl", session_bytes(chain(user(f"session {number}"))))
     follower.step()
-    place(root / "live.jsonl", session_bytes(chain(user("just written"))))
+
+    def is_noticed() -> bool:
+        # Written until the watcher, which has a thread of its own, has begun to watch.
+        place(root / "live.jsonl", session_bytes(chain(user("just written"))))
+        return not follower._watcher._told.empty()
+
+    wait_until(is_noticed)
     until(follower, lambda: "just written" in titles())
     assert len(titles()) < 51
 

@@ -1,7 +1,7 @@
-"""The way of one session, from the list to the commit and back, as a human walks it: by what pages show.
+"""What a user does on the pages, from the list of sessions to the commit and back.
 
-Each step does with script and without it what a page offers: what it clicks is a link or a button of a form, and it
-waits for what comes of it, wherever that appears.
+Every step uses only the links and form buttons that a page offers, works with script and without it, and waits for its
+effect.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Any, Final
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Watched
-from tests.browser.staging import forked_session, put_titled, title, worked_session
+from tests.browser.scenarios import forked_session, long_session, place_titled, title
 from tests.files import backdate, place
 from tests.plans import context_ids, context_without
 from tests.server import Server, start_server
 
 PAGES_OF_LIST: Final = 70
-"""Sessions of the server that is walked on: more than a page of the list holds."""
+"""Other sessions on the server: more than a page of the list shows."""
 REFUSED: Final = r"the server responded with a status of 409"
 
 
 @contextmanager
-def walked_server(base: Path) -> Iterator[Server]:
-    """A server with the session that is walked, one that forks, and enough others for a second page."""
+def journey_server(base: Path) -> Iterator[Server]:
+    """A server with the session of the journey, one with two branches, and enough others for a second page."""
     root = base / "sessions"
-    place(root / "walked.jsonl", worked_session())
+    place(root / "journey.jsonl", long_session())
     place(root / "forked.jsonl", forked_session())
     for number in range(PAGES_OF_LIST):
-        backdate(put_titled(root, f"other-{number}", steps=1, words=number), hours=2)
+        backdate(place_titled(root, f"other-{number}", steps=1, words=number), hours=2)
     with start_server(base) as server:
         server.wait_for(lambda: f"{PAGES_OF_LIST + 2} sessions in" in server.get("/"))
         yield server
 
 
 @dataclass
-class Walk:
-    """Who walks: a page in a window that is watched, and whether its script runs."""
+class Journey:
+    """A user with one page in a watched window, whose script runs or does not."""
 
     watched: Watched
     page: Page
@@ -56,7 +56,7 @@ class Walk:
 
     @property
     def path(self) -> Path:
-        return self.server.root / "walked.jsonl"
+        return self.server.root / "journey.jsonl"
 
     def click(self, name: str | re.Pattern[str], role: Any = "link", within: Locator | None = None) -> None:
         (within or self.page.locator("body")).get_by_role(role, name=name).first.click()
@@ -66,7 +66,7 @@ class Walk:
 
     # ---- 2: the list ------------------------------------------------------------------------------------
 
-    def browse(self) -> None:
+    def browse_list(self) -> None:
         """Filter, sort, and turn the page."""
         page = self.page
         page.get_by_label("Filter by name or project").fill("forked")
@@ -93,8 +93,8 @@ class Walk:
 
     # ---- 3: a session -----------------------------------------------------------------------------------
 
-    def see(self) -> None:
-        """The three views, a fork, an output that was clamped, the address of an entry."""
+    def view_session(self) -> None:
+        """The three views, a fork, a shortened output, the address of an entry."""
         page = self.page
         page.goto(f"{self.server.base}/?q=forked")
         self.click(title("forked"))
@@ -117,7 +117,7 @@ class Walk:
 
     # ---- 4: a run ---------------------------------------------------------------------------------------
 
-    def plan(self, name: str = "walked.jsonl") -> None:
+    def plan(self, name: str = "journey.jsonl") -> None:
         """The form, then the run's page until it is over, without a reload by hand."""
         page = self.page
         page.goto(self.server.base + self.server.session(name))
@@ -148,14 +148,14 @@ class Walk:
         expect(page.locator(f"{second}[data-open]")).to_be_visible()
         self.press(re.compile("^Reject"), page.locator(second))
         expect(page.locator(f"{second}.is-kept")).to_be_visible()
-        self._by_hand("Delete entry")
+        self._add_proposal("Delete entry")
         mine = page.locator("article.prop", has_text="added by you").first
         mine.get_by_text("Only some blocks…").click()
         mine.get_by_role("checkbox").first.check()
         self.press("Delete only these", mine)
         narrowed = page.locator("article.prop", has_text="added by you").first
         expect(narrowed.locator("a.ref").first).to_contain_text("[0]")
-        self._by_hand("Delete block")
+        self._add_proposal("Delete block")
         added = page.locator("article.prop", has_text="added by you")
         expect(added).to_have_count(2)
         self.press("Take back", added.last)
@@ -165,14 +165,14 @@ class Walk:
         expect(open_ones).to_have_count(0)
         expect(page.locator(f"{second}.is-kept")).to_have_count(1)
 
-    def _by_hand(self, words: str) -> None:
-        """Open what stays until something there can be deleted so, and delete it."""
+    def _add_proposal(self, words: str) -> None:
+        """Open the entries that stay until one has a button with these words, and press it."""
         page = self.page
         page.wait_for_load_state()
         folds = page.locator("p.fold a.plain:visible")
         count = folds.count()
         for number in range(count):
-            # With script a fold that was opened is none any more.
+            # With script, an opened fold is replaced by its entries.
             folds.nth(0 if self.scripted else number).click()
             if self.scripted:
                 expect(folds).to_have_count(count - number - 1)
@@ -185,12 +185,12 @@ class Walk:
                 return
             if not self.scripted:
                 page.go_back()
-        raise AssertionError(f"nothing stays that has a button {words}")
+        raise AssertionError(f"no entry that stays has a button {words}")
 
     # ---- 6: the commit ----------------------------------------------------------------------------------
 
     def commit(self) -> bytes:
-        """Commit a session that was just written to: only with a yes. Gives the bytes from before."""
+        """Commit a session that was just written to, which needs a confirmation; returns the bytes from before."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
         self.click(re.compile("^Commit"))
@@ -201,7 +201,7 @@ class Walk:
         self.press("Back up and append")
         expect(page.get_by_role("alert")).to_be_visible()
         assert self.path.read_bytes() == before
-        self._say_yes()
+        self._confirm_all()
         self.press("Back up and append")
         page.wait_for_url(re.compile("/result$"))
         expect(page.get_by_role("heading", level=1)).to_contain_text("one line appended")
@@ -209,13 +209,13 @@ class Walk:
         expect(page.get_by_text(entry["id"]).first).to_be_visible()
         return before
 
-    def _say_yes(self) -> None:
+    def _confirm_all(self) -> None:
         self.page.wait_for_load_state()
         for box in self.page.locator("input[name=yes]").all():
             box.check()
 
     def _appended(self, before: bytes) -> dict[str, Any]:
-        """The one line by which the file grew: a compaction that deletes exactly what it names."""
+        """The one line that was added to the file: a compaction that deletes exactly what it names."""
         after = self.path.read_bytes()
         assert after.startswith(before)
         added = after[len(before) :]
@@ -228,24 +228,24 @@ class Walk:
         assert context_ids(self.path) == context_without(context_ids(old), entry["deletedTargets"])
         return entry
 
-    # ---- 7: the way back --------------------------------------------------------------------------------
+    # ---- 7: the restore ---------------------------------------------------------------------------------
 
     def restore(self, before: bytes) -> None:
-        """Take the compaction back, and take that back, too."""
+        """Restore the backup of the compaction, then the backup of that restore."""
         page, after = self.page, self.path.read_bytes()
         self.click("Backups…")
         page.wait_for_url("**/backups")
-        self._restore("Restore…")
+        self._restore_by("Restore…")
         assert self.path.read_bytes() == before
-        self._restore("Take the restore back…")
+        self._restore_by("Take the restore back…")
         assert self.path.read_bytes() == after
         expect(page.locator("table.backups tbody tr")).to_have_count(3)
 
-    def _restore(self, way: str) -> None:
+    def _restore_by(self, link: str) -> None:
         page = self.page
-        self.click(way)
+        self.click(link)
         expect(page.get_by_role("heading", level=1)).to_contain_text("Restore the backup of")
-        self._say_yes()
+        self._confirm_all()
         self.press("Restore this backup")
         page.wait_for_url(re.compile(r"/backups\?restored="))
         expect(
@@ -253,12 +253,12 @@ class Walk:
         ).to_be_visible()
 
 
-def walk(watched: Watched, *, scripted: bool) -> None:
+def whole_journey(watched: Watched, *, scripted: bool) -> None:
     """Steps 2 to 7, one after the other."""
-    walking = Walk(watched, watched.open("/"), scripted)
-    walking.browse()
-    walking.see()
-    walking.plan()
-    walking.review()
-    before = walking.commit()
-    walking.restore(before)
+    journey = Journey(watched, watched.open("/"), scripted)
+    journey.browse_list()
+    journey.view_session()
+    journey.plan()
+    journey.review()
+    before = journey.commit()
+    journey.restore(before)

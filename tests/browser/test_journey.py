@@ -13,15 +13,15 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
-from tests.browser.staging import titled
-from tests.browser.walking import Walk, walk, walked_server
+from tests.browser.page_objects import Journey, journey_server, whole_journey
+from tests.browser.scenarios import titled_session
 from tests.factories import session_bytes
 from tests.server import Server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with walked_server(tmp_path_factory.mktemp("walk")) as running:
+    with journey_server(tmp_path_factory.mktemp("walk")) as running:
         yield running
 
 
@@ -45,21 +45,21 @@ def test_the_launch_address_lets_one_browser_in_and_its_token_does_not_stay(
 def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
     server: Server, browse: Callable[..., Watched]
 ) -> None:
-    walk(browse(server), scripted=True)
+    whole_journey(browse(server), scripted=True)
 
 
 def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
     server: Server, browse: Callable[..., Watched], tmp_path: Path
 ) -> None:
     brought = tmp_path / "from elsewhere.jsonl"
-    brought.write_bytes(session_bytes(titled("imported")))
+    brought.write_bytes(session_bytes(titled_session("imported")))
     watched = browse(server)
     page = watched.open("/import")
     page.get_by_label("Drop session files here").set_input_files(brought)
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Mend the imported parser.")
-    walking = Walk(watched, page)
-    walking.plan("from-elsewhere.jsonl")
+    journey = Journey(watched, page)
+    journey.plan("from-elsewhere.jsonl")
     page.get_by_role("link", name="Review what it proposes").click()
     page.get_by_role("button", name="Approve all").click()
     expect(page.locator("#bar")).to_have_attribute("data-undecided", "0")

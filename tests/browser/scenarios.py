@@ -1,0 +1,225 @@
+"""Sessions in a server's root, and runs in the state that a test needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests import html
+from tests.factories import assistant, call, chain, result, session_bytes, text, user, working_session
+from tests.files import place
+from tests.paths import corpus
+from tests.server import Server
+from tests.wait import WAIT_SECONDS, wait_until
+
+REAL: Final = "pi/before-compaction.v3.jsonl"
+LONG_STEPS: Final = 6_000
+"""Calls in a session whose planning takes a while."""
+MOMENT_SECONDS: Final = 0.02
+"""How long a worker that is to be paused runs between two checks."""
+
+
+def titled_session(name: str, **shape: int) -> list[dict[str, Any]]:
+    """A session worth compacting whose title is `Mend the NAME parser.`"""
+    recorded = working_session(**shape)
+    recorded[1]["message"]["content"] = title(name)
+    return recorded
+
+
+def title(name: str) -> str:
+    return f"Mend the {name} parser."
+
+
+def place_titled(root: Path, name: str, **shape: int) -> Path:
+    return place(root / f"{name}.jsonl", session_bytes(titled_session(name, **shape)))
+
+
+def long_session() -> bytes:
+    """A real session of some megabytes where there is one, else a generated one with as many turns."""
+    found = corpus()
+    path = found / REAL if found is not None else None
+    if path is not None and path.is_file():
+        return path.read_bytes()
+    turns = []
+    for number in range(1, 41):
+        turns += [user(f"Now look at part {number} of the parser.")]
+        for step in range(1, 4):
+            name = f"c{number}_{step}"
+            words = "\n".join(f"line_{name}_{line} of the output" for line in range(60))
+            turns += [
+                assistant(text(f"Step {step} of part {number}."), call(name, path=f"src/part_{number}.py")),
+                result(name, words),
+            ]
+        turns += [assistant(text(f"Part {number} is mended."))]
+    return session_bytes(chain(*turns))
+
+
+def forked_session() -> bytes:
+    """A session with two branches: the agent went back once."""
+    trunk = chain(
+        user("Mend the forked parser."),
+        assistant(text("I look."), call("c1", path="src/a.py")),
+        result("c1", "\n".join(f"line {number}" for number in range(120))),
+        assistant(text("This is the first way.")),
+        user("No, another way."),
+        assistant(text("This is the second way.")),
+        user("Good."),
+    )
+    trunk[5]["parentId"] = "e3"
+    return session_bytes(trunk)
+
+
+def start_run(server: Server, address: str, **given: str) -> str:
+    """Start a run of the session at an address; gives the path of its page."""
+    form = {"keep": "50", "planner": "embedded", **given}
+    return server.post(f"{address}/compact", f"{address}/compact", **form)
+
+
+def finished_run(server: Server, address: str, **given: str) -> str:
+    """The path of a run that has ended. A worker is started if the server leaves runs to workers."""
+    page = start_run(server, address, **given)
+    if server.environment.get("REDLINE_WORK_IN") == "worker":
+        start_worker(server, page).wait()
+    server.wait_for(lambda: is_over(server, page))
+    return page
+
+
+def is_over(server: Server, page: str) -> bool:
+    return not html.elements(server.get(page), "[ws-connect]")
+
+
+def start_worker(server: Server, page: str) -> subprocess.Popen[bytes]:
+    """A process that works on this run alone."""
+    command = [sys.executable, "-m", "redline", "worker", "--run", str(run_number(page))]
+    return subprocess.Popen(command, env=server.environment, cwd=server.root, stdout=subprocess.DEVNULL)
+
+
+def worker_pid(server: Server, run: int) -> int | None:
+    """The process that works on a run, as the database knows it; None before it began and after it ended."""
+    query = "SELECT worker FROM compaction_app_run WHERE id = ? AND state = 'running'"
+    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
+        row = database.execute(query, (run,)).fetchone()
+    return int(row[0].split(":")[1]) if row is not None else None
+
+
+def newest_run(server: Server) -> int:
+    return query_number(server, "SELECT max(id) FROM compaction_app_run")
+
+
+@dataclass
+class PausedWorker:
+    """The stopped process of a run. Heartbeats of the test keep the server from giving the run up meanwhile."""
+
+    pid: int
+    over: threading.Event
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+        self.over.set()
+
+    def kill(self) -> None:
+        self.over.set()
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def paused_run(
+    server: Server, start: Callable[[], str], reached: Callable[[int], bool]
+) -> tuple[str, PausedWorker]:
+    """Start a run, and stop its worker once `reached` is true of the run, outside of any transaction.
+
+    The worker is stopped when it begins and then runs for moments only, so it cannot get far beyond that point,
+    however late this test gets its turn. Returns the path of the run's page, which `start` returns, and the worker.
+    """
+    before = newest_run(server)
+
+    def stop_new() -> int | None:
+        run = newest_run(server)
+        pid = worker_pid(server, run) if run > before else None
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    with ThreadPoolExecutor(1) as watching:
+        stopped = watching.submit(wait_until, stop_new, "no worker began")
+        page = start()
+        pid = stopped.result()
+    run = run_number(page)
+
+    def is_reached() -> bool:
+        far_enough = reached(run)
+        if far_enough and can_be_written(server):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0 if far_enough else MOMENT_SECONDS)
+        os.kill(pid, signal.SIGSTOP)
+        return False
+
+    wait_until(is_reached, "the run did not get that far")
+    return page, PausedWorker(pid, server.keep_alive(run))
+
+
+def run_number(page: str) -> int:
+    return int(page.rsplit("/", 1)[1])
+
+
+def event_count(server: Server, run: int) -> int:
+    return query_number(server, "SELECT count(*) FROM compaction_app_runevent WHERE run_id = ?", run)
+
+
+def proposal_count(server: Server, run: int) -> int:
+    return query_number(server, "SELECT count(*) FROM compaction_app_proposal WHERE run_id = ?", run)
+
+
+def query_number(server: Server, query: str, *values: int) -> int:
+    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as connection:
+        return int(connection.execute(query, values).fetchone()[0] or 0)
+
+
+def can_be_written(server: Server) -> bool:
+    """Whether no transaction holds the database; one of a stopped process would keep everybody from writing."""
+    path = server.data / "redline.sqlite3"
+    with closing(sqlite3.connect(path, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+    return True
+
+
+def undecided_keys(server: Server, run: str) -> list[str]:
+    """The keys of the undecided proposals on the first page of a review, in order."""
+    return html.values(server.get(f"{run}/review"), "approve")
+
+
+def decide(server: Server, run: str, **values: str) -> None:
+    """One decision, as the form of the review sends it."""
+    server.post(f"{run}/review", f"{run}/decide", **values)
+
+
+def undo_all(server: Server, run: str) -> None:
+    """Undo every decision of a review. The rows are those that the same number of single undos adds."""
+    number = run_number(run)
+    with (
+        closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database,
+        database,
+    ):
+        made = "SELECT seq, kind FROM compaction_app_decision WHERE run_id = ? AND seq > 0 ORDER BY seq"
+        rows = database.execute(made, (number,)).fetchall()
+        undone = sum(kind == "undo" for _, kind in rows)
+        database.executemany(
+            "INSERT INTO compaction_app_decision (run_id, seq, kind, targets, at) "
+            "VALUES (?, ?, 'undo', '[]', datetime('now'))",
+            [(number, len(rows) + more) for more in range(1, len(rows) - 2 * undone + 1)],
+        )
