@@ -73,10 +73,6 @@ def is_whole(page: Page, server: Server) -> None:
     assert page.evaluate("window.stayed")
 
 
-def path_of(page: Page) -> str:
-    return "/" + page.url.split("/", 3)[3]
-
-
 def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
     page, worker = paused_page(browse(server), "watched")
     expect(page.get_by_role("link", name=OVER)).to_be_hidden()
