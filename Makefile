@@ -45,6 +45,7 @@ test-deps: ## install the browser that tests drive, where it is missing and may 
 lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/djlint --lint --quiet templates
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@for file in $(STYLES); do $(CSS_BEAUTIFY) $$file | diff --unified $$file - || exit 1; done

@@ -52,8 +52,8 @@ class EntryItem:
     standing: str = ""
     """`struck` where a compaction deleted it, `faint` where the model does not see it for another reason; of a
     note: `quiet` where it changes nothing of what the model sees."""
-    lines: list[tuple[str, str]] = field(default_factory=list)
-    """Of what is struck: each line's indent and the rest."""
+    struck: str = ""
+    """The text again, if it is struck: of a call, its name and its arguments."""
     makes: str = ""
     """The call id of a call block that its entry owns."""
     answers: str = ""
@@ -111,7 +111,7 @@ def items_of(
         text, more = clamp(texts.whole or "")
         tokens = message.tokens if message is not None and view == "sees" else entry.tokens
         standing = "" if look.message is not None and not _is_replaced(look) else _lost(look)
-        yield _with_lines(
+        yield _with_struck(
             replace(
                 first,
                 text=text,
@@ -151,7 +151,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
     if block.call_id is not None:
         owner = _owner(look.state, block.call_id, look.view)
         remarks += _results(look, block, owner)
-    return _with_lines(
+    return _with_struck(
         replace(
             base,
             kind=kind_of(look.entry, block),
@@ -169,16 +169,10 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
     )
 
 
-def _with_lines(item: EntryItem) -> EntryItem:
-    """Where it is struck, its lines one by one: the pencil leaves the indent out."""
+def _with_struck(item: EntryItem) -> EntryItem:
     if item.standing != "struck":
         return item
-    text = " ".join(item.call) if item.call is not None else item.text
-    lines = []
-    for line in text.split("\n"):
-        rest = line.lstrip()
-        lines.append((line[: len(line) - len(rest)], rest))
-    return replace(item, lines=lines)
+    return replace(item, struck=" ".join(item.call) if item.call is not None else item.text)
 
 
 # ---- whether the model sees it ---------------------------------------------------------------------------

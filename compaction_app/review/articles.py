@@ -50,23 +50,19 @@ _SIGNED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ArticleLine:
-    """One line of a text, its indent set apart: the strike does not cover it."""
-
-    indent: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """One text of a proposal: of a call, a message or an output. `fate`: yes, open, kept, or stays."""
 
     shape: str
     name: str
-    lines: list[ArticleLine]
+    text: str
     more: str
     address: str
     fate: str
+
+    @property
+    def is_struck(self) -> bool:
+        return self.fate in ("yes", "open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +265,7 @@ class ArticleMaker:
             yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
         if len(entry.blocks) > BLOCKS:
             left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
-            yield Part("text", "", [ArticleLine("", left)], "", self._address(entry.entry_id), "stays")
+            yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
         """What becomes of one text of a proposal: yes it goes, it is open, it is kept by a decision, it stays."""
@@ -290,14 +286,10 @@ class ArticleMaker:
         address = text_address(self._session, entry.entry_id, None if block is None else block.index)
         if block is not None and block.type == BlockType.TOOL_CALL:
             name, words = call_words(text, block.call_id or "")
-            return Part("call", name, [ArticleLine("", self._short(words))], "", address, fate)
+            return Part("call", name, self._short(words), "", address, fate)
         cut, more = clamp(text)
         prose = entry.role in (Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY)
-        lines = [
-            ArticleLine(line[: len(line) - len(line.lstrip())], line.strip())
-            for line in cut.strip("\n").split("\n")
-        ]
-        return Part("text" if prose else "out", "", lines, more, address, fate)
+        return Part("text" if prose else "out", "", cut.strip("\n"), more, address, fate)
 
     def _who(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:

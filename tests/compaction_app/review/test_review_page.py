@@ -339,7 +339,7 @@ def test_the_page_says_by_whom_why_and_with_what(browser: Client, run: Run) -> N
     review = review_of(run)
     origin = next(iter(review.leads())).origin
     assert origin is not None
-    assert (f"call {origin.call}", f"../{run.pk}#ev-{origin.call}") in links(shown)
+    assert (f"call {origin.call}", f"/runs/{run.pk}#ev-{origin.call}") in links(shown)
     for words in (
         "embedded planner",
         "its call",

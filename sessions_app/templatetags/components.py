@@ -1,0 +1,35 @@
+"""Pieces of markup that pages share and that a template could not write without adding whitespace to a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from .formatting import escape_text
+
+register = template.Library()
+
+
+@register.filter
+def struck(text: str) -> SafeString:
+    """A text that is deleted: each line is struck from its first to its last character, not in its indent."""
+    return format_html(
+        "<del>{}</del>", format_html_join("\n", '{}<span class="s">{}</span>', _indented(text))
+    )
+
+
+def _indented(text: str) -> Iterator[tuple[str, str]]:
+    for line in escape_text(text).split("\n"):
+        rest = line.strip()
+        yield line[: len(line) - len(line.lstrip())], rest
+
+
+@register.filter
+def price(dollars: float | None) -> SafeString:
+    """US dollars as a price: $3, $0.25; "unknown" if there is none."""
+    if dollars is None:
+        return mark_safe('<span class="quiet">unknown</span>')
+    return format_html("${}", f"{dollars:g}")

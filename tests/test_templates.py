@@ -1,0 +1,89 @@
+"""How templates are laid out, so that a change of one word is a change of one line.
+
+djlint checks what is in them. Its formatter is not used: it adds whitespace to inline text and to `<pre>`, where it
+shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.conf import settings
+
+TEMPLATES: Final = Path(settings.TEMPLATES[0]["DIRS"][0])
+LONGEST: Final = 120
+INDENT: Final = 2
+TOKEN: Final = re.compile(
+    r"""
+    \{%\ (?P<end>end)?(?P<block>if|for|with|spaceless|partialdef)\b[^\n]*?%\}
+    | \{%\ (?P<branch>elif|else|empty)\b[^\n]*?%\}
+    | \{%.*?%\} | \{\{.*?\}\} | \{\#.*?\#\} | <!.*?>
+    | </(?P<close>[\w-]+)>
+    | <(?P<open>[\w-]+)(?:\{%.*?%\}|\{\{.*?\}\}|"(?:\{%.*?%\}|\{\{.*?\}\}|[^"])*"|'[^']*'|[^<>"'])*>
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+VOID: Final = ("meta", "link", "input", "br")
+BLOCKS: Final = re.compile(
+    r"<(?:article|aside|dd|details|dialog|div|dl|dt|fieldset|footer|form|h[1-6]|header|legend|li|main|nav|ol|option|p"
+    r"|pre|section|select|summary|table|tbody|td|textarea|tfoot|th|thead|tr|ul)\b"
+)
+
+
+def names() -> list[str]:
+    return sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.html"))
+
+
+def indents(text: str) -> Iterator[tuple[int, int]]:
+    """Where each line begins, and how deep: how many of the elements and template tags around it begin a line.
+
+    `{% block %}` does not count. Lines inside a tag, of its attributes, are left out.
+    """
+    starts = {match.end() for match in re.finditer(r"^ *(?=\S)", text, re.MULTILINE)}
+    around: list[bool] = []
+    closing: int | None = None
+    position = 0
+    for token in TOKEN.finditer(text):
+        closes = bool(token["end"] or token["close"])
+        if closing is not None and not (closes and token.start() == position):
+            yield closing, sum(around)
+            closing = None
+        yield from ((start, sum(around)) for start in sorted(starts) if position <= start < token.start())
+        begins = token.start() in starts
+        if closes:
+            around.pop()
+            closing = token.start() if begins else closing
+        elif begins:
+            yield token.start(), sum(around) - (around[-1] if token["branch"] else 0)
+        if not closes and opens(token):
+            around.append(begins)
+        position = token.end()
+
+
+def opens(token: re.Match[str]) -> bool:
+    if token["open"]:
+        return token["open"] not in VOID and not token[0].endswith("/>")
+    return bool(token["block"])
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_template_has_one_element_on_a_line_and_shows_its_nesting(name: str) -> None:
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    faults = []
+    for start, depth in indents(text):
+        line = text.count("\n", 0, start) + 1
+        indent = start - (text.rfind("\n", 0, start) + 1)
+        if indent != depth * INDENT:
+            faults.append(f"line {line}: indented by {indent}, nested by {depth * INDENT}")
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LONGEST:
+            faults.append(f"line {number}: {len(line)} characters")
+        if len(BLOCKS.findall(line)) > 1:
+            faults.append(f"line {number}: more than one element")
+        if line != line.rstrip() or "\t" in line:
+            faults.append(f"line {number}: trailing space or a tab")
+    assert not faults, "\n".join(faults)
