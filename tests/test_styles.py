@@ -31,7 +31,7 @@ DRAWN: Final = {
 }
 """Classes that a template completes with a variable, and the values that pages give it."""
 OF_LIBRARIES: Final = {"htmx-request"}
-UNSTYLED: Final = {"entry--damage", "entry--text", "restore", "tie--through"}
+UNSTYLED: Final = {"entry--damage", "restore", "tie--through"}
 """Classes without a style of their own: they say what an element is."""
 
 
