@@ -20,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 
 from redline.configuration import Configuration, RootSetting
 from sessions_app.database import open_database
+from sessions_app.index import progress
 from tests.clients import authorized_client, new_client
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
@@ -35,6 +36,12 @@ hypothesis_settings.load_profile("redline")
 def pytest_unconfigure() -> None:
     for directory in TEMPORARY_DIRECTORIES:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def no_indexing() -> None:
+    """Forget what a follower announced in an earlier test: this process remembers it."""
+    progress.remember({"indexing": None, "roots": {}})
 
 
 @pytest.fixture

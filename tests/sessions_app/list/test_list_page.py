@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,13 +20,6 @@ from sessions_app.templatetags.formatting import size
 from tests.factories import chain, session_bytes, user
 from tests.files import place
 from tests.html import element, elements, text_of
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Forgets what a follower announced after each test."""
-    yield
-    progress.remember({"indexing": None, "roots": {}})
 
 
 def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(
