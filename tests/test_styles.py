@@ -20,19 +20,20 @@ FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
 TEMPLATES: Final = sorted(
     path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin"
 )
-SCRIPTS: Final = sorted((PROJECT / "static/redline").rglob("*.js"))
+SCRIPTS: Final = sorted((PROJECT / "static/redline/js").glob("*.js"))
+FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
 
 VARIABLE: Final = "…"
 DRAWN: Final = {
     "band--…": ("quiet",),
     "tie--…": ("first", "last", "mid", "none", "through"),
-    "is-…": ("faint", "kept", "open", "pair", "refused", "stays", "struck", "yes"),
-    "k-…": tuple(KINDS),
+    "is-…": ("approved", "faint", "kept", "open", "pair", "refused", "stays", "struck"),
+    "kind--…": tuple(KINDS),
 }
 """Classes that a template completes with a variable, and the values that pages give it."""
 OF_LIBRARIES: Final = {"htmx-request"}
-UNSTYLED: Final = {"entry--damage", "restore", "tie--through"}
-"""Classes without a style of their own: they say what an element is."""
+UNSTYLED: Final = {"tie--through"}
+"""Classes that look like their block."""
 
 
 def selectors(text: str) -> str:
@@ -58,8 +59,8 @@ def drawn_classes() -> set[str]:
     written = set().union(*(template_classes(path) for path in TEMPLATES))
     assert {name for name in written if VARIABLE in name} == set(DRAWN)
     completed = {name.replace(VARIABLE, value) for name, values in DRAWN.items() for value in values}
-    scripts = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
-    added = set(re.findall(r'classList\.\w+\("([\w-]+)"\)', scripts))
+    code = "".join(path.read_text(encoding="utf-8") for path in [*SCRIPTS, *FILTERS])
+    added = set(re.findall(r'(?:classList\.add\(|class=)"([\w-]+)"', code))
     return written - set(DRAWN) | completed | added
 
 

@@ -28,12 +28,12 @@ PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
 _LABELS: Final = {
     ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
-    ReviewStatus.APPROVED: ("yes", "ok", "approved"),
+    ReviewStatus.APPROVED: ("approved", "ok", "approved"),
     ReviewStatus.REJECTED: ("kept", "stet", "rejected, pinned"),
     ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "goes with its pair"),
     ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept with its pair"),
     ReviewStatus.REFUSED: ("refused", "no", "refused"),
-    ReviewStatus.NARROWED: ("yes", "ok", "narrowed"),
+    ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
 }
 _ACTIONS: Final = {
     ReviewStatus.UNDECIDED: (("approve", "Approve"), ("reject", "Reject")),
@@ -51,7 +51,7 @@ _SIGNED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One text of a proposal: of a call, a message or an output. `fate`: yes, open, kept, or stays."""
+    """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
 
     shape: str
     name: str
@@ -62,7 +62,7 @@ class Part:
 
     @property
     def is_struck(self) -> bool:
-        return self.fate in ("yes", "open")
+        return self.fate in ("approved", "open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +268,10 @@ class ArticleMaker:
             yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
-        """What becomes of one text of a proposal: yes it goes, it is open, it is kept by a decision, it stays."""
+        """What becomes of one text of a proposal: its deletion is approved or open, a decision keeps it, or it stays."""
         whole = Target(target.entry_id)
         if target in self._review.goes or whole in self._review.goes:
-            return "yes"
+            return "approved"
         if target in self._review.would_go or whole in self._review.would_go:
             return "open"
         kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)

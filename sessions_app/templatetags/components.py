@@ -17,7 +17,7 @@ register = template.Library()
 def struck(text: str) -> SafeString:
     """A text that is deleted: each line is struck from its first to its last character, not in its indent."""
     return format_html(
-        "<del>{}</del>", format_html_join("\n", '{}<span class="s">{}</span>', _indented(text))
+        "<del>{}</del>", format_html_join("\n", '{}<span class="strike">{}</span>', _indented(text))
     )
 
 

@@ -127,7 +127,7 @@ class Journey:
         self.press("Start planning")
         page.wait_for_url(re.compile(r"/runs/\d+$"))
         expect(page.get_by_role("link", name="Review what it proposes")).to_be_visible()
-        numbers = page.locator("#log .ev__no").all_inner_texts()
+        numbers = page.locator("#log .event__number").all_inner_texts()
         calls = [int(number) for number in numbers if number]
         assert calls == list(range(1, len(calls) + 1))
         assert calls
@@ -138,10 +138,10 @@ class Journey:
         """Approve, reject, undo, delete by hand, narrow, take back, approve the rest."""
         page = self.page
         self.click("Review what it proposes")
-        open_ones = page.locator("article.prop[data-open]")
+        open_ones = page.locator("article.proposal[data-open]")
         first, second = (f"#{open_ones.nth(number).get_attribute('id')}" for number in (0, 1))
         self.press(re.compile("^Approve"), page.locator(first))
-        expect(page.locator(f"{first}.is-yes")).to_contain_text("approved")
+        expect(page.locator(f"{first}.is-approved")).to_contain_text("approved")
         self.press(re.compile("^Reject"), page.locator(second))
         expect(page.locator(f"{second}.is-kept")).to_contain_text("rejected, pinned")
         self.press(re.compile("Undo"))
@@ -149,14 +149,14 @@ class Journey:
         self.press(re.compile("^Reject"), page.locator(second))
         expect(page.locator(f"{second}.is-kept")).to_be_visible()
         self._add_proposal("Delete entry")
-        mine = page.locator("article.prop", has_text="added by you").first
+        mine = page.locator("article.proposal", has_text="added by you").first
         mine.get_by_text("Only some blocks…").click()
         mine.get_by_role("checkbox").first.check()
         self.press("Delete only these", mine)
-        narrowed = page.locator("article.prop", has_text="added by you").first
+        narrowed = page.locator("article.proposal", has_text="added by you").first
         expect(narrowed.locator("a.ref").first).to_contain_text("[0]")
         self._add_proposal("Delete block")
-        added = page.locator("article.prop", has_text="added by you")
+        added = page.locator("article.proposal", has_text="added by you")
         expect(added).to_have_count(2)
         self.press("Take back", added.last)
         expect(added).to_have_count(1)
@@ -181,7 +181,7 @@ class Journey:
             found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
             if found.count():
                 found.first.click()
-                page.locator("article.prop", has_text="added by you").first.wait_for()
+                page.locator("article.proposal", has_text="added by you").first.wait_for()
                 return
             if not self.scripted:
                 page.go_back()

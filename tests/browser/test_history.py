@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def is_whole_list(page: Page, text: str, rows: int) -> None:
     """The list with the page around it, and a filter box that says what it shows."""
     expect(page.locator("table.sessions tbody tr")).to_have_count(rows)
-    expect(page.locator("header.top")).to_have_count(1)
+    expect(page.locator("header.site-header")).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
     expect(page.get_by_label("Filter by name or project")).to_have_value(text)
 
@@ -86,7 +86,7 @@ def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: 
     expect(page.get_by_role("alert")).to_be_visible()
     page.goto(server.base + "/")
     page.go_back()
-    expect(page.locator("header.top")).to_be_visible()
+    expect(page.locator("header.site-header")).to_be_visible()
     expect(page).to_have_url(f"{server.base}{run}/commit")
 
 

@@ -204,7 +204,7 @@ def test_a_run_its_review_and_its_commit_are_inert(
     page = watched.open(f"{run}/review")
     is_shown(page)
     page.get_by_role("button", name=re.compile("^Approve a|^Approve$")).first.click()
-    page.locator("article.prop.is-yes").first.wait_for()
+    page.locator("article.proposal.is-approved").first.wait_for()
     unfold(page, "p.fold a.plain:visible, a.more[hx-get]:visible", 8)
     is_shown(page)
     is_shown(watched.open(f"{run}/stays?from=0&to=999999999"))
@@ -254,7 +254,7 @@ def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
     watched = browse(server)
     is_inert(watched.open(run))
     page = watched.open(f"{run}/review")
-    expect(page.locator("article.prop")).not_to_have_count(0)
+    expect(page.locator("article.proposal")).not_to_have_count(0)
     is_inert(page)
 
 

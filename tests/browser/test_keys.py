@@ -65,7 +65,7 @@ def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[P
 
 
 def proposals(page: Page) -> Locator:
-    return page.locator("article.prop")
+    return page.locator("article.proposal")
 
 
 def names_of(page: Page) -> list[str]:
@@ -74,7 +74,7 @@ def names_of(page: Page) -> list[str]:
 
 def is_current(page: Page, name: str) -> Locator:
     """Wait until this proposal is the current one, alone, and has the focus."""
-    one = page.locator("article.prop.is-cur")
+    one = page.locator("article.proposal.is-current")
     expect(one).to_have_count(1)
     expect(one).to_have_id(name)
     expect(one).to_be_focused()
@@ -108,7 +108,7 @@ def test_the_focus_is_seen_and_no_bar_hides_it(page: Page) -> None:
 def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Page) -> None:
     names = names_of(page)
     press(page, "j", "a")
-    expect(page.locator(f"#{names[0]}.is-yes")).to_be_visible()
+    expect(page.locator(f"#{names[0]}.is-approved")).to_be_visible()
     is_current(page, names[1])
     press(page, "x")
     expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
@@ -118,7 +118,7 @@ def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Pa
 def test_n_passes_over_what_is_decided(page: Page) -> None:
     names = names_of(page)
     press(page, "j", "j", "a")
-    expect(page.locator(f"#{names[1]}.is-yes")).to_be_visible()
+    expect(page.locator(f"#{names[1]}.is-approved")).to_be_visible()
     press(page, "k", "k")
     is_current(page, names[0])
     press(page, "n")
@@ -131,16 +131,16 @@ def test_u_undoes_the_last_step_alone(page: Page) -> None:
     expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
     press(page, "u")
     expect(page.locator(f"#{names[1]}[data-open]")).to_be_visible()
-    expect(page.locator(f"#{names[0]}.is-yes")).to_be_visible()
+    expect(page.locator(f"#{names[0]}.is-approved")).to_be_visible()
 
 
 def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
     turns = page.locator("section.hunk")
     press(page, "j", "A")
-    expect(turns.first.locator("article.prop[data-open]")).to_have_count(0)
+    expect(turns.first.locator("article.proposal[data-open]")).to_have_count(0)
     expect(turns.first).to_contain_text("decided")
-    expect(turns.nth(1).locator("article.prop[data-open]")).not_to_have_count(0)
-    expect(turns.nth(1).locator("article.prop.is-yes")).to_have_count(0)
+    expect(turns.nth(1).locator("article.proposal[data-open]")).not_to_have_count(0)
+    expect(turns.nth(1).locator("article.proposal.is-approved")).to_have_count(0)
 
 
 def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -> None:
@@ -166,10 +166,10 @@ def test_keys_do_nothing_while_one_types_and_with_a_modifier(page: Page) -> None
     expect(field).to_have_value("jknaxuAo?")
     field.evaluate("(one) => one.blur()")
     press(page, "Control+a", "Alt+x")
-    expect(page.locator("article.prop.is-cur")).to_have_id(first)
+    expect(page.locator("article.proposal.is-current")).to_have_id(first)
     is_undecided(page)
 
 
 def is_undecided(page: Page) -> None:
     page.reload()
-    expect(page.locator("article.prop[data-open]")).to_have_count(proposals(page).count())
+    expect(page.locator("article.proposal[data-open]")).to_have_count(proposals(page).count())

@@ -42,7 +42,7 @@ LOG = "document.querySelector('#log').innerText"
 GROWTH = """
   window.grown = {};
   new MutationObserver(() => {
-    for (const one of document.querySelectorAll(".thought__t, .turn__text, .ev--pending .ev__raw > div")) {
+    for (const one of document.querySelectorAll(".thought__text, .turn__text, .event--pending .event__raw > div")) {
       const texts = (window.grown[one.id] ||= []);
       if (one.textContent && texts.at(-1) !== one.textContent) texts.push(one.textContent);
     }
@@ -116,12 +116,12 @@ def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(idle_server: Ser
     factory.add_call(1, 1, "context_delete", {"deletions": []}, sentence="One deleted.", gain=90_000)
     factory.add("nudged", text="Delete more.")
     is_same(page, later, factory.seq)
-    expect(page.locator(".ev--pending")).to_contain_text("not run")
+    expect(page.locator(".event--pending")).to_contain_text("not run")
     add_turn(factory, 2, answer=False)
     is_same(page, later, factory.seq)
     factory.end("cancelled")
     is_same(page, later, factory.seq)
-    expect(page.locator(".ev--pending")).to_have_count(3)
+    expect(page.locator(".event--pending")).to_have_count(3)
     assert page.evaluate("window.stayed")
 
 
@@ -144,9 +144,9 @@ def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
     page.locator(".thought summary").click()
     factory.add_all([streamed_event(1, ["thought", "U" * 500]), answered_event(1)])
     up_to(page, factory.seq)
-    expect(page.locator(".thought__t")).to_have_text("T" * THOUGHT_SHOWN + "U" * 500)
+    expect(page.locator(".thought__text")).to_have_text("T" * THOUGHT_SHOWN + "U" * 500)
     page.reload()
-    expect(page.locator(".thought__t")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
+    expect(page.locator(".thought__text")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
 def test_a_reader_keeps_the_place_while_more_arrives(idle_server: Server, browse: Opener) -> None:
@@ -231,7 +231,7 @@ def test_stop_stays_within_reach_however_long_the_log_is(idle_server: Server, br
                 wait_until_in_view(page, "#traffic dd")
         page.evaluate("scrollTo(0, 0)")
         page.get_by_role("link", name="Newest").click()
-        wait_until_in_view(page, "#log > li:last-child .turn__end, #log > li:last-child .ev:last-child")
+        wait_until_in_view(page, "#log > li:last-child .turn__end, #log > li:last-child .event:last-child")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("link", name="Newest").press("Tab")
         expect(page.locator(stop)).to_be_focused()
@@ -259,7 +259,7 @@ def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
         )
         return found
 
-    for quiet in (".thought__t", ".turn__text", ".turn__end", ".ev--pending .ev__raw"):
+    for quiet in (".thought__text", ".turn__text", ".turn__end", ".event--pending .event__raw"):
         assert live(quiet) == "off"
     assert live("#ev-1") == "polite"
 
@@ -335,8 +335,8 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     page.evaluate("window.stayed = true")
     expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
-    expect(page.locator("#meter .big")).not_to_have_text("0.0%")
-    expect(page.locator("#log .ev:not(.ev--pending)", has_text="context_delete").first).to_contain_text("−")
+    expect(page.locator("#meter .meter__figure")).not_to_have_text("0.0%")
+    expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text("−")
     for kind in ("thought", "text", "arguments"):
         server.wait_for(lambda kind=kind: len(longest(page, kind)) > 2)
     grown = [longest(page, kind) for kind in ("thought", "text", "arguments")]
@@ -350,4 +350,4 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
     page.get_by_role("link", name="Review what it proposes").click()
-    expect(page.locator("article.prop[data-open]")).not_to_have_count(0)
+    expect(page.locator("article.proposal[data-open]")).not_to_have_count(0)

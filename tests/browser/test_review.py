@@ -81,7 +81,7 @@ def press(page: Page, *keys: str) -> None:
 
 
 def current(page: Page) -> str:
-    one = page.locator("article.prop.is-cur")
+    one = page.locator("article.proposal.is-current")
     expect(one).to_have_count(1)
     return one.get_attribute("id") or ""
 
@@ -100,7 +100,7 @@ def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
     press(page, *["a"] * 130)
     wait_for_undecided(page, total - 130)
     page.reload()
-    expect(page.locator("article.prop.is-cur")).to_have_count(0)
+    expect(page.locator("article.proposal.is-current")).to_have_count(0)
     press(page, "n")
     current(page)
     press(page, *["a"] * (total - 130))
@@ -129,22 +129,22 @@ def test_what_is_undecided_before_the_window_is_found(
     server: Server, run: str, review: str, browse: Opener
 ) -> None:
     page = browse(server).open(review)
-    first = page.locator("article.prop").first.get_attribute("id")
+    first = page.locator("article.proposal").first.get_attribute("id")
     for turn in range(2, 10):
         decide(server, run, approve_turn=str(turn))
     page.goto(f"{server.base}{review}?turn=8")
     press(page, "n")
-    expect(page.locator("article.prop.is-cur")).to_have_id(first or "")
+    expect(page.locator("article.proposal.is-current")).to_have_id(first or "")
 
 
 def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Opener) -> None:
     page = browse(server).open(f"{review}?turn=8")
-    before = page.locator("article.prop").first.get_attribute("id")
+    before = page.locator("article.proposal").first.get_attribute("id")
     press(page, "j")
-    while page.locator("article.prop.is-cur").get_attribute("id") != before:
+    while page.locator("article.proposal.is-current").get_attribute("id") != before:
         press(page, "k")
     press(page, "k")
-    expect(page.locator(f"#{before}.is-cur")).to_have_count(0)
+    expect(page.locator(f"#{before}.is-current")).to_have_count(0)
     assert int(current(page).split("-")[1]) < int((before or "").split("-")[1])
 
 
@@ -164,7 +164,7 @@ def test_a_key_that_can_do_nothing_says_why(
     page = browse(server).open(review)
     for key in keys:
         press(page, key)
-        expect(page.locator("article.prop[data-sent]")).to_have_count(0)
+        expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
     expect(page.locator("#said")).to_contain_text(words)
 
 
@@ -204,7 +204,7 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     _, total = counts(page)
     hold_decisions(page)
     press(page, "j", "a", "a", "a")
-    expect(page.locator(".prop[data-sent]")).to_have_count(3)
+    expect(page.locator(".proposal[data-sent]")).to_have_count(3)
     asked: list[str] = []
     page.on("dialog", lambda dialog: asked.append(dialog.type))
     page.evaluate("() => { window.setTimeout(() => window.location.reload(), 0); }")
@@ -238,7 +238,7 @@ def test_a_decision_that_could_not_be_sent_is_shown_and_taken_back(
     press(page, "j")
     first = current(page)
     press(page, "a", "a", "a")
-    expect(page.locator("article.prop[data-sent]")).to_have_count(3)
+    expect(page.locator("article.proposal[data-sent]")).to_have_count(3)
     poll(page, lambda: bool(held))
     if status:
         held[0].fulfill(status=status)
@@ -249,7 +249,7 @@ def test_a_decision_that_could_not_be_sent_is_shown_and_taken_back(
     expect(fault).to_contain_text("may not have been saved")
     expect(fault).to_be_in_viewport()
     expect(page.locator("#said")).to_contain_text("2 more decisions were not sent.")
-    expect(page.locator("article.prop[data-sent]")).to_have_count(0)
+    expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
     expect(page.locator(f"#{first}[data-open]")).to_be_focused()
     page.unroute("**/decide")
     press(page, "a")
@@ -303,7 +303,7 @@ def test_a_second_tab_without_script_is_refused_too(server: Server, review: str,
     watched = browse(server, java_script_enabled=False)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(review), watched.open(review)
-    proposal = one.locator("article.prop").first
+    proposal = one.locator("article.proposal").first
     name = proposal.get_attribute("id")
     proposal.get_by_role("button", name="Reject").click()
     expect(one.locator(f"#{name}.is-kept")).to_be_visible()

@@ -215,7 +215,7 @@ def test_a_price_that_nobody_gave_is_unknown_once_on_a_narrow_page(browser: Clie
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "price_in": ""})
     narrow = parse(page(browser))
-    for cell in elements(narrow, "td.hide-s"):
+    for cell in elements(narrow, "td.wide-only"):
         cell.decompose()
     assert "price unknown" in text_of(narrow)
     assert text_of(narrow).count("unknown") == 1

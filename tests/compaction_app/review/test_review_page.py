@@ -618,13 +618,13 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
             [{"name": one.name, "value": one.value or "", "url": server.base} for one in server.cookies]
         )
         page_of.goto(f"{server.base}{run_of}/review")
-        current = page_of.locator(".prop.is-cur")
+        current = page_of.locator(".proposal.is-current")
 
         page_of.keyboard.press("j")
         first = current.get_attribute("id")
         expect(current).to_be_focused()
         page_of.keyboard.press("a")
-        expect(page_of.locator(f"#{first}.is-yes")).to_be_visible()
+        expect(page_of.locator(f"#{first}.is-approved")).to_be_visible()
         expect(page_of.locator("#said")).to_contain_text("% approved.")
         assert current.get_attribute("id") != first
         second = current.get_attribute("id")
@@ -633,9 +633,9 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
         expect(page_of.locator(f"#{second}.is-kept")).to_be_visible()
         page_of.keyboard.press("u")
         expect(page_of.locator(f"#{second}.is-open")).to_be_visible()
-        expect(page_of.locator(f"#{first}.is-yes")).to_be_visible()
+        expect(page_of.locator(f"#{first}.is-approved")).to_be_visible()
         page_of.keyboard.press("A")
-        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
         page_of.keyboard.press("?")
         expect(page_of.locator("#help")).to_be_visible()
         page_of.keyboard.press("u")
@@ -643,16 +643,16 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
         expect(page_of.locator("#help")).to_be_hidden()
         page_of.keyboard.press("k")
         page_of.locator(".fold a").first.click()
-        expect(page_of.locator(".staying .stays").first).to_be_visible()
-        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        expect(page_of.locator(".staying .staying__entry").first).to_be_visible()
+        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
         # Decisions that are made faster than they are answered all arrive, each with its own object.
         page_of.locator("button[name=undo]").click()
-        expect(page_of.locator(".prop[data-open]").first).to_be_visible()
-        opened = page_of.locator(".prop[data-open]").count()
+        expect(page_of.locator(".proposal[data-open]").first).to_be_visible()
+        opened = page_of.locator(".proposal[data-open]").count()
         page_of.keyboard.press("n")
         for _ in range(opened):
             page_of.keyboard.press("a")
-        expect(page_of.locator(".prop[data-open]")).to_have_count(0)
+        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
         assert not faults
         chromium.close()
 

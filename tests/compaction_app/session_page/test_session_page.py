@@ -563,7 +563,7 @@ def test_the_page_of_a_whole_text_says_what_it_is(browser: Client, idle_root: Pa
 def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one", "two", "three"))
     page = page_of(browser, address, at="e4")
-    folded = element(page, ".folds")
+    folded = element(page, ".drawers")
     assert "Turn 2 of 3" in text_of(folded)
     assert len(links(element(folded, 'nav[aria-label="Turns"]'))) == 3
     assert elements(folded, 'use[href="#map"]')

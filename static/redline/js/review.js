@@ -80,7 +80,7 @@
   };
 
   const restore = () => {
-    const unsent = Array.from(form.querySelectorAll(".prop[data-sent]"));
+    const unsent = Array.from(form.querySelectorAll(".proposal[data-sent]"));
     unsent.forEach((one) => {
       one.removeAttribute("data-sent");
       one.setAttribute("data-open", "");
@@ -131,16 +131,18 @@
 
   /* ---- the cursor ------------------------------------------------------------------------------------- */
 
-  const proposals = () => Array.from(form.querySelectorAll(".prop"));
+  const proposals = () => Array.from(form.querySelectorAll(".proposal"));
   const shown = () => proposals().filter((one) => one.offsetParent);
   const here = () => document.getElementById(current);
   const undecided = (one) => one.hasAttribute("data-open");
 
   const mark = () => {
-    form.querySelectorAll(".prop.is-cur").forEach((one) => one.id !== current && one.classList.remove("is-cur"));
+    form.querySelectorAll(".proposal.is-current").forEach((one) => {
+      if (one.id !== current) one.classList.remove("is-current");
+    });
     const one = here();
     if (!one) return one;
-    one.classList.add("is-cur");
+    one.classList.add("is-current");
     const link = document.getElementById(`r-${one.closest(".hunk")?.dataset.turn}`);
     document.querySelectorAll(".tree--turns [aria-current]").forEach((other) => other.removeAttribute("aria-current"));
     if (link) link.setAttribute("aria-current", "true");
@@ -149,10 +151,11 @@
 
   /* Below the sticky bars, and whole if it fits. */
   const show = (one) => {
-    const bars = [".top", ".bar"].reduce((sum, name) => sum + document.querySelector(name).offsetHeight, 0);
-    const head = one.closest(".hunk") ? one.closest(".hunk").querySelector(".hunk__h").offsetHeight : 0;
-    const top = bars + head + 12;
-    const bottom = window.innerHeight - document.querySelector(".keys").offsetHeight - 12;
+    const bars = [".site-header", ".review-bar", ".review-keys"];
+    const [header, bar, keysBar] = bars.map((name) => document.querySelector(name).offsetHeight);
+    const head = one.closest(".hunk")?.querySelector(".hunk__head").offsetHeight ?? 0;
+    const top = header + bar + head + 12;
+    const bottom = window.innerHeight - keysBar - 12;
     const box = one.getBoundingClientRect();
     if (box.top < top || box.height > bottom - top) window.scrollBy(0, box.top - top);
     else if (box.bottom > bottom) window.scrollBy(0, box.bottom - bottom);
@@ -257,7 +260,7 @@
     if (!hunk) return begin();
     if (!buttonOf(hunk, "approve_turn")) return say("Nothing is undecided in this turn.");
     const { id } = hunk;
-    const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .prop[data-open]`));
+    const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .proposal[data-open]`));
     all.forEach(hide);
     decision(() => buttonOf(document.getElementById(id), "approve_turn"));
     return goOn();
@@ -265,7 +268,9 @@
 
   const openFold = () => {
     let near = here()?.previousElementSibling;
-    while (near && !near.matches(".fold, .staying")) near = near.matches(".prop") ? null : near.previousElementSibling;
+    while (near && !near.matches(".fold, .staying")) {
+      near = near.matches(".proposal") ? null : near.previousElementSibling;
+    }
     if (!near) say(here() ? "Nothing stays right above this proposal." : "No proposal is current.");
     else if (near.matches(".staying")) near.open = !near.open;
     else near.querySelector("a").click();
@@ -304,7 +309,7 @@
   });
 
   form.addEventListener("click", (event) => {
-    const one = event.target.closest(".prop");
+    const one = event.target.closest(".proposal");
     if (one && one.id !== current) {
       current = one.id;
       mark();
@@ -320,7 +325,7 @@
     event.preventDefault();
     window.history.pushState(null, "", link.hash);
     unfold(there.closest(".hunk"));
-    if (there.matches(".prop")) select(there);
+    if (there.matches(".proposal")) select(there);
     else there.scrollIntoView();
   });
 
@@ -337,5 +342,5 @@
   });
 
   const target = window.location.hash && document.getElementById(window.location.hash.slice(1));
-  if (target && target.matches(".prop")) select(target);
+  if (target && target.matches(".proposal")) select(target);
 })();
