@@ -240,7 +240,7 @@ def test_a_slash_more_or_less_leads_to_the_page(browser: Client, typed: str, the
 def test_the_page_of_nothing_leads_to_the_models_too(browser: Client) -> None:
     shown = page(browser, "/models/12345", 404)
     assert "a model or a provider may have been removed" in text_of(shown)
-    assert elements(shown, 'a.btn[href="/models"]')
+    assert elements(shown, 'a.button[href="/models"]')
 
 
 # ---- suggestions -------------------------------------------------------------------------------------------
