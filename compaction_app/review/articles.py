@@ -268,7 +268,7 @@ class ArticleMaker:
             yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
-        """What becomes of one text of a proposal: its deletion is approved or open, a decision keeps it, or it stays."""
+        """What becomes of one text of a proposal: its deletion is approved or open, or it is kept or stays."""
         whole = Target(target.entry_id)
         if target in self._review.goes or whole in self._review.goes:
             return "approved"
