@@ -336,7 +336,9 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
     expect(page.locator("#meter .meter__figure")).not_to_have_text("0.0%")
-    expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text("−")
+    expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text(
+        "−"
+    )
     for kind in ("thought", "text", "arguments"):
         server.wait_for(lambda kind=kind: len(longest(page, kind)) > 2)
     grown = [longest(page, kind) for kind in ("thought", "text", "arguments")]
