@@ -34,7 +34,7 @@ WORDS_KEPT: Final = 300
 
 BEFORE: Final[Mapping[str, str]] = {
     "path": "the session's file",
-    "session": "its row in the index, or None on the command line",
+    "session": "its row in the index, or None if `redline compact` records nothing: with `--dry-run`, for example",
     "loaded": "the whole session as it was read: `loaded.tree` has the other branches too",
     "branch": "the entries of the branch that is planned, root first",
     "preparation": "the transcript: what could be deleted, with protections, tokens and texts",

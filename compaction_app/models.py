@@ -189,7 +189,7 @@ class Compaction(models.Model):
     run = models.OneToOneField(
         Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction"
     )
-    """The run it came from; none where it was made on the command line."""
+    """The run it came from; null for one that the command line made before it made runs."""
     entry_id = models.TextField()
     leaf_id = models.TextField()
     planner = models.TextField()

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from compaction_app.commit.service import Approved
-from compaction_app.planning.plan import prepare_plan, run_planner
+from compaction_app.core.loop import Event
+from compaction_app.planning.dry_run import dry_run
+from compaction_app.planning.plan import Plan
+from compaction_app.planning.planners import EMBEDDED
 from sessions_app.agents.registry import READERS
 from sessions_app.storage.session_loader import load_session
 
 
-def approved_plan(path: Path, leaf_id: str | None = None, **own: object) -> Approved:
+class SilentListener:
+    """Hears of a planning and does nothing about it."""
+
+    def begin(self, plan: Plan) -> None: ...
+
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None: ...
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None: ...
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def approved_plan(path: Path, leaf_id: str = "", **own: object) -> Approved:
     """What a human approves who approves everything that the embedded planner proposes."""
-    plan = prepare_plan(load_session(path), leaf_id=leaf_id, own=own)
-    for _ in run_planner(plan):
-        pass
+    loaded = load_session(path)
+    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener())
     return Approved(
-        loaded=plan.loaded,
+        loaded=loaded,
         leaf_id=plan.leaf_id,
         parameters=plan.transcript.parameters,
         targets=plan.validated.targets,
-        planner=plan.planner,
+        planner=EMBEDDED,
         origins=plan.origins,
     )
 

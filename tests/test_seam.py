@@ -31,9 +31,9 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # The JSON of the command line and the budget tool.
     "sessions_app/list/listing.py": {"contextWindow"},
     "compaction_app/core/budget.py": {"contextWindow"},
-    "compaction_app/management/commands/compact.py": {
+    "compaction_app/management/commands/compact.py": {"context_compaction"},
+    "compaction_app/management/plan_display.py": {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite"),
-        "context_compaction",
     },
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # What a run used, and what a model costs.

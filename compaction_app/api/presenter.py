@@ -22,7 +22,8 @@ from django.urls import reverse
 from pydantic import BaseModel, ConfigDict
 
 from compaction_app.models import Run
-from compaction_app.planning.plan import EMBEDDED, own_parameters
+from compaction_app.planning.effective_parameters import own_parameters
+from compaction_app.planning.planners import EMBEDDED
 from compaction_app.runs.presenter import standing_of
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.errors import BadInput

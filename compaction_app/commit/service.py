@@ -115,7 +115,7 @@ def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed
     """
     path = approved.loaded.path
     demand_writable(approved.loaded)
-    with lock_session(path) as locked:
+    with lock_session(path) as locked, _committing_what_is(approved, now):
         written = _commit(
             locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
         )
@@ -149,6 +149,23 @@ def look_at(run: Run, now: datetime) -> tuple[Approved, Preflight]:
     """What a commit of a run would do as things stand. Raises what `commit_run` raises for it."""
     approved = approval(run)
     return approved, find(approved, continue_loading(approved.loaded), now)
+
+
+@contextmanager
+def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
+    """Keep everybody from deciding on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
+    if approved.run is None:
+        yield
+        return
+    with _committing(approved.run, now):
+        validated, _, _ = approved_of(approved.run)
+        if validated is None or validated.targets != approved.targets:
+            raise Conflict(
+                "plan_differs",
+                f"What is approved in run {approved.run.pk} is no longer this plan: it was decided otherwise in the "
+                "browser. Nothing was written.",
+            )
+        yield
 
 
 @contextmanager

@@ -46,6 +46,8 @@ class PlannerTurn:
     """What a planner does next. No calls: it stops."""
 
     calls: Sequence[PlannedCall] = ()
+    number: int = 0
+    """Of the answer that the calls come from, counted from 1; 0 if the planner asks nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class Exhausted(Exception):
     """A planner has had as many turns as it may have. It says so in words."""
 
 
+class Stopped(Exception):
+    """A planner was stopped while it waited for an answer."""
+
+
 class Planner(Protocol):
     """Whoever decides what to delete. It sees results, and acts through tool calls alone."""
 
@@ -67,7 +73,7 @@ class Planner(Protocol):
     def name(self) -> str: ...
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Raises Exhausted, and what the planner's own source raises."""
+        """Raises Exhausted and Stopped, and what the planner's own source raises."""
         ...
 
 

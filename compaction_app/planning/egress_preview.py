@@ -22,9 +22,9 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.entries import Texts
 
+from .effective_parameters import effective_parameters
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
-from .plan import effective_parameters
 from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
 from .usage import CHARACTERS_PER_TOKEN
 

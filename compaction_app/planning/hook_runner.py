@@ -1,8 +1,8 @@
 """What hooks say to a planning, and what they are told of a commit.
 
-    prepared ──before_compact──▶ Heard ─┬─ cancelled: nothing is planned
-                                        ├─ pins: kept as the run's first decision, in force in every later step
-                                        └─ supplied: into the store like any other deletion; no planner is asked
+    prepared ──before_compact──▶ HookAnswers ─┬─ cancelled: nothing is planned
+                                              ├─ pins: kept as the run's first decision, in force in every later step
+                                              └─ supplied: into the store like any other deletion; no planner is asked
     written ──after_compact──▶ each receiver, once
 
 A pin of a hook is kept as a human's is: as a decision to reject. It is the one before the first step of a human, so
@@ -64,14 +64,14 @@ class SuppliedPlan:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswers:
-    """What all hooks together said to one planning."""
+    """What all hooks together answered for one planning."""
 
     pins: Mapping[Target, str] = field(default_factory=dict)
     """What they keep of the transcript, each with who keeps it and why."""
     supplied: SuppliedPlan | None = None
     cancelled: str = ""
     """Who wants nothing to be planned, and why; empty where nobody does."""
-    words: tuple[HookMessage, ...] = ()
+    messages: tuple[HookMessage, ...] = ()
 
 
 NO_ANSWERS: Final = HookAnswers()
@@ -93,7 +93,7 @@ def before_compact(
         return NO_ANSWERS
     loaded = load()
     pins: dict[Target, str] = {}
-    supplied, cancelled, words = None, "", []
+    supplied, cancelled, messages = None, "", []
     for answered in ask_hooks(
         path=loaded.path,
         session=session,
@@ -107,24 +107,24 @@ def before_compact(
         why = _because(answered)
         if isinstance(answer, Pin):
             if answer.targets:
-                words.append(_pin(answer, why, transcript, pins))
+                messages.append(_pin(answer, why, transcript, pins))
         elif isinstance(answer, Supply):
             supplied = SuppliedPlan(hook, tuple(answer.deletions), why)
-            words.append(
+            messages.append(
                 HookMessage(
                     f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is asked."
                 )
             )
         else:
             cancelled = why
-            words.append(HookMessage(f"Cancelled by {why}.", cancelled=True))
-    return HookAnswers(pins, supplied, cancelled, tuple(words))
+            messages.append(HookMessage(f"Cancelled by {why}.", cancelled=True))
+    return HookAnswers(pins, supplied, cancelled, tuple(messages))
 
 
-def require_not_cancelled(heard: HookAnswers) -> None:
+def require_not_cancelled(answers: HookAnswers) -> None:
     """Raise BadInput `cancelled_by_hook` where a hook wants nothing to be planned."""
-    if heard.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {heard.cancelled}. Nothing was planned.")
+    if answers.cancelled:
+        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. Nothing was planned.")
 
 
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
@@ -152,12 +152,12 @@ def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target
     }
 
 
-def save_pins(run: Run, heard: HookAnswers, now: datetime) -> None:
+def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
     """Keep what hooks pin of a run that is being prepared, in place of what they pinned in an earlier attempt."""
-    if not heard.pins:
+    if not answers.pins:
         Decision.objects.filter(run=run, seq=PINNED_SEQ).delete()
         return
-    targets = [{**target.to_json(), "by": who} for target, who in heard.pins.items()]
+    targets = [{**target.to_json(), "by": who} for target, who in answers.pins.items()]
     Decision.objects.update_or_create(
         run=run, seq=PINNED_SEQ, defaults={"kind": Decision.REJECT, "targets": targets, "at": now}
     )

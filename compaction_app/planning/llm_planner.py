@@ -19,13 +19,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from django.conf import settings
 
 from compaction_app.core.budget import Budget
-from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
+from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report, Stopped
 from compaction_app.core.manifest import ENTRIES, manifest_of
 from compaction_app.core.messages import (
     AssistantMessage,
@@ -52,6 +52,7 @@ from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, 
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel
+from .plan import PlanListener
 from .stream_buffer import SecretRedactor, StreamBuffer
 from .usage import UsageTotals
 
@@ -72,35 +73,24 @@ TOOLS_LENGTH: Final = len(
 )
 CUT_OFF: Final = "Your last answer reached the output limit and was cut off. Ask for less in one turn."
 
-Tell = Callable[[str, dict[str, Any]], None]
-"""Told what happens: the kind of an event, and its data."""
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and the connection to the provider is closed."""
-
 
 class LLMPlanner:
-    """Plans by asking a model. `is_stopped` is looked at many times a second, and may raise."""
+    """Plans by asking a model. Many times a second it looks whether its listener stops it."""
 
     def __init__(
         self,
         model: ResolvedModel,
         endpoint: Endpoint,
         thinking: str,
-        *,
-        tell: Tell,
-        is_stopped: Callable[[], bool],
-        spent: UsageTotals,
-        patience: Patience | None = None,
+        listener: PlanListener,
+        usage: UsageTotals,
     ) -> None:
         self._model, self._endpoint, self._thinking = model, endpoint, thinking
-        self._tell, self._is_stopped = tell, is_stopped
-        self._patience = patience or patience_for(endpoint)
-        self.spent = spent
+        self._listener, self._usage = listener, usage
+        self._patience = patience_for(endpoint)
         self.turn = 0
         """How often it was asked."""
-        self._hiding = SecretRedactor(endpoint.key)
+        self._redactor = SecretRedactor(endpoint.key)
         self._sent = 0
         self._fruitless = 0
         self._ratio = FIRST_GUESS
@@ -119,7 +109,7 @@ class LLMPlanner:
 
     def next_turn(self, report: Report) -> PlannerTurn:
         """Ask for the next calls. Raises ProviderError, Stopped and Exhausted."""
-        self._hear(report)
+        self._take_results(report)
         if self.turn >= TURNS:
             raise Exhausted(f"The model was asked {TURNS} times and is not done: the run ends here.")
         if self._fruitless >= FRUITLESS_TURNS:
@@ -131,18 +121,21 @@ class LLMPlanner:
         answered = self._ask_within_the_window()
         self._calls, self._stop = answered.answer.calls, answered.stop
         self._conversation.add(answered.answer)
-        reason = _reason(answered.answer, self._hiding)
-        return PlannerTurn([_planned(asked, reason) for asked in self._calls])
+        reason = _reason(answered.answer, self._redactor)
+        return PlannerTurn([_planned(asked, reason) for asked in self._calls], self.turn)
 
     def hide(self, value: Any) -> Any:
         """A JSON value as it may be kept and shown: without the key that the provider was asked with."""
-        return self._hiding.value(value)
+        return self._redactor.value(value)
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        self._listener.tell(kind, self.hide(data), self._usage.to_json())
 
     @property
     def _limit(self) -> int:
         return room_in(self._model, self._ratio)
 
-    def _hear(self, report: Report) -> None:
+    def _take_results(self, report: Report) -> None:
         refused = [result.refusal is not None for result in report.results]
         self._fruitless = self._fruitless + 1 if refused and all(refused) else 0
         if self._calls:
@@ -183,7 +176,7 @@ class LLMPlanner:
 
     def _ask(self) -> AnswerEnd:
         request = request_for(self._model, self._thinking, self._conversation.messages)
-        began, pieces = time.monotonic(), StreamBuffer(self._hiding)
+        began, pieces = time.monotonic(), StreamBuffer(self._redactor)
         try:
             with Streaming(self._endpoint, request, self._patience) as stream:
                 while True:
@@ -191,27 +184,27 @@ class LLMPlanner:
                     if isinstance(piece, AnswerEnd):
                         self._answered(piece, pieces, began)
                         return piece
-                    self._heard(piece, pieces)
-                    self._demand_going_on()
+                    self._take_piece(piece, pieces)
+                    self._require_not_stopped()
         except (ProviderError, Stopped):
             self._broke_off(pieces)
             raise
 
-    def _demand_going_on(self) -> None:
-        if self._is_stopped():
+    def _require_not_stopped(self) -> None:
+        if self._listener.is_stopped():
             raise Stopped
 
-    def _heard(self, piece: Piece | None, pieces: StreamBuffer) -> None:
+    def _take_piece(self, piece: Piece | None, pieces: StreamBuffer) -> None:
         if isinstance(piece, Sent):
             self._sent = piece.characters
-            self.spent.send(piece.characters)
+            self._usage.add_request(piece.characters)
             self._tell("asked", {"turn": self.turn, "characters": piece.characters})
         elif isinstance(piece, Retrying):
             self._tell("retried", self._retried(piece))
         elif piece is not None:
             before = pieces.characters
             pieces.add(piece)
-            self.spent.hear(pieces.characters - before)
+            self._usage.add_received(pieces.characters - before)
         if pieces.is_due:
             self._tell("streamed", {"turn": self.turn, "pieces": pieces.take()})
 
@@ -226,15 +219,15 @@ class LLMPlanner:
     def _broke_off(self, pieces: StreamBuffer) -> None:
         """Keep what came of an answer that is not whole, and what it may have cost."""
         if pieces.characters:
-            self.spent.count(None, self._sent, pieces.characters, self._model.prices)
+            self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
             self._tell("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
 
     def _answered(self, piece: AnswerEnd, pieces: StreamBuffer, began: float) -> None:
         taken = pieces.take(last=True)
         if taken:
             self._tell("streamed", {"turn": self.turn, "pieces": taken})
-        self.spent.hear(piece.characters - pieces.characters)
-        added = self.spent.count(piece.usage, self._sent, piece.characters, self._model.prices)
+        self._usage.add_received(piece.characters - pieces.characters)
+        added = self._usage.add_answer(piece.usage, self._sent, piece.characters, self._model.prices)
         tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
         if piece.usage is not None and tokens:
             # By what is counted here, not by the body: what is escaped there is longer.
@@ -312,9 +305,9 @@ def _planned(asked: CallPart, reason: str) -> PlannedCall:
     return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
 
 
-def _reason(answer: AssistantMessage, hiding: SecretRedactor) -> str:
+def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:
     """What the model said beside its calls, on one line: nothing acts on it, and a reviewer may read it."""
-    said = hiding.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
+    said = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
     words = " ".join(said.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")
 

@@ -64,8 +64,8 @@ class SecretRedactor:
 class StreamBuffer:
     """What has come of one answer and was not told yet."""
 
-    def __init__(self, hiding: SecretRedactor) -> None:
-        self._hiding = hiding
+    def __init__(self, redactor: SecretRedactor) -> None:
+        self._redactor = redactor
         self._heads: list[Head] = []
         self._texts: list[list[str]] = []
         self._held: dict[Head, str] = {}
@@ -82,9 +82,9 @@ class StreamBuffer:
         self._show_held(head)
         if head[0] == "call":
             # A name comes whole.
-            self._put(head, self._hiding.text(text))
+            self._put(head, self._redactor.text(text))
             return
-        shown, held = self._hiding.split(self._held.pop(head, "") + text)
+        shown, held = self._redactor.split(self._held.pop(head, "") + text)
         if held:
             self._held[head] = held
         self._put(head, shown)

@@ -59,16 +59,18 @@ class UsageTotals(msgspec.Struct, rename="camel"):
         """The sums so far of a run that goes on; from nothing where it begins."""
         return msgspec.convert(dict(kept), cls) if kept else cls(host)
 
-    def send(self, characters: int) -> None:
+    def add_request(self, characters: int) -> None:
         """A request is on its way."""
         self.requests += 1
         self.sent += characters
 
-    def hear(self, characters: int) -> None:
+    def add_received(self, characters: int) -> None:
         """Some of an answer has come."""
         self.received += characters
 
-    def count(self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
+    def add_answer(
+        self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices
+    ) -> dict[str, Any]:
         """Add the tokens and the cost of an answer, whole or broken off; gives what that added, for its event.
 
         `sent` and `received` are its characters, by which it is estimated where the provider reports nothing.

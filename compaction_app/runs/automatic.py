@@ -36,7 +36,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from compaction_app.core.states import ACTIVE, RunState
 from compaction_app.models import Compaction, Run, RunEvent
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
-from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS, reading_by
 from sessions_app.index.due import DUE

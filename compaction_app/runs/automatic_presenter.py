@@ -9,7 +9,7 @@ from typing import Final
 
 from django.conf import settings
 
-from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED
 from sessions_app.index.due import DUE
 from sessions_app.models import Session
 

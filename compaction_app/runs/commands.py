@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from compaction_app.core.states import ACTIVE, REVIEWABLE, WRITTEN, RunState
 from compaction_app.models import Run
+from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import model_named
-from compaction_app.planning.plan import effective_parameters, is_llm, model_of_run, require_planner
+from compaction_app.planning.planners import is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -52,35 +53,51 @@ def start_run(
     automatic: bool = False,
     replaces: Run | None = None,
 ) -> Run:
-    """Have a branch planned; an empty `leaf_id` is the file's last entry.
+    """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
 
     `planner` is `embedded` or a model as `provider/name`; `thinking` one of the levels that the model takes.
-    Raises BadInput `unknown_planner` and `bad_thinking`, and Conflict `run_in_flight` where one is under way for
-    this session.
+    Raises BadInput `unknown_planner`, `bad_thinking` and what `require_writable` raises, and Conflict `run_in_flight`
+    if one is under way for this session.
     """
-    planner = require_planner(planner, thinking)
+    run = new_run(session, planner, requested_parameters, leaf_id, thinking)
     require_writable(session)
-    given = {name: value for name, value in requested_parameters.items() if value is not None}
-    agent_settings = session.agent.settings(session.cwd, Path.home())
-    sources = effective_parameters(agent_settings, given).sources
+    run.reason, run.automatic, run.replaces = reason, automatic, replaces
     with transaction.atomic():
         _require_no_active_run(session)
-        run = Run.objects.create(
-            session=session,
-            leaf_id=leaf_id,
-            planner=planner,
-            thinking=thinking,
-            base_url=model_named(planner).base_url if is_llm(planner) else "",
-            reason=reason,
-            automatic=automatic,
-            requested_parameters=given,
-            sources=dict(sources),
-            thinking_guard=settings.REDLINE.thinking_guard,
-            replaces=replaces,
-            created_at=timezone.now(),
-        )
+        run.save()
         transaction.on_commit(wake_workers)
     return run
+
+
+def begin_run(run: Run, worker: str) -> None:
+    """Save a new run as one that `worker` has claimed: nobody else ever sees it queued."""
+    run.state, run.worker = RunState.RUNNING, worker
+    run.started_at = run.heartbeat = run.created_at
+    run.save()
+
+
+def new_run(
+    session: Session,
+    planner: str,
+    requested_parameters: Mapping[str, object],
+    leaf_id: str = "",
+    thinking: str = "",
+) -> Run:
+    """A run that is not saved yet. Raises BadInput `unknown_planner` and `bad_thinking`."""
+    planner = require_planner(planner, thinking)
+    given = {name: value for name, value in requested_parameters.items() if value is not None}
+    agent_settings = session.agent.settings(session.cwd, Path.home())
+    return Run(
+        session=session,
+        leaf_id=leaf_id,
+        planner=planner,
+        thinking=thinking,
+        base_url=model_named(planner).base_url if is_llm(planner) else "",
+        requested_parameters=given,
+        sources=dict(effective_parameters(agent_settings, given).sources),
+        thinking_guard=settings.REDLINE.thinking_guard,
+        created_at=timezone.now(),
+    )
 
 
 def stop_run(run: Run) -> None:

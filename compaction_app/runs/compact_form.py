@@ -19,6 +19,7 @@ from compaction_app.core.manifest import PREVIEW_LENGTH
 from compaction_app.core.states import ACTIVE, REVIEWABLE, RunState
 from compaction_app.display.branches import branch_state
 from compaction_app.models import Proposal, Run
+from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import (
     ResolvedModel,
@@ -27,7 +28,7 @@ from compaction_app.planning.model_registry import (
     model_of_session,
     models,
 )
-from compaction_app.planning.plan import EMBEDDED, effective_parameters
+from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import known_torn_line
 from compaction_app.providers.addresses import is_loopback
 from sessions_app.models import Session

@@ -14,7 +14,7 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.core.states import ACTIVE, REVIEWABLE, WRITTEN, RunState
 from compaction_app.core.stats import target_reduction, tokens_to_go
 from compaction_app.models import Run, RunEvent
-from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED
 from sessions_app.sessionlog.deletion import Stats
 
 from .event_rows import EventRow

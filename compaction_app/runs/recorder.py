@@ -1,8 +1,8 @@
 """What a worker writes of a run: each step as a row, its proposals, its state, and the lease that lets it.
 
-    with beating(recorder):              the lease is renewed, and a stop is seen
-        recorder.step(loop, store, event)
-        recorder.tell("streamed", {…})   of a planner that is a model
+    with heartbeat(recorder):                   the lease is renewed, and a stop is seen
+        recorder.step(plan, event)
+        recorder.tell("streamed", {…}, usage)   of an LLM planner
 
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
 announced. A worker that has lost its lease writes nothing more: LostLease.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,11 +22,12 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from compaction_app.core.errors import Refusal
-from compaction_app.core.loop import Called, Ended, Event, Loop, Nudged, Origin, Outcome
+from compaction_app.core.loop import Called, Ended, Event, Nudged, Origin, Outcome
 from compaction_app.core.states import RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target
 from compaction_app.models import Proposal, Run, RunEvent
+from compaction_app.planning.plan import Plan, PlanListener
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.web.broadcast import announce, run_group
 
@@ -77,16 +78,18 @@ def write_transaction() -> Iterator[None]:
 
 @dataclass
 class Recorder:
-    """Writes a run's events, proposals and state, as long as its worker has the lease."""
+    """Writes a run's events, proposals and state, as long as its worker has the lease.
+
+    `listener` hears of each event once it is a row.
+    """
 
     run: Run
     worker: str
     ending: threading.Event | None = None
+    listener: PlanListener | None = None
     seq: int = 0
     stop_requested: bool = False
     lost: bool = False
-    hide: Callable[[Any], Any] = lambda value: value
-    """What must not be kept of an event's data is taken out by this."""
     _proposed: list[Target] = field(default_factory=list)
     _before: dict[str, Any] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
@@ -94,9 +97,11 @@ class Recorder:
     def __post_init__(self) -> None:
         self.seq = self.run.last_seq
 
-    def start_from(self, store: DeletionStore) -> None:
-        """What is chosen before the first call is no gain of that call."""
-        self._before = progress_of(store)
+    def begin(self, plan: Plan) -> None:
+        """What is chosen before the first call is not a gain of that call."""
+        self._before = progress_of(plan.store)
+        if self.listener is not None:
+            self.listener.begin(plan)
 
     def is_stopped(self) -> bool:
         """Whether the run was asked to stop. Raises Terminated and LostLease."""
@@ -106,63 +111,51 @@ class Recorder:
             raise LostLease
         return self.stop_requested
 
-    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any] | None = None) -> None:
-        """Keep what a planner that is a model tells, with the sums of what it has sent and received."""
-        self.record(kind, data, **({} if usage is None else {"usage": usage}))
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """Keep an event of an LLM planner, with the sums of what it has sent and received."""
+        self.record(kind, data, usage=usage)
         self._since = time.perf_counter()
+        if self.listener is not None:
+            self.listener.tell(kind, data, usage)
 
-    def step(
-        self,
-        loop: Loop,
-        store: DeletionStore,
-        event: Event,
-        *,
-        stopped: bool = False,
-        failed: bool = False,
-        why: str = "",
-        place: Mapping[str, int] | None = None,
-    ) -> None:
-        """Keep one event of the loop, with what it changed; a call with its place in an answer, an end with its why."""
-        now = progress_of(store)
-        took = round((time.perf_counter() - self._since) * 1000)
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
+        """Keep one event of the loop, with what it changed."""
+        now = progress_of(plan.store)
         with write_transaction():
+            self.propose(plan.origins)
             if isinstance(event, Called):
-                self.propose(loop.origins)
-                self.record(
-                    "called",
-                    {
-                        **_called(event),
-                        "before": self._before.get("percent", 0),
-                        "ms": took,
-                        **now,
-                        **(place or {}),
-                    }
-                    | {"gain": now["deleted"] - self._before.get("deleted", 0)},
-                    calls=event.number,
-                    stats=store.stats.to_json(),
-                )
+                called = {
+                    **_called(event),
+                    "before": self._before.get("percent", 0),
+                    "ms": round((time.perf_counter() - self._since) * 1000),
+                    **now,
+                    **(place or {}),
+                    "gain": now["deleted"] - self._before.get("deleted", 0),
+                }
+                self.record("called", plan.hide(called), calls=event.number, stats=plan.store.stats.to_json())
             elif isinstance(event, Nudged):
                 self.record("nudged", {"text": event.text, **now})
             else:
-                state = (
-                    RunState.CANCELLED if stopped else RunState.FAILED if failed else STATES[event.outcome]
-                )
-                self._ended(event, now, state, why, store.stats.to_json())
+                self._end(plan, event, now)
         self._before, self._since = now, time.perf_counter()
+        if self.listener is not None:
+            self.listener.step(plan, event, place)
 
-    def _ended(
-        self, event: Ended, now: dict[str, Any], state: RunState, why: str, stats: dict[str, Any]
-    ) -> None:
+    def _end(self, plan: Plan, event: Ended, now: dict[str, Any]) -> None:
         """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
+        state = STATES[event.outcome]
+        if plan.is_stopped or plan.has_failed:
+            state = RunState.CANCELLED if plan.is_stopped else RunState.FAILED
         refusal = _refusal(event.refusal)
-        said = f"{refusal.get('message', '')} {why}".strip()
+        said = f"{refusal.get('message', '')} {plan.why}".strip()
         said_too = {"message": said} if said else {}
-        self.record("ended", {"state": state.value, **refusal, **said_too, **now}, stats=stats)
+        ended = {"state": state.value, **refusal, **said_too, **now}
+        self.record("ended", plan.hide(ended), stats=plan.store.stats.to_json())
         if state is not RunState.FAILED:
-            self.end(state, why)
+            self.end(state, plan.why)
         elif event.outcome is not Outcome.FAILED:
             self.end(state, f"{said} {KEPT}")
-        elif why:
+        elif plan.why:
             self.end(state, f"{said} Nothing was planned.")
         else:
             self.end(state, f"{NOTHING} {said}".strip())
@@ -176,7 +169,7 @@ class Recorder:
             stop_requested = renew_lease(self.run.pk, self.worker, now, last_seq=seq, **fields)
             if stop_requested is None:
                 raise LostLease
-            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=self.hide(data))
+            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
             self.stop_requested = self.stop_requested or stop_requested
         self.seq = seq
         transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))

@@ -162,6 +162,13 @@ def decide(
     return review_of(run)
 
 
+def approve_proposals(run: Run, now: datetime) -> None:
+    """Approve all that is proposed, as it was before anybody decided. Raises what `decide` raises."""
+    proposed = reviewed(run, PINNED_SEQ).review
+    leads = [item.target for item in proposed.leads() if item.standing is ReviewStatus.UNDECIDED]
+    decide(run, Kind.APPROVE, leads, now, seen=PINNED_SEQ)
+
+
 def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
     """Undo the last decision of a human that is in force; gives it, or None where there is none.
 

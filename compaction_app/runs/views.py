@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.plan import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError

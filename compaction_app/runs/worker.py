@@ -19,7 +19,6 @@ announced. A worker that has lost its lease writes nothing more.
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import Any, Final
@@ -30,21 +29,20 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.core.gates import Restraints
-from compaction_app.core.loop import Exhausted, Loop, Origin, Planner
+from compaction_app.core.loop import Origin
 from compaction_app.core.states import RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.targets import Target, request_of
-from compaction_app.core.tools import Workbench
 from compaction_app.models import Decision, Proposal, Run
+from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import (
     PINNED_SEQ,
     before_compact,
-    choose_supplied,
     require_not_cancelled,
     save_pins,
 )
-from compaction_app.planning.llm_planner import LLMPlanner, Stopped
-from compaction_app.planning.plan import effective_parameters, model_of_run, planner_of
+from compaction_app.planning.plan import Plan, PlanListener
+from compaction_app.planning.planners import planner_of_run
 from compaction_app.planning.snapshots import (
     prepare_snapshot,
     read_snapshot_texts,
@@ -52,84 +50,100 @@ from compaction_app.planning.snapshots import (
     session_as_prepared,
     session_path,
 )
-from compaction_app.providers.errors import Overflow, ProviderError
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sqlite import failure_of
 
-from .lease import change_state, claim
+from .commands import begin_run
+from .lease import change_state, claim, worker_name
 from .recorder import KEPT, LostLease, Recorder, Terminated, heartbeat, progress_of, write_transaction
 from .reviews import Carried, carried_from, pins_of
 
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 
-_log = logging.getLogger("redline")
-
 
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
-    """Work on a waiting run to its end. Whatever happens, the run's row says so.
+    """Work on a queued run to its end, unless somebody else does. Whatever happens, the run's row says so.
 
-    `ending` is set where this process is to end and its main thread is another one: see `Terminated`.
-    A bug is raised, and so is a SystemFailure of the database. The run can then be resumed, and reviewed if it was
-    prepared.
+    `ending` is set if this process is to end and its main thread is another one: see `Terminated`. A bug is raised,
+    and so is a SystemFailure of the database.
     """
     run = claim(run_id, worker, timezone.now())
     if run is None:
         return
-    recorder = Recorder(run, worker, ending)
+    try:
+        work_on(Recorder(run, worker, ending))
+    except (LostLease, RedlineError):
+        return
+    except DatabaseError as fault:
+        raise failure_of(fault) from fault
+
+
+def work_on(recorder: Recorder) -> Plan:
+    """Work on a run that this process has claimed, to its end; gives the plan.
+
+    Whatever goes wrong is written to the run's row, and raised. The run can then be resumed, and reviewed if it was
+    prepared.
+    """
     try:
         with heartbeat(recorder):
-            _plan(run, recorder)
-    except LostLease:
-        return
+            return _plan(recorder)
     except RedlineError as fault:
         recorder.end(RunState.FAILED, fault.message)
+        raise
     except DatabaseError as fault:
-        failure = failure_of(fault)
-        state, kept = (
-            (RunState.INTERRUPTED, KEPT) if recorder.seq else (RunState.FAILED, "Nothing was planned.")
-        )
-        recorder.end(state, f"{failure.message} {kept}")
-        raise failure from fault
+        _interrupt(recorder, failure_of(fault).message)
+        raise
+    except LostLease:
+        raise
     except (Terminated, KeyboardInterrupt):
         recorder.end(RunState.INTERRUPTED, STOPPED)
         raise
     except BaseException as fault:
-        failed = f"Redline itself failed ({type(fault).__name__})."
-        if recorder.seq:
-            recorder.end(
-                RunState.INTERRUPTED,
-                f"{failed} What had been validated is kept. The log tells where it failed.",
-            )
-        else:
-            recorder.end(RunState.FAILED, f"{failed} Nothing was planned. The log tells where it failed.")
+        _interrupt(
+            recorder, f"Redline itself failed ({type(fault).__name__}).", " The log tells where it failed."
+        )
         raise
 
 
-def _plan(run: Run, recorder: Recorder) -> None:
+def work_here(run: Run, listener: PlanListener) -> Plan:
+    """Work on a new run in this process, for somebody who waits for the plan.
+
+    Raises what `work_on` raises, and Conflict `run_stopped` and `run_given_up`.
+    """
+    worker = worker_name()
+    begin_run(run, worker)
+    try:
+        plan = work_on(Recorder(run, worker, listener=listener))
+    except LostLease as fault:
+        raise Conflict(
+            "run_given_up",
+            f"Run {run.pk} was given up, because this process stood still for too long. Nothing was written. {KEPT}",
+        ) from fault
+    if plan.is_stopped:
+        raise Conflict("run_stopped", f"Run {run.pk} was stopped. Nothing was written. {KEPT}")
+    return plan
+
+
+def _interrupt(recorder: Recorder, failure: str, more: str = "") -> None:
+    """End a run that broke off. It can be resumed if it was prepared, else it failed."""
+    state, kept = (RunState.INTERRUPTED, KEPT) if recorder.seq else (RunState.FAILED, "Nothing was planned.")
+    recorder.end(state, f"{failure} {kept}{more}")
+
+
+def _plan(recorder: Recorder) -> Plan:
+    run = recorder.run
     session = index_file(session_path(run.session))
     if session.pk != run.session_id:
         raise BadInput(
             "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
         )
-    home = Path.home()
-    in_force = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
-    windows = model_windows(home)
-    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
     carried = _carried(run)
-    prepared = prepare_snapshot(
-        session, run.leaf_id, in_force.values, window.tokens if window is not None else None
-    )
-    save_snapshot(run, prepared)
-    transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
-    heard = before_compact(
-        lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
-    )
-    save_pins(run, heard, timezone.now())
-    pins = frozenset(carried.pins) | (heard.pins.keys() - set(carried.unpinned))
-    store = DeletionStore(transcript, Restraints(pins=pins, thinking_guard=run.thinking_guard))
+    plan = _prepare(run, session, carried)
+    transcript = plan.transcript
     recorder.record(
         "prepared",
         {
@@ -137,58 +151,41 @@ def _plan(run: Run, recorder: Recorder) -> None:
             "objects": transcript.objects,
             "tokens": transcript.tokens,
             "protected": len(transcript.protected_entry_ids),
-            "leafId": prepared.leaf_id,
-            "faults": list(in_force.faults),
+            "leafId": plan.leaf_id,
+            "faults": list(plan.effective.faults),
         },
         parameters=msgspec.to_builtins(transcript.parameters),
-        sources=dict(in_force.sources),
-        stats=store.stats.to_json(),
+        sources=dict(plan.effective.sources),
+        stats=plan.store.stats.to_json(),
     )
-    for word in heard.words:
-        recorder.record("hooked", word._asdict())
-    require_not_cancelled(heard)
-    workbench = Workbench(store, prepared.window)
-    origins = _carry_over(run, carried, store, recorder)
-    if heard.supplied is not None:
-        loop = Loop(workbench, {**origins, **choose_supplied(heard.supplied, store)})
-        with write_transaction():
-            recorder.propose(loop.origins)
-            recorder.step(loop, store, loop.close())
-        return
-    recorder.start_from(store)
+    for message in plan.answers.messages:
+        recorder.record("hooked", message._asdict())
+    require_not_cancelled(plan.answers)
+    plan.start_with(_carry_over(run, carried, plan.store, recorder))
     # An attempt before this one has made calls of this run too.
-    workbench.call_count = run.calls
-    loop = Loop(workbench, origins)
-    planner = planner_of(run.planner, run.thinking, workbench, recorder, run.usage, model_of_run(run))
-    if isinstance(planner, LLMPlanner):
-        recorder.hide = planner.hide
-    while loop.outcome is None:
-        if store.target_met:
-            recorder.step(loop, store, loop.close())
-        elif recorder.is_stopped():
-            recorder.step(loop, store, loop.close(), stopped=True)
-        else:
-            _take_turn(planner, loop, store, recorder)
+    plan.workbench.call_count = run.calls
+    plan.complete(lambda: planner_of_run(run, plan, recorder), recorder)
+    return plan
 
 
-def _take_turn(planner: Planner, loop: Loop, store: DeletionStore, recorder: Recorder) -> None:
-    """Ask the planner, and run its calls. What goes wrong at a provider ends the run where it stands."""
-    try:
-        turn = planner.next_turn(loop.report)
-    except Stopped:
-        recorder.step(loop, store, loop.close(), stopped=True)
-    except Exhausted as enough:
-        recorder.step(loop, store, loop.close(), why=str(enough))
-    except Overflow as fault:
-        recorder.step(loop, store, loop.close(), why=fault.message)
-    except ProviderError as fault:
-        recorder.step(loop, store, loop.close(), why=fault.message, failed=True)
-    else:
-        for index, event in enumerate(loop.take(turn)):
-            of_turn = {"turn": planner.turn, "index": index} if isinstance(planner, LLMPlanner) else None
-            recorder.step(loop, store, event, place=of_turn)
-            if recorder.is_stopped():
-                break
+def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
+    """Prepare a run from the index, keep what it is prepared on, and ask the hooks."""
+    home = Path.home()
+    effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
+    windows = model_windows(home)
+    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
+    prepared = prepare_snapshot(
+        session, run.leaf_id, effective.values, window.tokens if window is not None else None
+    )
+    save_snapshot(run, prepared)
+    transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
+    answers = before_compact(
+        lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
+    )
+    save_pins(run, answers, timezone.now())
+    pins = frozenset(carried.pins) | (answers.pins.keys() - set(carried.unpinned))
+    restraints = Restraints(pins=pins, thinking_guard=run.thinking_guard)
+    return Plan(prepared.leaf_id, transcript, effective, restraints, answers, prepared.window)
 
 
 # ---- what is carried over --------------------------------------------------------------------------------

@@ -56,10 +56,7 @@ class SessionTree:
         """Where the entry with this id stands in `entries`. Raises BadInput `unknown_entry`."""
         position = self._position.get(entry_id)
         if position is None:
-            raise BadInput(
-                "unknown_entry",
-                f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches.",
-            )
+            raise unknown_entry(entry_id)
         return position
 
     def branch(self, leaf_id: str) -> list[Entry]:
@@ -127,3 +124,10 @@ class SessionTree:
         self.damaged += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
+
+
+def unknown_entry(entry_id: str) -> BadInput:
+    """What is raised if a session has no entry with this id."""
+    return BadInput(
+        "unknown_entry", f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches."
+    )

@@ -2,8 +2,7 @@
 
 An announcement may be lost: whoever listens looks at the rows by itself as well. In the serving process it goes
 to the channel layer, on the server's own event loop (the in-memory layer wakes nobody up from another thread).
-A child of the server prints it as a line, which the server relays (see `children`). Elsewhere nobody listens,
-unless the layer is one that processes share.
+A child of the server prints it as a line, which the server relays (see `children`). Elsewhere nobody listens.
 """
 
 from __future__ import annotations
@@ -51,15 +50,11 @@ def announce(group: str, **fact: Any) -> None:
             # The server is gone. What is worked on goes on: its rows say what there was to tell.
             relay_through(None)
         return
-    # Imported here because commands load this module too, and most of them announce nothing.
-    from asgiref.sync import async_to_sync
-    from channels.layers import InMemoryChannelLayer, get_channel_layer
+    if _loop is None or _loop.is_closed():
+        return
+    # Imported here because commands load this module too, and serve nobody.
+    from channels.layers import get_channel_layer
 
     layer = get_channel_layer()
-    if layer is None:
-        return
-    message = {"type": "told", "fact": fact}
-    if _loop is not None and not _loop.is_closed():
-        asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _loop)
-    elif not isinstance(layer, InMemoryChannelLayer):
-        async_to_sync(layer.group_send)(group, message)
+    if layer is not None:
+        asyncio.run_coroutine_threadsafe(layer.group_send(group, {"type": "told", "fact": fact}), _loop)

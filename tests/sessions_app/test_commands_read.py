@@ -60,7 +60,16 @@ KEYS = {
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
     "compact": {
-        *("leafId", "parameters", "deletedTargets", "protectedEntryIds", "stats", "targetMet", "entryId"),
+        *(
+            "run",
+            "leafId",
+            "parameters",
+            "deletedTargets",
+            "protectedEntryIds",
+            "stats",
+            "targetMet",
+            "entryId",
+        ),
         *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "obstacle", "tornLine"),
     },
     "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.planning.plan import effective_parameters, own_parameters
+from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput
 

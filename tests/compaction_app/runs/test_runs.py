@@ -26,7 +26,7 @@ from compaction_app.core.loop import PlannerTurn, Report
 from compaction_app.core.states import REVIEWABLE, RunState, may_become
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.planning import plan
+from compaction_app.planning import planners
 from compaction_app.planning.snapshots import read_snapshot_texts, session_path, snapshot_of
 from compaction_app.runs import commands, lease, recorder, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
@@ -134,7 +134,7 @@ def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
         def make(transcript: Transcript) -> Stubborn:
             return Stubborn(act)
 
-        monkeypatch.setitem(plan.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
+        monkeypatch.setitem(planners.PLANNERS, "stubborn", make)  # type: ignore[arg-type]
 
     return put
 

@@ -1,0 +1,218 @@
+"""A plan on the terminal: what happens while it is made, what it deletes with each reason, and what it comes to."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from compaction_app.commit.preflight import Approved
+from compaction_app.commit.service import Committed
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.loop import Called, Event, Origin
+from compaction_app.core.stats import target_reduction
+from compaction_app.core.targets import Target
+from compaction_app.core.unanswered import unanswered
+from compaction_app.models import Run
+from compaction_app.planning.plan import Plan
+from sessions_app.agents.base import Reading
+from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
+from sessions_app.storage.session_loader import LoadedSession, TornLine
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("DELETE", style="red"),
+    Column("BLOCK"),
+    Column("ROLE", style="cyan"),
+    Column("TOKENS", right=True),
+    Column("TEXT", cut="end"),
+    Column("REASON", cut="end"),
+)
+BEGINNING: Final = 80
+"""Characters that are shown of a text."""
+REASON: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan that has ended, and the session it is for."""
+
+    plan: Plan
+    validated: ValidatedDeletion
+    origins: Mapping[Target, Origin]
+    loaded: LoadedSession
+    planner: str
+    run: Run | None = None
+    """None if nothing of it is recorded."""
+
+    @property
+    def approved(self) -> Approved:
+        """The plan as a commit takes it."""
+        return Approved(
+            loaded=self.loaded,
+            leaf_id=self.plan.leaf_id,
+            parameters=self.plan.transcript.parameters,
+            targets=self.validated.targets,
+            planner=self.planner,
+            origins=self.origins,
+            restraints=self.plan.restraints,
+            run=self.run,
+        )
+
+
+class PlanningScreen:
+    """Shows what happens while a plan is made, and keeps the totals of what a model was sent and returned."""
+
+    def __init__(self, command: RedlineCommand) -> None:
+        self._command = command
+        self.usage: dict[str, Any] | None = None
+
+    def begin(self, plan: Plan) -> None:
+        for message in plan.answers.messages:
+            self._command.say(f"Hook: {printable(message.text)}")
+        # What was prepared stays to the end: the collector need not walk it again and again.
+        gc.freeze()
+
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
+        del plan, place
+        if isinstance(event, Called):
+            self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
+
+    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        self.usage = usage
+        host = printable(usage["host"])
+        if kind == "asked" and data["turn"] == 1:
+            self._command.progress.clear()
+            self._command.say(
+                f"The model is asked at {host}: the first request has {data['characters']:,} characters, most of it "
+                "the manifest. The tools send it more of the conversation, where it asks for that."
+            )
+        elif kind == "asked":
+            self._command.progress.show(
+                f"request {data['turn']}: {data['characters']:,} characters to {host}"
+            )
+        elif kind == "retried":
+            self._command.progress.clear()
+            self._command.say(f"Asked again in {data['seconds']:g} s: {one_line(data['why'], 200)}")
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def totals(self) -> list[str]:
+        """What was sent, received and spent, in words; nothing if nothing left the machine."""
+        if self.usage is None:
+            return []
+        found = self.usage
+        about = "about " if found["estimated"] else ""
+        cost = (
+            f" {about}${found['cost']:.4f}." if found["cost"] is not None else " What it cost is not known."
+        )
+        tokens = found["input"] + found["cacheRead"] + found["cacheWrite"]
+        return [
+            f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
+            f"{tokens:,} tokens), {found['received']:,} received ({about}{found['output']:,} tokens).{cost}"
+        ]
+
+
+def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, paged: bool) -> None:
+    """Print every target with its reason: as a table, or with its whole text."""
+    plan = planned.plan
+    positions = {entry.entry_id: position for position, entry in enumerate(plan.transcript.entries)}
+    targets = sorted(
+        planned.validated.targets, key=lambda target: (positions[target.entry_id], target.block_index or 0)
+    )
+    rows = [_row(planned, target) for target in targets]
+    lines = _whole(command, planned, targets) if full else command.screen.table(COLUMNS, rows)
+    command.say_all(lines, paged=paged)
+
+
+def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, torn: TornLine | None) -> None:
+    """Print what the plan comes to, with which parameters, and what is odd about it."""
+    plan, validated = planned.plan, planned.validated
+    stats, found, effective = validated.stats, validated.parameters, plan.effective
+    command.say()
+    command.say(
+        f"{stats.objects_deleted} of {stats.objects_before} objects and "
+        f"{stats.tokens_before - stats.tokens_after} of {stats.tokens_before} tokens go "
+        f"({stats.percent_reduction}%; asked for {target_reduction(found.compression_ratio):g}%)."
+    )
+    command.say(
+        f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
+        f"{found.preserve_recent} ({printable(effective.sources['preserve_recent'])}), "
+        f"query: {one_line(found.query, 100)}"
+    )
+    command.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
+    if torn is not None:
+        command.say(f"The session ends in {torn}.")
+    for fault in effective.faults:
+        command.say(f"Passed over: {printable(fault)}")
+    if not reading.is_honoured:
+        command.say(f"That agent ignores a {reading.writer.entry_type}.")
+    back = reading.writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
+    if back:
+        command.say(
+            f"{len(back)} of these the agent will not apply, to keep its latest thinking replayable: {_named(back)}."
+        )
+    for taker, left in unanswered(plan.transcript, validated.targets).items():
+        command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")
+    if plan.why:
+        command.say(f"It ended early: {printable(plan.why)}")
+    if not validated.target_met:
+        command.say("The target is not met.")
+
+
+def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]:
+    """The plan, and what was written of it, as JSON."""
+    plan = planned.plan
+    written = committed.validated if committed is not None else planned.validated
+    return {
+        "run": planned.run.pk if planned.run is not None else None,
+        "leafId": plan.leaf_id,
+        "parameters": msgspec.to_builtins(plan.transcript.parameters),
+        "deletedTargets": [target.to_json() for target in written.targets],
+        "protectedEntryIds": list(written.protected_entry_ids),
+        "stats": written.stats.to_json(),
+        "targetMet": written.target_met,
+        "entryId": committed.entry_id if committed is not None else None,
+        "backupPath": str(committed.backup.path) if committed is not None else None,
+        "reasons": [_reason_of(planned, target) for target in written.targets],
+        "hooks": [message.text for message in plan.answers.messages],
+    }
+
+
+def _named(targets: Iterable[Target]) -> str:
+    return ", ".join(printable(target) for target in list(targets)[:5])
+
+
+def _whole(command: RedlineCommand, planned: Planned, targets: Iterable[Target]) -> Iterator[str]:
+    for target in targets:
+        cells = _row(planned, target)
+        block = f" block {cells[1]}" if cells[1] else ""
+        yield command.screen.paint(f"{cells[0]}{block} {cells[2]}, {cells[3]} tokens: {cells[5]}", "bold")
+        yield from (f"    {line}".rstrip() for line in text_lines(planned.plan.transcript.text_of(target)))
+
+
+def _row(planned: Planned, target: Target) -> list[str]:
+    transcript = planned.plan.transcript
+    entry = transcript.entry(target.entry_id)
+    assert entry is not None  # noqa: S101  # a validated target is in its transcript
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    return [
+        printable(target.entry_id),
+        "" if target.block_index is None else str(target.block_index),
+        printable(entry.tool_name or entry.role),
+        str(entry.tokens if slot is None else entry.blocks[slot].tokens),
+        one_line(transcript.text_of(target), BEGINNING),
+        one_line(_reason_of(planned, target), REASON),
+    ]
+
+
+def _reason_of(planned: Planned, target: Target) -> str:
+    """Why a target goes, in words."""
+    origin = planned.origins.get(target)
+    if origin is None:
+        return ""
+    return "goes with the other side of its tool call" if origin.by_repair else origin.reason

@@ -1,0 +1,63 @@
+"""A plan of which nothing is recorded: read from the session's file, without the index, and without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.conf import settings
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.transcript import prepare
+from sessions_app.agents.registry import agent_at, model_windows, rules_for
+from sessions_app.context_windows import window_of
+from sessions_app.sessionlog.context import model_of
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.storage.session_loader import LoadedSession
+
+from .effective_parameters import effective_parameters
+from .hook_runner import before_compact, require_not_cancelled
+from .plan import Plan, PlanListener
+from .planners import planner_named
+
+
+def dry_run(
+    loaded: LoadedSession,
+    leaf_id: str,
+    own: Mapping[str, object],
+    planner: str,
+    thinking: str,
+    listener: PlanListener,
+) -> Plan:
+    """Plan a branch of a loaded session; an empty `leaf_id` is the file's last entry.
+
+    Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
+    the planner raise.
+    """
+    home = Path.home()
+    leaf = leaf_id or loaded.leaf_id
+    branch = loaded.tree.branch(leaf)
+    agent = agent_at(loaded.path)
+    effective = effective_parameters(agent.settings(loaded.log.cwd, home), own)
+    transcript = prepare(branch, loaded.texts(branch), effective.values, rules_for(agent), is_noise)
+    if transcript is None:
+        raise BadInput(
+            "nothing_to_compact",
+            f"The branch of {leaf} in {loaded.path} has fewer than two entries that could be compacted. "
+            "Nothing was planned.",
+        )
+    answers = before_compact(lambda: loaded, leaf, transcript, "manual")
+    require_not_cancelled(answers)
+    model = model_of(branch)
+    window = window_of(model[1], settings.REDLINE.windows, model_windows(home)) if model is not None else None
+    plan = Plan(
+        leaf,
+        transcript,
+        effective,
+        Restraints(frozenset(answers.pins), settings.REDLINE.thinking_guard),
+        answers,
+        window.tokens if window is not None else None,
+    )
+    plan.complete(lambda: planner_named(planner, thinking, plan, listener), listener)
+    return plan

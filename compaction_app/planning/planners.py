@@ -1,0 +1,98 @@
+"""The planners: the embedded one, and the LLM planners that the user configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.loop import Planner
+from compaction_app.core.transcript import Transcript
+from compaction_app.models import Run
+from sessions_app.sessionlog.errors import BadInput
+
+from .model_registry import ResolvedModel, endpoint_of, model_named
+from .plan import Plan, PlanListener
+from .usage import UsageTotals
+
+EMBEDDED: Final = "embedded"
+PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {EMBEDDED: EmbeddedPlanner}
+"""Planners that need nothing but the transcript, by name. The others are LLM planners: see `model_registry`."""
+
+
+def is_llm(planner: str) -> bool:
+    """Whether a planner is an LLM planner, which mostly waits for its provider."""
+    return planner not in PLANNERS
+
+
+def require_planner(planner: str, thinking: str = "") -> str:
+    """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
+    if planner in PLANNERS:
+        if thinking:
+            raise BadInput(
+                "bad_thinking", f"The planner {planner} has no thinking levels. Nothing was planned."
+            )
+        return planner
+    model = model_named(planner)
+    if thinking and thinking not in model.thinking_levels:
+        levels = ", ".join(model.thinking_levels) or "none"
+        raise BadInput(
+            "bad_thinking",
+            f"{model.planner} does not take the thinking level {thinking}; it takes {levels}. Nothing was planned.",
+        )
+    return model.planner
+
+
+def model_of_run(run: Run) -> ResolvedModel | None:
+    """The model of a run's LLM planner; None for the embedded planner. Data goes to the confirmed address, or nowhere.
+
+    Raises BadInput `moved_elsewhere` if the model has another address by now, and `not_agreed` if the run is automatic
+    and the user no longer agrees to that.
+    """
+    if not is_llm(run.planner):
+        return None
+    model = model_named(run.planner)
+    if model.base_url != run.base_url:
+        raise BadInput(
+            "moved_elsewhere",
+            f"{model.planner} is asked at {model.base_url} now, and run {run.pk} was started for {run.base_url}. "
+            "Nothing was sent. Start a new run.",
+        )
+    if run.automatic and not model.agreed:
+        raise BadInput(
+            "not_agreed",
+            f"Nobody agrees any more that {model.planner} plans by itself. Nothing was sent. Start a run by hand.",
+        )
+    return model
+
+
+def planner_of_run(run: Run, plan: Plan, listener: PlanListener) -> Planner:
+    """The planner of a run, ready for its first turn. Raises what `model_of_run` and `planner_named` raise."""
+    model = model_of_run(run)
+    return planner_named(run.planner, run.thinking, plan, listener, run.usage, model)
+
+
+def planner_named(
+    name: str,
+    thinking: str,
+    plan: Plan,
+    listener: PlanListener,
+    usage: Mapping[str, Any] | None = None,
+    model: ResolvedModel | None = None,
+) -> Planner:
+    """A planner, ready for its first turn.
+
+    `usage` are the totals of an earlier attempt, `model` the one by that name if it is known. Raises BadInput
+    `unknown_planner` and `no_key`.
+    """
+    if name in PLANNERS:
+        return PLANNERS[name](plan.transcript)
+    # The client of a provider takes long to import, and most commands plan without one.
+    from .llm_planner import LLMPlanner
+
+    model = model or model_named(name)
+    endpoint = endpoint_of(model)
+    planner = LLMPlanner(model, endpoint, thinking, listener, UsageTotals.of(usage, endpoint.host))
+    plan.hide = planner.hide
+    planner.begin(plan.transcript, plan.workbench.budget, len(plan.store.targets))
+    return planner
