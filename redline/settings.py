@@ -22,6 +22,7 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", ".localhost"]
 # Whether browsers are let in without that name: `redline serve --plain`.
 REDLINE_PLAIN = False
 INSTALLED_APPS = [
+    "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
     "csp",
@@ -43,6 +44,7 @@ MIDDLEWARE = [
     "sessions_app.web.middleware.LaunchMiddleware",
     "sessions_app.web.middleware.BodyMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "sessions_app.web.error_handlers.FailureMiddleware",
 ]
@@ -54,6 +56,7 @@ TEMPLATES = [
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
+                "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.badge.badge",
             ]
         },
@@ -88,6 +91,10 @@ FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.no_form_token"
+# What was done is said on the next page, from a signed cookie, which takes its attributes from those of sessions.
+MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+SESSION_COOKIE_SAMESITE = "Strict"
+SESSION_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 ROOT_URLCONF = "redline.urls"

@@ -26,7 +26,6 @@ from .service import (
     DAMAGED,
     ListedBackup,
     Newer,
-    RestoreConfirmations,
     RestoreDifference,
     difference,
     find_backup,
@@ -172,18 +171,6 @@ class BackupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupNotice:
-    """What was just done, as the page says it. Only what the disk bears out is said."""
-
-    restored: BackupRow | None = None
-    way_back: BackupRow | None = None
-    overtaken: bool = False
-    still_open: bool = False
-    """Whether a process had the replaced file open for writing when the restore was over."""
-    deleted: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BackupsView:
     """The backups of a session, newest first."""
 
@@ -191,7 +178,6 @@ class BackupsView:
     size: int | None
     """Of the session; None where it is gone."""
     rows: list[BackupRow]
-    told: BackupNotice
 
     @property
     def bytes(self) -> int:
@@ -208,8 +194,8 @@ def backup_of(session: Session, name: str) -> ListedBackup:
     return find_backup(session_file(session), name)
 
 
-def view_backups(session: Session, query: Mapping[str, str]) -> BackupsView:
-    """The list; `query` says what was just done, see `BackupNotice`."""
+def view_backups(session: Session) -> BackupsView:
+    """The list. Raises BadInput `outside_root`, and SystemFailure."""
     path = session_file(session)
     state = file_state(path)
     size = state.size if state is not None else None
@@ -220,7 +206,7 @@ def view_backups(session: Session, query: Mapping[str, str]) -> BackupsView:
         compared = size is None or cost <= left
         left -= cost if compared and size is not None else 0
         rows.append(_row(path, listed, size, compared=compared))
-    return BackupsView(str(path), size, rows, _told(path, rows, query))
+    return BackupsView(str(path), size, rows)
 
 
 def row_of(listed: ListedBackup, path: Path) -> BackupRow:
@@ -240,29 +226,6 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
     except RedlineError as fault:
         return BackupRow(listed, None, fault=fault.message)
     return BackupRow(listed, _remembered(listed), in_words(change), _brought_back(change))
-
-
-def _told(path: Path, rows: Iterable[BackupRow], query: Mapping[str, str]) -> BackupNotice:
-    named = {row.name: row for row in rows}
-    deleted = query.get("deleted", "")
-    if deleted and (deleted in named or not _was_backup_of(path, deleted)):
-        deleted = ""
-    restored = named.get(query.get("restored", ""))
-    way_back = named.get(query.get("back", "")) if restored is not None else None
-    return BackupNotice(
-        restored,
-        way_back,
-        overtaken=way_back is not None and "overtaken" in query,
-        still_open=way_back is not None and "open" in query,
-        deleted=deleted,
-    )
-
-
-def _was_backup_of(path: Path, name: str) -> bool:
-    try:
-        return "/" not in name and files.session_of(path.parent / name) == path
-    except RedlineError:
-        return False
 
 
 # ---- one backup --------------------------------------------------------------------------------------------
@@ -341,14 +304,6 @@ def _needed_yeses(
                 f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
                 "that is made of the session as it is now.",
             )
-
-
-def yeses_of(given: Iterable[str]) -> RestoreConfirmations:
-    """The explicit confirmations that were ticked; what is not one is not looked at."""
-    names = set(given)
-    return RestoreConfirmations(
-        drop_newer="drop_newer" in names, unverified="unverified" in names, live="live" in names
-    )
 
 
 @dataclass(frozen=True, slots=True)

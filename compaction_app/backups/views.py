@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
+from django_htmx.http import HttpResponseClientRedirect
 
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+from sessions_app.templatetags.formatting import escape_line
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .download import download
+from .forms import BackupDeletionForm, RestoreForm
 from .presenter import (
     RestoreView,
     backup_of,
@@ -26,7 +33,6 @@ from .presenter import (
     view_backups,
     view_deletion,
     view_restore,
-    yeses_of,
 )
 from .service import delete as delete_backup
 from .service import restore as restore_backup
@@ -36,37 +42,32 @@ NOT_THERE: Final = frozenset({"no_such_backup", "no_such_file", "outside_root"})
 
 @require_safe
 def backups(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """The backups of a session, newest first, and what was just done with one."""
+    """The backups of a session, newest first."""
     session = known_session(root, path)
     try:
-        view = view_backups(session, request.GET.dict())
+        view = view_backups(session)
     except RedlineError as fault:
         return _refused(request, session, fault)
-    context = {"session": session, "view": view, "told": view.told, "here": "sessions"}
-    return render(request, "backups/list.html", context)
+    return render(request, "backups/list.html", {"session": session, "view": view, "here": "sessions"})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """What a restore would change, and the explicit yeses it needs; with them, it is done."""
+    """What a restore would change, and the confirmations it needs; with them, it is done."""
     session = known_session(root, path)
     if request.method != "POST":
         return _show_restore(request, session, name)
-    ticked = request.POST.getlist("yes")
+    form = RestoreForm(request.POST)
     try:
+        require_valid(form)
         listed = backup_of(session, name)
-        shown = request.POST.get("shown", "")
-        restored = restore_backup(listed.file.path, yeses_of(ticked), timezone.now(), shown=shown)
+        confirmed, shown = form.cleaned_data["yes"], form.cleaned_data["shown"]
+        restored = restore_backup(listed.file.path, confirmed, timezone.now(), shown=shown)
     except RedlineError as fault:
-        return _show_restore(request, session, name, fault, ticked)
-    done = {"restored": name}
-    if restored.previous_backup is not None:
-        done["back"] = restored.previous_backup.path.name
-    if restored.overtaken:
-        done["overtaken"] = "1"
-    if restored.writers:
-        done["open"] = "1"
-    return see_other(_address(session, **done))
+        return _show_restore(request, session, name, fault, form)
+    done = {"session": session, "taken_at": listed.file.taken_at, "restored": restored}
+    messages.success(request, render_to_string("backups/restored.html", done), extra_tags="banner--done")
+    return redirect(_address(session))
 
 
 def _show_restore(
@@ -74,26 +75,28 @@ def _show_restore(
     session: Session,
     name: str,
     fault: RedlineError | None = None,
-    ticked: list[str] | None = None,
+    form: RestoreForm | None = None,
 ) -> HttpResponse:
     try:
         view = view_restore(session, name)
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
-    # What was ticked for another state of the session is no yes to this one.
-    same = request.POST.get("shown", view.shown) == view.shown
+    if form is None or form["shown"].value() != view.shown:
+        # What was ticked for another state of the session does not confirm this one.
+        form = RestoreForm()
     context = {
         "session": session,
         "view": view,
         "fault": fault,
-        "ticked": (ticked or []) if same else [],
-        "missing": _missing(view, ticked or []) if isinstance(fault, ConfirmationNeeded) else [],
+        "form": form,
+        "missing": _missing(view, form) if isinstance(fault, ConfirmationNeeded) else [],
         "here": "sessions",
     }
-    return render(request, "backups/restore.html", context, status=200 if fault is None else 409)
+    return render(request, "backups/restore.html", context, status=status_of(fault))
 
 
-def _missing(view: RestoreView, ticked: list[str]) -> list[str]:
+def _missing(view: RestoreView, form: RestoreForm) -> list[str]:
+    ticked = form["yes"].value() or []
     return [yes.name for yes in view.yeses if yes.name not in ticked]
 
 
@@ -104,17 +107,23 @@ def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
     fault = None
     try:
         if request.method == "POST":
+            form = BackupDeletionForm(request.POST)
             listed = backup_of(session, name)
             try:
-                delete_backup(listed.file.path, as_the_only_one=request.POST.get("only") == "yes")
-                return see_other(_address(session, deleted=name))
+                require_valid(form)
+                delete_backup(listed.file.path, as_the_only_one=form.cleaned_data["only"])
             except RedlineError as failure:
                 fault = failure
+            else:
+                messages.success(
+                    request, format_html('Deleted: <span class="mono">{}</span>', escape_line(name))
+                )
+                return redirect(_address(session))
         view = view_deletion(session, name)
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
     context = {"session": session, "view": view, "fault": fault, "here": "sessions"}
-    return render(request, "backups/delete.html", context, status=200 if fault is None else 409)
+    return render(request, "backups/delete.html", context, status=status_of(fault))
 
 
 def _page(root: int, path: str, name: str) -> str:
@@ -132,7 +141,7 @@ def verify(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
         return _refused(request, session, fault)
     if wants_fragment(request):
         return render(request, "backups/list.html#row", {"session": session, "row": row})
-    return see_other(f"{_address(session)}#{row.anchor}")
+    return redirect(_address(session, row.anchor))
 
 
 @require_safe
@@ -155,15 +164,15 @@ def download_session(request: HttpRequest, root: int, path: str) -> HttpResponse
         return _refused(request, session, fault)
 
 
-def _address(session: Session, **done: str) -> str:
-    address = reverse("compaction:backups", args=(session.root_id, session.relative_path))
-    return f"{address}?{urlencode(done)}" if done else address
+def _address(session: Session, fragment: str | None = None) -> str:
+    args = (session.root_id, session.relative_path)
+    return reverse("compaction:backups", args=args, fragment=fragment)
 
 
 def _refused(request: HttpRequest, session: Session, fault: RedlineError) -> HttpResponse:
     """A page that says why something could not be shown or done; htmx is sent to the list as it is now."""
-    context = {"session": session, "fault": fault, "here": "sessions"}
-    answer = render(request, "backups/refused.html", context, status=404 if fault.code in NOT_THERE else 409)
     if wants_fragment(request):
-        answer["HX-Redirect"] = _address(session)
-    return answer
+        return HttpResponseClientRedirect(_address(session))
+    context = {"session": session, "fault": fault, "here": "sessions"}
+    status = 404 if fault.code in NOT_THERE else status_of(fault)
+    return render(request, "backups/refused.html", context, status=status)

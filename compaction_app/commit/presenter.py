@@ -24,7 +24,7 @@ from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.files import SessionReader
 
-from .preflight import Approved, Confirmations, Preflight
+from .preflight import Approved, Preflight
 from .service import compaction_line, look_at
 
 ENTRY_ID_SHOWN: Final = "00000000"
@@ -253,15 +253,3 @@ def _kind(entry: TranscriptEntry, block_type: str) -> str:
     if entry.role == Role.ASSISTANT:
         return {BlockType.THINKING: "thinking", BlockType.TOOL_CALL: "call"}.get(block_type, "text")
     return {Role.USER: "user", Role.COMMAND: "bash"}.get(entry.role, "custom")
-
-
-def yeses_of(given: Iterable[str]) -> Confirmations:
-    """The explicit yeses that were ticked; what is not one is not looked at."""
-    names = set(given)
-    return Confirmations(
-        live="live" in names,
-        switch_branch="switch_branch" in names,
-        not_honoured="not_honoured" in names,
-        below_target="below_target" in names,
-        after_torn_line="after_torn_line" in names,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -14,8 +14,12 @@ from compaction_app.models import Compaction, Run
 from compaction_app.runs.presenter import host_asked
 from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import redirect
 
-from .presenter import view_commit, view_result, yeses_of
+from .forms import CommitForm
+from .presenter import view_commit, view_result
 from .service import LINE_IS_WRITTEN, NOT_RECORDED, commit_run
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
@@ -33,19 +37,20 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         return redirect("compaction:result", found.pk)
     if request.method != "POST":
         return _show(request, found)
-    ticked = request.POST.getlist("yes")
+    form = CommitForm(request.POST)
     try:
-        commit_run(found, yeses_of(ticked), request.POST.get("plan", ""), timezone.now())
+        require_valid(form)
+        commit_run(found, form.cleaned_data["yes"], form.cleaned_data["plan"], timezone.now())
     except (ConfirmationNeeded, TargetNotMet):
         missing = ConfirmationNeeded("yes_missing", "This needs your explicit yes. Nothing was written.", "")
-        return _show(request, found, missing, ticked)
+        return _show(request, found, missing, form)
     except RedlineError as fault:
         return _show(request, found, fault)
     return redirect("compaction:result", found.pk)
 
 
 def _show(
-    request: HttpRequest, run: Run, fault: RedlineError | None = None, ticked: list[str] | None = None
+    request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
     view = None
     was_written = fault is not None and fault.code in WRITTEN
@@ -61,10 +66,10 @@ def _show(
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "sends_to": host_asked(run),
         "was_written": was_written,
-        "ticked": ticked or [],
+        "form": form or CommitForm(),
         "here": "runs",
     }
-    return render(request, "commit/commit.html", context, status=200 if fault is None else 409)
+    return render(request, "commit/commit.html", context, status=status_of(fault))
 
 
 @require_safe

@@ -1,14 +1,28 @@
-"""A confirmation that an action requires, as a page shows it."""
+"""The confirmations that an action requires: as a page shows them, and as its form brings them back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+from django import forms
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredConfirmation:
-    """One confirmation: the form field of the checkbox, what the user confirms, and why it is required."""
+    """One confirmation: the value of the checkbox, what the user confirms, and why it is required."""
 
     name: str
     sentence: str
     why: str
+
+
+class ConfirmationField(forms.MultipleChoiceField):
+    """Checkboxes of one name, as a dataclass with a flag for each. Which are required, the action decides."""
+
+    def __init__(self, flags: type[Any]) -> None:
+        super().__init__(choices=[(flag.name, flag.name) for flag in fields(flags)], required=False)
+        self.flags = flags
+
+    def clean(self, value: Any) -> Any:
+        return self.flags(**dict.fromkeys(super().clean(value), True))

@@ -1,18 +1,15 @@
-"""The page of models: each provider with its models, what could be added, and the forms that add and change."""
+"""The page of models: each provider with its models, and what could be added."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from django.db.models import Count
-from django.http import QueryDict
 
-from compaction_app.models import PlannerModel, Provider
+from compaction_app.models import Provider
 from compaction_app.planning.model_registry import (
     ADDED,
-    LEVELS,
     ResolvedModel,
     ResolvedProvider,
     models,
@@ -22,12 +19,8 @@ from sessions_app.context_windows import Window
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 
-from .service import TypedModel, TypedProvider
-
 SUGGESTED: Final = 12
 """Models of sessions that are suggested at most."""
-OUTPUT_LIMIT: Final = "8,192"
-"""What is proposed as an output limit: nearly every model can answer as much."""
 DIALECTS: Final = dict(Provider.DIALECTS)
 
 
@@ -119,120 +112,17 @@ def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Su
     ][:SUGGESTED]
 
 
-# ---- the form of a provider --------------------------------------------------------------------------------
+# ---- what a form begins with -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderForm:
-    """The form as it is shown. A key is never put into it again."""
-
-    typed: TypedProvider
-    known: ResolvedProvider | None = None
-    """The provider that is changed; none where one is added."""
-    faults: Mapping[str, str] = field(default_factory=dict)
-    dialects: tuple[tuple[str, str], ...] = Provider.DIALECTS
-    presets: tuple[Preset, ...] = PRESETS
+def preset_values(name: str) -> dict[str, str]:
+    """What a preset fills in; nothing for a name that is not one."""
+    return {one.name: {"name": one.name, "base_url": one.base_url} for one in PRESETS}.get(name, {})
 
 
-def typed_provider(posted: QueryDict) -> TypedProvider:
-    """What was posted of a provider."""
-    return TypedProvider(
-        name=posted.get("name", "").strip(),
-        dialect=posted.get("dialect", ""),
-        base_url=posted.get("base_url", "").strip(),
-        key=posted.get("key", ""),
-        forget="forget" in posted,
-    )
-
-
-def preset_named(name: str) -> TypedProvider:
-    """A preset as if it had been typed; an empty form for no preset, or one that is not known."""
-    for preset in PRESETS:
-        if preset.name == name:
-            return TypedProvider(name=preset.name, base_url=preset.base_url)
-    return TypedProvider()
-
-
-def provider_as_typed(provider: ResolvedProvider) -> TypedProvider:
-    return TypedProvider(name=provider.name, dialect=provider.dialect, base_url=provider.base_url)
-
-
-# ---- the form of a model -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ModelForm:
-    """The form as it is shown."""
-
-    typed: TypedModel
-    key: int | None = None
-    """The row that is changed; none where one is added."""
-    faults: Mapping[str, str] = field(default_factory=dict)
-    window_source: str = ""
-    """Who says what the window is, where it was filled in."""
-    levels: tuple[str, ...] = LEVELS
-    styles: tuple[tuple[str, str], ...] = PlannerModel.THINKING
-    providers: list[ResolvedProvider] = field(default_factory=providers)
-
-    @property
-    def prices(self) -> list[tuple[str, str, str, str]]:
-        """Name, label, value and fault of each field of a price."""
-        labels = (
-            ("price_in", "Input"),
-            ("price_out", "Output"),
-            ("price_cache_read", "Read from its cache"),
-            ("price_cache_write", "Written to its cache"),
-        )
-        return [(name, label, getattr(self.typed, name), self.faults.get(name, "")) for name, label in labels]
-
-
-def typed_model(posted: QueryDict) -> TypedModel:
-    """What was posted of a model."""
-    return TypedModel(
-        provider=posted.get("provider", ""),
-        name=posted.get("name", "").strip(),
-        base_url=posted.get("base_url", "").strip(),
-        window=posted.get("window", "").strip(),
-        output_limit=posted.get("output_limit", "").strip(),
-        thinking_levels=tuple(posted.getlist("thinking_levels")),
-        thinking_style=posted.get("thinking_style", PlannerModel.BUDGET),
-        price_in=posted.get("price_in", "").strip(),
-        price_out=posted.get("price_out", "").strip(),
-        price_cache_read=posted.get("price_cache_read", "").strip(),
-        price_cache_write=posted.get("price_cache_write", "").strip(),
-    )
-
-
-def new_model_form(provider: str, name: str) -> ModelForm:
-    """The form for a model that is added, with what is known of one of that name."""
-    window = ContextWindowLookup().window(name)
+def chosen_provider(name: str) -> str:
+    """The provider of a new model: the one of this name, else the first that can be used; empty if none can."""
     known = providers()
-    if provider not in {one.name for one in known}:
-        provider = next((one.name for one in known if one.usable), "")
-    typed = TypedModel(
-        provider=provider,
-        name=name,
-        window=f"{window.tokens:,}" if window is not None else "",
-        output_limit=OUTPUT_LIMIT,
-    )
-    return ModelForm(typed, window_source=window.source if window is not None else "", providers=known)
-
-
-def model_as_typed(row: PlannerModel) -> TypedModel:
-    return TypedModel(
-        provider=row.provider,
-        name=row.name,
-        base_url=row.base_url,
-        window=f"{row.window:,}",
-        output_limit=f"{row.output_limit:,}",
-        thinking_levels=tuple(row.thinking_levels),
-        thinking_style=row.thinking_style,
-        price_in=_price(row.price_in),
-        price_out=_price(row.price_out),
-        price_cache_read=_price(row.price_cache_read),
-        price_cache_write=_price(row.price_cache_write),
-    )
-
-
-def _price(price: float | None) -> str:
-    return "" if price is None else f"{price:.10g}"
+    if name in {one.name for one in known}:
+        return name
+    return next((one.name for one in known if one.usable), "")

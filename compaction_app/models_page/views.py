@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Any
 
-from django.core import signing
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.models import PlannerModel
@@ -18,67 +18,57 @@ from compaction_app.planning.model_registry import (
     ResolvedProvider,
     endpoint_of,
     provider_named,
+    providers,
 )
 from compaction_app.planning.model_registry import models as known_models
 from compaction_app.providers.connection_test import Verdict
+from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+from sessions_app.templatetags.formatting import escape_line
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import FormInvalid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
+from .forms import KeyForm, PlannerModelForm, ProviderForm
 from .model_test import test_model
-from .presenter import (
-    ModelForm,
-    ProviderForm,
-    model_as_typed,
-    models_page,
-    new_model_form,
-    preset_named,
-    provider_as_typed,
-    typed_model,
-    typed_provider,
-)
+from .presenter import PRESETS, chosen_provider, models_page, preset_values
 from .service import (
-    Misfilled,
-    add_model,
+    Consequence,
     add_provider,
+    added_provider,
     agree,
-    change_model,
+    change_key,
     change_provider,
-    enter_key,
-    forget_key,
     remove_model,
     remove_provider,
+    save_model,
     take_agreement_back,
 )
 
 HERE = {"here": "models"}
-TOLD: Final = "models.told"
-"""What was just done stands in the address, signed: nobody else can put words on the page."""
-TOLD_SECONDS: Final = 3_600
 
 
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
-    """Every provider with its models, and what was just done with one."""
+    """Every provider with its models."""
     return _page(request)
 
 
 def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
-    context = {"shown": models_page(), "told": _told(request), **more, **HERE}
-    return render(request, "models_page/list.html", context, status=status)
+    return render(request, "models_page/list.html", {"shown": models_page(), **more, **HERE}, status=status)
 
 
-def _told(request: HttpRequest) -> dict[str, str]:
-    """What was just done, where this server said so, and not long ago."""
-    try:
-        told: dict[str, str] = signing.loads(request.GET.get("told", ""), salt=TOLD, max_age=TOLD_SECONDS)
-    except signing.BadSignature:
-        return {}
-    return told
+def _address(fragment: str) -> str:
+    """A place on the page of models."""
+    return reverse("compaction:models", fragment=fragment)
 
 
-def _back(anchor: str = "", **told: str) -> HttpResponse:
-    query = f"?{urlencode({'told': signing.dumps(told, salt=TOLD)})}" if told else ""
-    return see_other(f"{reverse('compaction:models')}{query}{anchor}")
+def _address_of(provider: str) -> str:
+    return _address(f"provider-{provider}")
+
+
+def _say(request: HttpRequest, done: str, name: str) -> None:
+    messages.success(request, format_html('{}: <span class="mono">{}</span>', done, escape_line(name)))
 
 
 # ---- models ------------------------------------------------------------------------------------------------
@@ -87,34 +77,43 @@ def _back(anchor: str = "", **told: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_model(request: HttpRequest) -> HttpResponse:
     """The form that adds a model; what the address names of it is filled in."""
-    if request.method != "POST":
-        form = new_model_form(request.GET.get("provider", ""), request.GET.get("name", ""))
-        return _model_form(request, form)
-    typed = typed_model(request.POST)
-    try:
-        row = add_model(typed)
-    except RedlineError as fault:
-        return _model_form(request, ModelForm(typed, faults=_faults(fault)), fault)
-    return _back(f"#model-{row.pk}", added=str(row))
+    if request.method == "POST":
+        return _save_model(request, PlannerModelForm(request.POST))
+    name = request.GET.get("name", "")
+    window = ContextWindowLookup().window(name)
+    initial = {
+        "provider": chosen_provider(request.GET.get("provider", "")),
+        "name": name,
+        "window": window.tokens if window is not None else None,
+    }
+    return _model_page(request, PlannerModelForm(initial=initial), window=window)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def model(request: HttpRequest, model: int) -> HttpResponse:
     """The form that changes a model."""
     row = get_object_or_404(PlannerModel, pk=model)
-    if request.method != "POST":
-        return _model_form(request, ModelForm(model_as_typed(row), row.pk))
-    typed = typed_model(request.POST)
+    if request.method == "POST":
+        return _save_model(request, PlannerModelForm(request.POST, instance=row))
+    return _model_page(request, PlannerModelForm(instance=row))
+
+
+def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
+    is_new = form.instance.pk is None
     try:
-        change_model(row.pk, typed)
-    except RedlineError as fault:
-        return _model_form(request, ModelForm(typed, row.pk, _faults(fault)), fault)
-    return _back(f"#model-{row.pk}")
+        row = save_model(form)
+    except FormInvalid as fault:
+        return _model_page(request, form, fault)
+    if is_new:
+        _say(request, "Added", str(row))
+    return redirect(_address(f"model-{row.pk}"))
 
 
-def _model_form(request: HttpRequest, form: ModelForm, fault: RedlineError | None = None) -> HttpResponse:
-    context = {"form": form, "fault": _elsewhere(fault), **HERE}
-    return render(request, "models_page/model.html", context, status=200 if fault is None else 409)
+def _model_page(
+    request: HttpRequest, form: PlannerModelForm, fault: FormInvalid | None = None, **more: Any
+) -> HttpResponse:
+    context = {"form": form, "providers": providers(), "fault": fault, **more, **HERE}
+    return render(request, "models_page/model.html", context, status=status_of(fault))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -123,7 +122,8 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
     found = _known(model)
     if request.method == "POST":
         remove_model(found.pk)
-        return _back(removed=found.planner)
+        _say(request, "Removed", found.planner)
+        return redirect("compaction:models")
     return render(request, "models_page/remove.html", {"model": found, **HERE})
 
 
@@ -131,7 +131,7 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
 def test(request: HttpRequest, model: int) -> HttpResponse:
     """Ask a model for one tiny tool call, and say what came of it. htmx gets the words, anyone else the page."""
     if request.method != "POST":
-        return _back(f"#model-{model}")
+        return redirect(_address(f"model-{model}"))
     found = _known(model)
     tested: dict[str, Any] = {"tested": found.pk, "verdict": _try(found)}
     if wants_fragment(request):
@@ -160,42 +160,77 @@ def _known(key: int) -> ResolvedModel:
 def new_provider(request: HttpRequest) -> HttpResponse:
     """The form that adds a provider; a preset fills it in."""
     if request.method != "POST":
-        return _provider_form(request, ProviderForm(preset_named(request.GET.get("for", ""))))
-    typed = typed_provider(request.POST)
+        preset = request.GET.get("for", "")
+        return _provider_page(request, ProviderForm(initial=preset_values(preset)))
+    form = ProviderForm(request.POST)
     try:
-        row = add_provider(typed)
+        row = add_provider(form)
     except RedlineError as fault:
-        return _provider_form(request, ProviderForm(typed, faults=_faults(fault)), fault)
-    return _back(f"#provider-{row.name}", added=row.name)
+        return _provider_page(request, form, fault=fault)
+    _say(request, "Added", row.name)
+    return redirect(_address_of(row.name))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def provider(request: HttpRequest, provider: str) -> HttpResponse:
     """The form that changes a provider; one of the environment takes a key alone."""
     known = _provider(provider)
-    if request.method != "POST":
-        return _provider_form(request, ProviderForm(provider_as_typed(known), known))
-    typed = typed_provider(request.POST)
-    told: dict[str, str] = {}
+    posted = request.POST if request.method == "POST" else None
+    form: ProviderForm | KeyForm
+    if known.source == ADDED:
+        form = ProviderForm(posted, instance=added_provider(known.name))
+    else:
+        form = KeyForm(known, posted)
+    if posted is None:
+        return _provider_page(request, form, known)
     try:
-        if known.source == ADDED:
-            done = change_provider(known.name, typed)
-            told = {"dropped": known.name} if done.key_dropped else {}
-            told |= {"ended": known.name} if done.agreement_ended else {}
-        elif typed.forget:
-            forget_key(known.name)
+        if isinstance(form, KeyForm):
+            change_key(form)
         else:
-            enter_key(known.name, typed.key, request.POST.get("origin", ""))
+            _warn(request, known.name, change_provider(form))
     except RedlineError as fault:
-        return _provider_form(request, ProviderForm(typed, known, _faults(fault)), fault)
-    return _back(f"#provider-{known.name}", **told)
+        return _provider_page(request, form, known, fault)
+    return redirect(_address_of(known.name))
 
 
-def _provider_form(
-    request: HttpRequest, form: ProviderForm, fault: RedlineError | None = None
+def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
+    """Say what a change of a provider brought with it."""
+    if done.key_dropped:
+        messages.warning(
+            request,
+            format_html(
+                'The key of <span class="mono">{}</span> was forgotten: a key goes only to the address that it was '
+                "entered for.",
+                name,
+            ),
+        )
+    if done.agreement_ended:
+        messages.warning(
+            request,
+            format_html(
+                'The models of <span class="mono">{}</span> plan only when you ask for it again: you had agreed for '
+                "another host.",
+                name,
+            ),
+        )
+
+
+def _provider_page(
+    request: HttpRequest,
+    form: ProviderForm | KeyForm,
+    known: ResolvedProvider | None = None,
+    fault: RedlineError | None = None,
 ) -> HttpResponse:
-    context = {"form": form, "fault": _elsewhere(fault), **HERE}
-    return render(request, "models_page/provider.html", context, status=200 if fault is None else 409)
+    """The form of a provider. A key is never put into it again: `retype` says that one was typed."""
+    context = {
+        "form": form,
+        "known": known,
+        "presets": PRESETS,
+        "retype": bool(request.POST.get("key")),
+        "fault": fault,
+        **HERE,
+    }
+    return render(request, "models_page/provider.html", context, status=status_of(fault))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -208,21 +243,18 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
     if request.method == "POST":
         try:
             remove_provider(known.name)
-            return _back(removed=known.name)
+            _say(request, "Removed", known.name)
+            return redirect("compaction:models")
         except RedlineError as failure:
             fault = failure
     found = [model for model in known_models() if model.provider.name == known.name]
     context = {"provider": known, "models": found, "fault": fault, **HERE}
-    return render(request, "models_page/remove.html", context, status=200 if fault is None else 409)
+    return render(request, "models_page/remove.html", context, status=status_of(fault))
 
 
-def _page_of(provider: str) -> str:
-    return f"{reverse('compaction:models')}#provider-{provider}"
-
-
-@acts_on_post(_page_of)
+@acts_on_post(_address_of)
 def agreement(request: HttpRequest, provider: str) -> HttpResponse:
-    """Let a provider's models plan without being asked for, or take that back."""
+    """Let a provider's models plan automatically, or take that back."""
     known = _provider(provider)
     try:
         if "back" in request.POST:
@@ -230,8 +262,8 @@ def agreement(request: HttpRequest, provider: str) -> HttpResponse:
         else:
             agree(known.name, request.POST.get("origin", ""))
     except RedlineError as fault:
-        return _page(request, status=409, fault=fault)
-    return _back(f"#provider-{known.name}")
+        return _page(request, status_of(fault), fault=fault)
+    return redirect(_address_of(known.name))
 
 
 def _provider(name: str) -> ResolvedProvider:
@@ -239,16 +271,3 @@ def _provider(name: str) -> ResolvedProvider:
         return provider_named(name)
     except BadInput as missing:
         raise Http404(missing.message) from missing
-
-
-# ---- what is wrong -----------------------------------------------------------------------------------------
-
-
-def _faults(fault: RedlineError) -> dict[str, str]:
-    """What is wrong with each field; nothing where it is the whole that failed."""
-    return fault.faults if isinstance(fault, Misfilled) else {}
-
-
-def _elsewhere(fault: RedlineError | None) -> RedlineError | None:
-    """A failure that no field is to blame for."""
-    return None if isinstance(fault, Misfilled) else fault

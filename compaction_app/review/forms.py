@@ -1,29 +1,30 @@
 """What a button of the review page asks for: a decision of which kind, about which objects.
 
-approve | reject | reopen | withdraw | add = KEY        one object, as `review_keys.key` writes it
+approve | reject | reopen | withdraw | add = KEY        one object, as `target_ref.key` writes it
 narrow = KEY, block = KEY …                             the blocks of an entry that go
 approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
 undo                                                    the last decision
 seen = NUMBER                                           always: the version of the review that the page shows
+mark, shown = FROM-TO …, rail = FROM-TO …               the plan that the page was made on, and what it draws
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from django.http import QueryDict
+from django import forms
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.targets import Target
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.web.forms import FormInvalid
 
 from .presenter import ReviewDesk, ShownRanges
 from .target_ref import target_of
 
-_ONE: Final = {kind.value: kind for kind in Kind if kind is not Kind.NARROW}
-_BULK: Final = {"approve": Kind.APPROVE, "reject": Kind.REJECT}
+UNDO: Final = "undo"
+BUTTONS: Final = (UNDO, *Kind, "approve_turn", "reject_turn", "approve_all", "reject_all")
+NOT_DECIDED: Final = "Nothing was decided. Load the page again."
 
 
 class DecisionRequest(NamedTuple):
@@ -35,66 +36,76 @@ class DecisionRequest(NamedTuple):
     """Of a bulk decision: every proposal that it was made on, decided or not."""
 
 
-def seen_of(post: QueryDict) -> int:
-    """The version of the review that the page of a form shows. Raises BadInput `unknown_decision`."""
-    seen = post.get("seen", "")
-    if not (seen.isascii() and seen.isdigit() and len(seen) < 10):
-        raise _unknown("no version of the review that it was made on")
-    return int(seen)
+class RangesField(forms.Field):
+    """Ranges such as 3-17, each in an input of its own. What is not a range is left out."""
+
+    widget = forms.MultipleHiddenInput
+
+    def clean(self, value: Any) -> list[tuple[int, int]]:
+        pairs = [text.split("-") for text in value]
+        return [
+            (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(_is_number, pair))
+        ]
 
 
-def asked_of(post: QueryDict, desk: ReviewDesk) -> DecisionRequest:
-    """The decision that a form asks for. Raises BadInput `unknown_decision`."""
-    if "undo" in post:
-        return DecisionRequest(None)
-    if "narrow" in post:
-        entry = _target(post.get("narrow", "")).entry_id
-        blocks = (_target(name) for name in post.getlist("block"))
-        return DecisionRequest(Kind.NARROW, tuple(block for block in blocks if block.entry_id == entry))
-    for name, kind in _BULK.items():
-        if f"{name}_all" in post:
-            return _bulk(kind, list(desk.review.leads()))
-        if f"{name}_turn" in post:
-            return _bulk(kind, _turn(desk, post.get(f"{name}_turn", "")))
-    for name, kind in _ONE.items():
-        if name in post:
-            return DecisionRequest(kind, (_target(post.get(name, "")),))
-    raise _unknown("no decision")
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def shown_of(post: QueryDict) -> ShownRanges:
-    """What a browser shows, as the hidden fields of its form say it. What is none is left out."""
-    return ShownRanges(_stretches(post.getlist("shown")), _stretches(post.getlist("rail")))
+class DecisionForm(forms.Form):
+    """The button that was pressed, on which version of the review, and what the browser shows of it."""
 
+    seen = forms.IntegerField(
+        min_value=0,
+        max_value=999_999_999,
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"),
+            "The form named no version of the review that it was made on.",
+        ),
+    )
+    mark = forms.CharField(required=False)
+    block = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    shown = RangesField()
+    rail = RangesField()
 
-def _stretches(texts: Iterable[str]) -> list[tuple[int, int]]:
-    stretches = []
-    for text in texts:
-        start, dash, end = text.partition("-")
-        if dash and all(part.isascii() and part.isdigit() and len(part) < 10 for part in (start, end)):
-            stretches.append((int(start), int(end)))
-    return stretches
+    @property
+    def shown_ranges(self) -> ShownRanges:
+        return ShownRanges(self.cleaned_data["shown"], self.cleaned_data["rail"])
+
+    def decision(self, desk: ReviewDesk) -> DecisionRequest:
+        """The decision that the button asks for. Raises FormInvalid."""
+        button = next((name for name in BUTTONS if name in self.data), "")
+        value, (kind, _, extent) = self.data.get(button, ""), button.partition("_")
+        if not button:
+            raise self._invalid("no decision")
+        if button == UNDO:
+            return DecisionRequest(None)
+        if extent == "all":
+            return _bulk(Kind(kind), list(desk.review.leads()))
+        if extent == "turn":
+            if not (_is_number(value) and int(value) in desk.outline.turns):
+                raise self._invalid("a turn that has no proposals")
+            return _bulk(Kind(kind), desk.outline.turns[int(value)].leads)
+        target = self._target(value)
+        if kind == Kind.NARROW:
+            blocks = map(self._target, self.cleaned_data["block"])
+            return DecisionRequest(
+                Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id)
+            )
+        return DecisionRequest(Kind(kind), (target,))
+
+    def _target(self, key: str) -> Target:
+        target = target_of(key)
+        if target is None:
+            raise self._invalid("no object")
+        return target
+
+    def _invalid(self, what: str) -> FormInvalid:
+        self.add_error(None, f"The form named {what}.")
+        return FormInvalid(self, NOT_DECIDED)
 
 
 def _bulk(kind: Kind, leads: list[ReviewItem]) -> DecisionRequest:
     """A decision on what is undecided of these proposals."""
     undecided = tuple(item.target for item in leads if item.standing is ReviewStatus.UNDECIDED)
     return DecisionRequest(kind, undecided, tuple(item.target for item in leads))
-
-
-def _turn(desk: ReviewDesk, number: str) -> list[ReviewItem]:
-    """The proposals of one turn."""
-    if not (number.isascii() and number.isdigit() and int(number) in desk.outline.turns):
-        raise _unknown("a turn that has no proposals")
-    return desk.outline.turns[int(number)].leads
-
-
-def _target(text: str) -> Target:
-    target = target_of(text)
-    if target is None:
-        raise _unknown("no object")
-    return target
-
-
-def _unknown(what: str) -> BadInput:
-    return BadInput("unknown_decision", f"The form named {what}. Nothing was decided. Load the page again.")

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
+from django_htmx.http import trigger_client_event
 
 from compaction_app.core.decisions import Step
 from compaction_app.core.states import REVIEWABLE, RunState
@@ -22,9 +23,11 @@ from compaction_app.runs.reviews import decide as keep
 from compaction_app.runs.reviews import undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.sessionlog.errors import Conflict, RedlineError
-from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
-from .forms import DecisionRequest, asked_of, seen_of, shown_of
+from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
 from .presenter import Page, ReviewDesk, ShownRanges
 from .review_map import struck_map
 from .review_text import said
@@ -88,11 +91,12 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
 
     A decision that was made on an older version, where it was decided otherwise since, is refused.
     """
-    found = known_run(run)
+    found, form = known_run(run), DecisionForm(request.POST)
     try:
-        _demand_same_plan(request, found)
-        latest, seen = ReviewDesk(found), seen_of(request.POST)
-        asked = asked_of(request.POST, latest)
+        require_valid(form, NOT_DECIDED)
+        _require_same_plan(found, form.cleaned_data["mark"])
+        latest, seen = ReviewDesk(found), form.cleaned_data["seen"]
+        asked = form.decision(latest)
         # Worked out before the decision: most often the page shows the version that is still in memory.
         before = latest if latest.version == seen else ReviewDesk(found, seen)
     except RedlineError as fault:
@@ -102,28 +106,29 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
-        return _changed(request, before, fault=fault)
+        return _changed(request, before, form.shown_ranges, fault=fault)
     mark_seen(found)
     if wants_fragment(request):
-        return _changed(request, before, asked, step)
-    return see_other(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
+        return _changed(request, before, form.shown_ranges, asked, step)
+    return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
 
 
 def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     if wants_fragment(request):
-        return render(request, "review/review.html#fault", {"fault": fault}, status=409)
+        return render(request, "review/review.html#fault", {"fault": fault}, status=status_of(fault))
     return _closed(request, run, fault)
 
 
 def _changed(
     request: HttpRequest,
     before: ReviewDesk,
+    shown: ShownRanges,
     asked: DecisionRequest | None = None,
     step: Step | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
     """What differs from the page that was seen, drawn anew; if that is most of it, one window as a whole."""
-    run, shown = before.run, shown_of(request.POST)
+    run = before.run
     desk = ReviewDesk(run)
     try:
         changes = desk.changes(before, shown)
@@ -136,9 +141,8 @@ def _changed(
         context["said"] = f"{_words(asked, step)}. {summary.approved}% approved."
     context |= {"changes": changes} if page is None else _context(run, page)
     part = "changes" if page is None else "anew"
-    answer = render(request, f"review/review.html#{part}", context, status=200 if fault is None else 409)
-    answer["HX-Trigger-After-Settle"] = "decided"
-    return answer
+    answer = render(request, f"review/review.html#{part}", context, status=status_of(fault))
+    return trigger_client_event(answer, "decided", after="settle")
 
 
 @require_safe
@@ -166,9 +170,9 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
     return render(request, part, context)
 
 
-def _demand_same_plan(request: HttpRequest, run: Run) -> None:
-    """Raise Conflict `planned_anew` where the page that asks was made on another preparation of the run."""
-    if request.POST.get("mark", "") not in ("", mark_of(run)):
+def _require_same_plan(run: Run, mark: str) -> None:
+    """Raise Conflict `planned_anew` if the form's page was made on another preparation of the run."""
+    if mark not in ("", mark_of(run)):
         raise Conflict(
             "planned_anew",
             f"Run {run.pk} was resumed and planned anew since this page was made. Nothing was decided. Load it again.",
@@ -240,4 +244,4 @@ def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -
         "later": run.replaced_by.order_by("-pk").first(),
         "here": "runs",
     }
-    return render(request, "review/review_closed.html", context, status=200 if fault is None else 409)
+    return render(request, "review/review_closed.html", context, status=status_of(fault))

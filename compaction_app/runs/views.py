@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.planners import EMBEDDED
+from compaction_app.planning.model_registry import model_of_session
 from compaction_app.planning.snapshots import session_path, snapshot_of
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.web.redirects import acts_on_post, wants_fragment
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .automatic_presenter import automatic_planning
 from .commands import plan_again, resume_run, start_run, stop_run
-from .compact_form import Given, compact_form, demand_disclosed, first_request
+from .compact_presenter import compact_page
+from .forms import CompactForm
 from .presenter import standing_of, view_run, words_of
 from .streaming import stream
 from .transcripts import transcript_lines
@@ -57,34 +58,26 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """The form that starts a run, and its start."""
     session = known_session(root, path)
     if request.method != "POST":
-        return _show_form(request, session, Given.of(request.GET))
-    given = Given.of(request.POST)
-    if not given.planner:
-        given = replace(given, planner=EMBEDDED)
+        return _show_form(request, CompactForm(session, request.GET, model_of_session(session)))
+    form = CompactForm(session, request.POST)
     if "show" in request.POST:
-        return _show_form(request, session, given)
+        return _show_form(request, form)
     try:
-        form = compact_form(session, given, Path.home())
-        asked = given.asked(compact_form(session, Given(planner=EMBEDDED), Path.home()))
-        demand_disclosed(given, form)
+        require_valid(form, "Nothing was planned.")
+        form.require_disclosure()
         run = start_run(
             session,
-            planner=given.planner,
-            thinking=form.thinking,
-            requested_parameters=asked,
-            leaf_id=given.leaf_id,
+            planner=form.planner_name,
+            thinking=form.level,
+            requested_parameters=form.requested_parameters,
+            leaf_id=form.leaf_id,
         )
     except RedlineError as fault:
-        return _show_form(request, session, given, fault)
+        return _show_form(request, form, fault)
     return redirect("compaction:run", run.pk)
 
 
-def _show_form(
-    request: HttpRequest,
-    session: Session,
-    given: Given,
-    fault: RedlineError | None = None,
-) -> HttpResponse:
+def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | None = None) -> HttpResponse:
     """The form, or the part of it that is asked for.
 
     How much would be sent stands on every whole page: nobody starts a model without having seen it. Beside another
@@ -92,15 +85,16 @@ def _show_form(
     """
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     context = {
-        "session": session,
-        "form": compact_form(session, given, Path.home()),
-        "first": None if part == "planning" else first_request(session, given, Path.home()),
+        "session": form.session,
+        "form": form,
+        "page": compact_page(form.session, form),
+        "first": None if part == "planning" else form.first_request(),
         "part": part,
         "fault": fault,
         "here": "sessions",
     }
     template = f"runs/compact.html#{part}" if part in PARTS else "runs/compact.html"
-    return render(request, template, context, status=200 if fault is None else 409)
+    return render(request, template, context, status=status_of(fault))
 
 
 @require_safe
@@ -155,7 +149,9 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
 
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     """A page that says why something was not done to a run."""
-    return render(request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=409)
+    return render(
+        request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=status_of(fault)
+    )
 
 
 @require_safe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compaction_app.planning.snapshots import session_path
-from sessions_app.agents.registry import reader_named
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 
@@ -11,10 +10,8 @@ from sessions_app.models import Session
 def select_reader(session: Session, name: str) -> None:
     """Keep the reader that was chosen for a session, and count its context by it; "" leaves it to Redline again.
 
-    Raises BadInput `unknown_reader`, and what indexing raises: the choice is kept then, the count is not.
+    Raises what indexing raises: the choice is kept then, the count is not.
     """
-    if name:
-        reader_named(name)
     Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
     reindex(session)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -20,8 +21,11 @@ from sessions_app.agents.registry import READERS
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.redirects import acts_on_post, see_other, wants_fragment
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
+from .forms import ReaderForm
 from .reader_selection import reindex, select_reader
 from .session_presenter import is_live, view_session, whole_text
 
@@ -111,7 +115,12 @@ def _page(root: int, path: str) -> str:
 @acts_on_post(_page)
 def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Choose as which agent the session is read."""
-    return _act(request, root, path, lambda found: select_reader(found, request.POST.get("reader", "")))
+    return _act(request, root, path, partial(_select_reader, ReaderForm(request.POST)))
+
+
+def _select_reader(form: ReaderForm, session: Session) -> None:
+    require_valid(form)
+    select_reader(session, form.cleaned_data["reader"])
 
 
 @acts_on_post(_page)
@@ -135,7 +144,7 @@ def _act(
         made = act(found) or found
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    return see_other(session_address(made))
+    return redirect(session_address(made))
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
@@ -148,6 +157,5 @@ def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> 
         "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
         "here": "sessions",
     }
-    return render(
-        request, "session_page/unreadable.html", context, status=200 if context["is_empty"] else 409
-    )
+    status = 200 if context["is_empty"] else status_of(fault)
+    return render(request, "session_page/unreadable.html", context, status=status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from django.core.files.uploadedfile import UploadedFile
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,13 +13,15 @@ from django.views.decorators.http import require_http_methods
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.redirects import see_other
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import redirect
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
+from .forms import ImportForm, ImportRemovalForm
 from .service import Imported, import_session, imported_by_key, kept_sessions, removal_of
 from .service import remove as remove_import
 
-FIELD = "sessions"
 MOST_KEYS = 100
 
 
@@ -36,21 +37,20 @@ def imported(request: HttpRequest) -> HttpResponse:
 
 
 def _import(request: HttpRequest) -> HttpResponse:
-    told = [_outcome(upload) for upload in request.FILES.getlist(FIELD)]
-    fault = request.META.get(NO_ROOM, "")
-    if not told and not fault:
-        fault = "No file was chosen. Nothing was imported."
+    form = ImportForm(request.POST, request.FILES)
+    told = [_outcome(upload) for upload in form.cleaned_data["sessions"]] if form.is_valid() else []
+    fault = request.META.get(NO_ROOM) or " ".join(map(str, form["sessions"].errors))
     if fault or any(one.refusal for one in told):
         return _page(request, told, fault, status=422)
     if len(told) == 1 and not told[0].known and told[0].session is not None:
         session = told[0].session
-        return see_other(reverse("compaction:session", args=(session.root_id, session.relative_path)))
+        return redirect("compaction:session", session.root_id, session.relative_path)
     keys = {
         "new": ".".join(str(one.session.pk) for one in told if one.session is not None and not one.known),
         "known": ".".join(str(one.session.pk) for one in told if one.session is not None and one.known),
     }
-    query = urlencode({name: value for name, value in keys.items() if value})
-    return see_other(f"{reverse('sessions:import')}?{query}")
+    query = {name: value for name, value in keys.items() if value}
+    return redirect(reverse("sessions:import", query=query))
 
 
 def _outcome(upload: UploadedFile[Any]) -> Imported:
@@ -69,7 +69,7 @@ def _named(request: HttpRequest, name: str) -> list[Session]:
 
 
 def _page(request: HttpRequest, told: list[Imported], fault: str = "", status: int = 200) -> HttpResponse:
-    context = {"told": told, "fault": fault, "kept": kept_sessions(), "field": FIELD, "here": "sessions"}
+    context = {"told": told, "fault": fault, "kept": kept_sessions(), "here": "sessions"}
     return render(request, "imports/import.html", context, status=status)
 
 
@@ -78,10 +78,11 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove an imported session, after a page that says what goes with it."""
     fault = None
     if request.method == "POST":
-        told = request.POST.get("backups", "")
+        form = ImportRemovalForm(request.POST)
         try:
-            remove_import(name, int(told) if told.isascii() and told.isdigit() else 0)
-            return see_other(reverse("sessions:import"))
+            require_valid(form)
+            remove_import(name, form.cleaned_data["backups"])
+            return redirect("sessions:import")
         except RedlineError as failure:
             fault = failure
     try:
@@ -89,4 +90,4 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
     except BadInput as missing:
         raise Http404(missing.message) from missing
     context = {"removal": removal, "fault": fault, "here": "sessions"}
-    return render(request, "imports/remove.html", context, status=409 if fault is not None else 200)
+    return render(request, "imports/remove.html", context, status=status_of(fault))

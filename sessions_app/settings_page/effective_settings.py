@@ -14,12 +14,12 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
-from sessions_app.agents.registry import AGENTS, READERS, model_windows, reader_named
+from sessions_app.agents.registry import AGENTS, READERS, model_windows
 from sessions_app.context_windows import Window, window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_place, shown_roots
 from sessions_app.models import Root, Session
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import fault_of_root
 
 SHOWN: Final = 200
@@ -216,17 +216,14 @@ def _agent_files(home: Path) -> list[AgentFile]:
     ]
 
 
-def choose_root_reader(root_id: int, reader: str) -> None:
+def choose_root_reader(root: Root, reader: str) -> None:
     """Keep the user's choice of a reader for a root; "" leaves it to Redline again.
 
     What the index counted with another reader is counted anew when it is next brought up to date; the pages of
-    sessions follow at once. Raises BadInput `unknown_reader` and `no_such_root`.
+    sessions follow at once.
     """
-    if reader:
-        reader_named(reader)
-    if not Root.objects.filter(pk=root_id, configured=True).update(chosen_reader=reader):
-        raise BadInput("no_such_root", "That root is no longer configured. Nothing was changed.")
-    Session.objects.filter(root_id=root_id, reader="").exclude(read_as=reader).update(read_as="")
+    Root.objects.filter(pk=root.pk).update(chosen_reader=reader)
+    Session.objects.filter(root=root, reader="").exclude(read_as=reader).update(read_as="")
 
 
 # ---- models ------------------------------------------------------------------------------------------------
@@ -251,19 +248,13 @@ def _snippet(unknown: list[str]) -> str:
 # ---- what cannot be read -----------------------------------------------------------------------------------
 
 
-def index_again(session_id: int) -> None:
-    """Try to read a session again. Where it still cannot be, the reason is kept with it; nothing is raised for that.
-
-    Raises BadInput `no_such_session` for what is in no configured root.
-    """
-    session = Session.objects.select_related("root").filter(pk=session_id, root__configured=True).first()
-    if session is None:
-        raise BadInput("no_such_session", "That session is not known. Nothing was read.")
+def index_again(session: Session) -> None:
+    """Try to read a session again. If that fails, the reason is kept with it, and nothing is raised."""
     path = Path(session.root.path) / session.relative_path
     try:
         index_file(path)
     except RedlineError as fault:
-        Session.objects.filter(pk=session_id).update(fault=fault.message)
+        Session.objects.filter(pk=session.pk).update(fault=fault.message)
 
 
 def _versions() -> Versions:

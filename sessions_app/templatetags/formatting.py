@@ -65,9 +65,9 @@ def home(path: str) -> str:
 
 
 @register.filter
-def escape_line(text: str) -> str:
-    """A text on one line with every control and direction character escaped."""
-    return printable(" ".join(text.split()))
+def escape_line(text: str | None) -> str:
+    """A text on one line with every control and direction character escaped; empty for none."""
+    return "" if text is None else printable(" ".join(text.split()))
 
 
 @register.filter

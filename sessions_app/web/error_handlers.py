@@ -12,9 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
-from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
 from sessions_app.sqlite import BUSY, UNKNOWN, failure_of
 
+from .forms import FormInvalid
 from .middleware import failed, is_for_scripts
 
 NOT_SENT_FROM_HERE = (
@@ -70,6 +71,19 @@ def unavailable(request: HttpRequest, failure: SystemFailure) -> HttpResponse:
         answer = HttpResponse(page, status=503)
     answer["Retry-After"] = str(AGAIN_SECONDS.get(failure.code, LATER_SECONDS))
     return answer
+
+
+def status_of(fault: RedlineError | None) -> int:
+    """The status of a page that shows a failure; 200 for none.
+
+    422: what was sent is invalid or lacks a confirmation. 409: it does not fit how things stand. 503: the system
+    refused something.
+    """
+    if fault is None:
+        return 200
+    if isinstance(fault, FormInvalid | ConfirmationNeeded | TargetNotMet):
+        return 422
+    return 503 if isinstance(fault, SystemFailure) else 409
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -1,11 +1,12 @@
-"""Answers that several pages give."""
+"""Redirects after a form was acted on, and which requests of htmx get a part of a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
+from django import shortcuts
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 from django_htmx.middleware import HtmxDetails
@@ -14,15 +15,17 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
-def see_other(address: str) -> HttpResponse:
-    """After a form was acted on: look there, by GET. Loading that page again acts on nothing."""
-    return HttpResponse(status=303, headers={"Location": address})
+def redirect(to: str, *args: Any) -> HttpResponse:
+    """To a view or an address, like Django's, but with 303: the next request is a GET, also after a POST."""
+    response = shortcuts.redirect(to, *args)
+    response.status_code = 303
+    return response
 
 
 def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
-    """A view that has no page of its own, only acts. Asked by GET, it leads to the page that its form is on.
+    """A view that has no page of its own, only acts. A GET leads to the page that its form is on.
 
-    A browser does so when its user goes back to a form that was refused.
+    A browser sends one if its user goes back to a form that was refused.
     """
 
     def decorate(view: View[P]) -> View[P]:
@@ -30,7 +33,7 @@ def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
         def acting(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             if request.method == "POST":
                 return view(request, *args, **kwargs)
-            return see_other(page(*args, **kwargs))
+            return redirect(page(*args, **kwargs))
 
         return require_http_methods(["GET", "HEAD", "POST"])(acting)
 
@@ -38,6 +41,7 @@ def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
 
 
 def wants_fragment(request: HttpRequest) -> bool:
-    """Whether htmx puts the answer into a page that it has. Where it restores a page, it needs the whole one."""
+    """Whether htmx puts the response into the page that it has. To restore a page from its history, it needs a whole
+    one."""
     htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]  # HtmxMiddleware
     return bool(htmx) and not htmx.history_restore_request

@@ -26,7 +26,7 @@ from tests.server import Server, start_server
 
 PAGES_OF_LIST: Final = 70
 """Other sessions on the server: more than a page of the list shows."""
-REFUSED: Final = r"the server responded with a status of 409"
+INVALID: Final = r"the server responded with a status of 422"
 
 
 @contextmanager
@@ -197,7 +197,7 @@ class Journey:
         page.wait_for_url("**/commit")
         os.utime(self.path)
         page.reload()
-        self.watched.expect(REFUSED)
+        self.watched.expect(INVALID)
         self.press("Back up and append")
         expect(page.get_by_role("alert")).to_be_visible()
         assert self.path.read_bytes() == before

@@ -12,7 +12,7 @@ from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.server import Server, start_server
 
-CONFLICT = "status of 409"
+INVALID = "status of 422"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_local_server_is_added_tested_and_removed(
     server: Server, provider: ScriptedProvider, browse: Callable[..., Watched], scripted: bool
 ) -> None:
     watched = browse(server, java_script_enabled=scripted)
-    watched.expect(CONFLICT)
+    watched.expect(INVALID)
     page = watched.open("/models")
     name = "local" if scripted else "plain"
     add_provider(page, name, provider.base_url("openai"))

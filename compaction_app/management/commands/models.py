@@ -11,17 +11,17 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
+from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
 from compaction_app.models_page.model_test import test_model
 from compaction_app.models_page.service import (
-    TypedModel,
-    TypedProvider,
-    add_model,
     add_provider,
+    added_provider,
+    change_key,
     change_provider,
-    enter_key,
     forget_key,
     remove_model,
     remove_provider,
+    save_model,
 )
 from compaction_app.planning.model_registry import (
     ADDED,
@@ -110,29 +110,24 @@ class Command(RedlineCommand):
     def _add(self, options: dict[str, Any]) -> None:
         provider, name = _names(options["model"])
         key = self._key(options)
-        typed = TypedModel(
-            provider=provider,
-            name=name,
-            window=options["window"],
-            output_limit=options["output_limit"],
-            thinking_levels=tuple(level for level in options["thinking"].split(",") if level),
-            thinking_style=options["thinking_style"],
-            price_in=options["price_in"],
-            price_out=options["price_out"],
-            price_cache_read=options["price_cache_read"],
-            price_cache_write=options["price_cache_write"],
+        levels = [level for level in options["thinking"].split(",") if level]
+        form = PlannerModelForm(
+            # The base URL is for a new provider.
+            {**options, "provider": provider, "name": name, "base_url": "", "thinking_levels": levels}
         )
         if any(one.name == provider for one in providers()):
-            self._add_to(provider_named(provider), typed, key, options)
+            self._add_to(provider_named(provider), form, key, options)
         else:
-            self._add_with_provider(typed, key, options)
+            self._add_with_provider(provider, form, key, options)
         added = model_named(f"{provider}/{name}")
         self.show_json(_model_json(added))
         self.say(f"Added {printable(added.planner)} at {printable(added.host)}.")
         if added.fault:
             self.say(printable(added.fault))
 
-    def _add_to(self, known: ResolvedProvider, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
+    def _add_to(
+        self, known: ResolvedProvider, form: PlannerModelForm, key: str, options: dict[str, Any]
+    ) -> None:
         """Add a model to a provider that is there; a key that is given becomes the provider's key."""
         if options["base_url"] or options["dialect"]:
             raise BadInput(
@@ -141,31 +136,36 @@ class Command(RedlineCommand):
                 "Leave --base-url and --dialect out, or choose another name for the provider.",
             )
         with transaction.atomic():
-            add_model(typed)
+            save_model(form)
             if key and known.source == ADDED:
-                change_provider(
-                    known.name, TypedProvider(dialect=known.dialect, base_url=known.base_url, key=key)
-                )
+                values = {"dialect": known.dialect, "base_url": known.base_url, "key": key}
+                change_provider(ProviderForm(values, instance=added_provider(known.name)))
             elif key:
-                enter_key(known.name, key, known.origin)
+                change_key(KeyForm(known, {"key": key, "origin": known.origin}))
 
-    def _add_with_provider(self, typed: TypedModel, key: str, options: dict[str, Any]) -> None:
+    def _add_with_provider(
+        self, provider: str, form: PlannerModelForm, key: str, options: dict[str, Any]
+    ) -> None:
         """Add a provider and its first model: both, or neither."""
         if not options["base_url"]:
             known = ", ".join(one.name for one in providers())
             raise BadInput(
                 "unknown_provider",
-                f"There is no provider {typed.provider}; known are {known}. Nothing was added. Give --base-url to add "
-                "it.",
+                f"There is no provider {provider}; known are {known}. Nothing was added. Give --base-url to add it.",
             )
-        new = TypedProvider(typed.provider, options["dialect"] or Provider.OPENAI, options["base_url"], key)
+        values = {
+            "name": provider,
+            "dialect": options["dialect"] or Provider.OPENAI,
+            "base_url": options["base_url"],
+            "key": key,
+        }
         try:
             with transaction.atomic():
-                add_provider(new)
-                add_model(typed)
+                add_provider(ProviderForm(values))
+                save_model(form)
         except RedlineError:
-            if not any(one.name == typed.provider for one in providers()):
-                forget_key(typed.provider)
+            if not any(one.name == provider for one in providers()):
+                forget_key(provider)
             raise
 
     def _key(self, options: dict[str, Any]) -> str:

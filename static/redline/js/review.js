@@ -49,9 +49,11 @@
   const request = (verb, address, values) =>
     answered(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
 
-  /* The response to a refused decision draws what has changed. */
+  /* The response to a refused decision draws what has changed, or says what is wrong. */
+  const isRefused = (status) => status === 409 || status === 422;
+
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.requestConfig.verb !== "post" || event.detail.xhr.status !== 409) return;
+    if (event.detail.requestConfig.verb !== "post" || !isRefused(event.detail.xhr.status)) return;
     event.detail.shouldSwap = true;
     event.detail.isError = false;
   });
@@ -68,7 +70,7 @@
         const button = queue[0]();
         const status = button ? await request("POST", form.action, { [button.name]: button.value }) : 200;
         if (!button) say("One of these was decided with another one already.");
-        if (status === 409) break;
+        if (isRefused(status)) break;
         if (status !== 200) throw new Unanswered("This decision may not have been saved.", status);
         queue.shift();
       }

@@ -104,7 +104,7 @@ def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
 ) -> None:
     before, kept = path.read_bytes(), context_ids(path)
     answer = commit(browser, run)
-    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}/result")
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/result")
     after = path.read_bytes()
     assert after.startswith(before)
     written = json.loads(after[len(before) :])
@@ -181,9 +181,9 @@ def test_each_case_needs_its_own_confirmation_and_no_other(
     assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == [name]
     others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
     refused = commit(browser, run, *others)
-    assert refused.status_code == 409
+    assert refused.status_code == 422
     assert path.read_bytes() == before
-    assert commit(browser, run, name).status_code == 302
+    assert commit(browser, run, name).status_code == 303
     assert path.read_bytes() != before
 
 
@@ -203,9 +203,9 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     assert values(answer, "yes") == ["not_honoured"]
     assert "it is not known which agent owns this session" in text_of(answer)
     assert "so this is a guess" in text_of(answer)
-    assert commit(browser, run).status_code == 409
+    assert commit(browser, run).status_code == 422
     assert path.read_bytes() == before
-    assert commit(browser, run, "not_honoured").status_code == 302
+    assert commit(browser, run, "not_honoured").status_code == 303
 
 
 # ---- conflicts -------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
 
 def test_a_session_that_only_grew_is_committed_at_its_new_leaf(browser: Client, run: Run, path: Path) -> None:
     append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
-    assert commit(browser, run).status_code == 302
+    assert commit(browser, run).status_code == 303
     assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "later"
 
 
@@ -274,7 +274,7 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
     finish_run(later)
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
-    assert commit(browser, later).status_code == 302
+    assert commit(browser, later).status_code == 303
     first, second = Compaction.objects.order_by("pk")
     assert second.leaf_id == "later"
     assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
@@ -312,7 +312,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(
         return usual(*arguments)
 
     monkeypatch.setattr(commit_service, "back_up", back_up)
-    assert commit(browser, run).status_code == 302
+    assert commit(browser, run).status_code == 303
     assert refused == ["4 being_committed", "4 wrong_state"]
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
@@ -328,11 +328,11 @@ def test_after_a_failed_commit_decisions_are_possible_again(
     before = path.read_bytes()
     with monkeypatch.context() as broken:
         broken.setattr(commit_service, "back_up", fail)
-        assert commit(browser, run).status_code == 409
+        assert commit(browser, run).status_code == 503
     assert path.read_bytes() == before
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.TARGET_MET, None)
-    assert commit(browser, run).status_code == 302
+    assert commit(browser, run).status_code == 303
 
 
 def test_a_link_in_place_of_a_session_is_never_followed(
@@ -374,7 +374,7 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client
     run = approve_proposals(plan_session(index_file(path), leaf_id="e27"))
     append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
     assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == []
-    assert commit(browser, run).status_code == 302
+    assert commit(browser, run).status_code == 303
     assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
 
 
@@ -383,7 +383,7 @@ def test_a_reader_changed_since_the_plan_needs_a_confirmation(browser: Client, r
     session.reader = "pi"
     session.save()
     assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == ["not_honoured"]
-    assert commit(browser, run, "not_honoured").status_code == 302
+    assert commit(browser, run, "not_honoured").status_code == 303
 
 
 def test_a_locked_session_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
@@ -415,7 +415,7 @@ def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
     run.refresh_from_db()
     assert (later.state, run.state) == (RunState.FAILED, RunState.TARGET_MET)
     away.rename(path)
-    assert commit(browser, run).status_code == 302
+    assert commit(browser, run).status_code == 303
 
 
 def test_planning_again_approves_nothing_that_was_not_approved(browser: Client, path: Path) -> None:
@@ -478,7 +478,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client,
     browser.post(f"/runs/{run.pk}/again")
     later = Run.objects.get(replaces=run)
     finish_run(later)
-    assert commit(browser, later).status_code == 302
+    assert commit(browser, later).status_code == 303
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
     assert Compaction.objects.latest("pk").origins[0]["entryId"] == first.origins[0]["entryId"]
@@ -536,7 +536,7 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     page = text_of(answer)
     assert path.read_bytes() != before
-    assert (answer.status_code, "was appended to" in page) == (409, True)
+    assert (answer.status_code, "was appended to" in page) == (503, True)
     assert "Nothing was written" not in page
     other_writer.execute("ROLLBACK")
     assert "one line appended" in text_of(browser.get(f"/runs/{run.pk}/result"))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core import signing
 from django.test import Client
 
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.models_page.service import SMALLEST_OUTPUT, SMALLEST_WINDOW
-from compaction_app.models_page.views import TOLD_SECONDS
+from compaction_app.models_page.forms import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.planning.api_keys import read_keys
 from compaction_app.planning.model_registry import (
     COMFORTABLE_WINDOW,
@@ -152,22 +149,29 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
 
 def test_nobody_else_puts_words_on_the_page(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
-    place = sent(browser, "/models/add", MODEL).partition("#")[0]
-    assert "Added: own/qwen3:32b" in text_of(page(browser, place))
-    forged = f"{place.partition('told=')[0]}told={place.partition('told=')[2].replace('e', 'f', 1)}"
-    kinds = ("added", "removed", "dropped", "ended")
-    for address in (forged, "/models?told=", "/models?" + "&".join(f"{kind}=evil" for kind in kinds)):
-        shown = page(browser, address)
+    signed = browser.cookies["messages"].value
+    for forged in (f"{signed}x", "evil", ""):
+        browser.cookies["messages"] = forged
+        shown = page(browser)
         assert not elements(shown, 'main .banner[role="status"]')
         assert "evil" not in shown
+    browser.cookies["messages"] = signed
+    assert "Added: own" in text_of(page(browser))
+    assert "evil" not in page(browser, "/models?told=evil&added=evil&dropped=evil")
 
 
-def test_what_was_done_is_told_for_a_while(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_done_is_said_once(browser: Client) -> None:
     place = sent(browser, "/providers/add", OWN).partition("#")[0]
+    assert place == "/models"
     assert "Added: own" in text_of(page(browser, place))
-    later = time.time() + TOLD_SECONDS + 2
-    monkeypatch.setattr(signing.time, "time", lambda: later)
-    assert "Added: own" not in text_of(page(browser, place))
+    answer = browser.get(place)
+    assert "Added: own" not in text_of(answer)
+    assert "messages" not in answer.cookies
+
+
+def test_the_cookie_that_says_what_was_done_is_for_pages_of_this_host_alone(browser: Client) -> None:
+    cookie = browser.post("/providers/add", OWN).cookies["messages"]
+    assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
 
 
 def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
@@ -197,7 +201,7 @@ def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
     browser: Client, field: str, typed: str, told: str
 ) -> None:
     sent(browser, "/providers/add", OWN)
-    assert told in text_of(sent(browser, "/models/add", {**MODEL, field: typed}, 409))
+    assert told in text_of(sent(browser, "/models/add", {**MODEL, field: typed}, 422))
     assert not PlannerModel.objects.exists()
 
 
@@ -340,7 +344,7 @@ def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser:
 def test_after_a_mistake_every_value_is_still_there_and_its_words_beside_it(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
-    shown = sent(browser, "/models/add", wrong, 409)
+    shown = sent(browser, "/models/add", wrong, 422)
     assert "Write the window in digits" in text_of(shown)
     assert "A price is a number of US dollars" in text_of(shown)
     for name, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept <b>")):
@@ -353,7 +357,7 @@ def test_after_a_mistake_every_value_is_still_there_and_its_words_beside_it(brow
 
 def test_a_key_is_never_filled_in_again(browser: Client) -> None:
     wrong = {**OWN, "name": "Bad Name", "key": TYPED}
-    shown = sent(browser, "/providers/add", wrong, 409)
+    shown = sent(browser, "/providers/add", wrong, 422)
     assert field(shown, "base_url") == "https://llm.example.com/v1"
     assert "type it again" in text_of(shown)
     assert TYPED not in shown
@@ -367,7 +371,7 @@ def test_a_key_is_never_filled_in_again(browser: Client) -> None:
 def test_a_key_that_is_none_is_refused_in_words_that_do_not_hold_it(
     browser: Client, redline: Installation, key: str
 ) -> None:
-    shown = sent(browser, "/providers/add", {**OWN, "key": key}, 409)
+    shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
     assert "A key is made of plain letters" in text_of(shown)
     assert key not in shown
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
@@ -396,7 +400,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     assert origin == "https://api.openai.com"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
     assert "…ZYXW entered by you, sent to https://api.openai.com alone" in text_of(page(browser))
-    shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 409)
+    shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 422)
     assert "Type the key." in text_of(shown)
     shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
     assert "Look at it again" in text_of(shown)
@@ -450,9 +454,9 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
     sent(browser, "/providers/add", OWN)
     (redline.data / "keys.json").write_text("{ torn")
     assert "Nothing is written over it" in text_of(page(browser))
-    shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 409)
+    shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 503)
     assert "Nothing is written over it" in text_of(shown)
-    sent(browser, "/providers/own/remove", {}, 409)
+    sent(browser, "/providers/own/remove", {}, 503)
     assert (redline.data / "keys.json").read_text() == "{ torn"
     assert Provider.objects.count() == 1
 

@@ -6,23 +6,21 @@ The attacks come first. Each says what somebody did, and what the provider's sid
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compaction_app.models import Agreement, PlannerModel, Provider
+from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
 from compaction_app.models_page.service import (
-    TypedModel,
-    TypedProvider,
-    add_model,
+    Consequence,
     add_provider,
     agree,
-    change_model,
+    change_key,
     change_provider,
-    enter_key,
     forget_key,
     remove_provider,
+    save_model,
 )
 from compaction_app.planning.api_keys import KeptKey, keep_key, read_keys
 from compaction_app.planning.model_registry import (
@@ -39,6 +37,7 @@ from compaction_app.planning.model_registry import (
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.web.forms import FormInvalid
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.installation import Installation
 
@@ -54,9 +53,22 @@ OWN = {
 @pytest.fixture
 def added(redline: Installation) -> Iterator[Provider]:
     """A provider that was added with a key, and a model of it."""
-    row = add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1", TYPED))
+    row = add("own", "https://llm.example.com/v1", TYPED)
     put("own", "m")
     return row
+
+
+def add(name: str, base_url: str, key: str = "") -> Provider:
+    return add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
+
+
+def change(name: str, base_url: str, key: str = "") -> Consequence:
+    values = {"dialect": "openai", "base_url": base_url, "key": key}
+    return change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
+
+
+def enter_key(provider: str, key: str, origin: str) -> None:
+    change_key(KeyForm(provider_named(provider), {"key": key, "origin": origin}))
 
 
 def put(provider: str, name: str, **values: Any) -> PlannerModel:
@@ -147,18 +159,18 @@ def test_no_key_is_sent_over_plain_http_to_another_machine(
     put("openai", "m")
     assert key_sent("openai/m") == "provider_unusable"
     with pytest.raises(RedlineError) as refused:
-        add_provider(TypedProvider("own", "openai", plain, TYPED))
+        add("own", plain, TYPED)
     assert "plain http" in refused.value.message
     assert (Provider.objects.count(), read_keys(redline.data)) == (0, {})
     # A key written into the file by hand for such an address is not sent either.
-    add_provider(TypedProvider("own", "openai", plain))
+    add("own", plain)
     put("own", "m")
     keep_key(redline.data, "own", KeptKey(provider_named("own").origin, TYPED))
     assert key_sent("own/m") == ""
 
 
 def test_a_key_is_sent_over_plain_http_to_this_machine(redline: Installation) -> None:
-    add_provider(TypedProvider("own", "openai", "http://127.0.0.1:4000/v1", TYPED))
+    add("own", "http://127.0.0.1:4000/v1", TYPED)
     put("own", "m")
     assert key_sent("own/m") == TYPED
 
@@ -171,10 +183,10 @@ def test_changing_the_base_url_drops_the_key_for_good(
     redline: Installation, added: Provider, elsewhere: str
 ) -> None:
     assert key_sent("own/m") == TYPED
-    done = change_provider("own", TypedProvider("own", "openai", elsewhere))
+    done = change("own", elsewhere)
     assert done.key_dropped
     assert key_sent("own/m") == ""
-    change_provider("own", TypedProvider("own", "openai", added.base_url))
+    change("own", added.base_url)
     assert key_sent("own/m") == ""
     assert TYPED not in (redline.data / "keys.json").read_text()
 
@@ -186,13 +198,13 @@ def test_a_base_url_changed_in_the_database_gets_no_key(added: Provider) -> None
 
 
 def test_the_key_stays_if_only_the_spelling_of_the_base_url_changes(added: Provider) -> None:
-    done = change_provider("own", TypedProvider("own", "openai", " https://LLM.example.com:443/v1/ "))
+    done = change("own", " https://LLM.example.com:443/v1/ ")
     assert not done.key_dropped
     assert key_sent("own/m") == TYPED
 
 
 def test_a_key_entered_with_a_new_base_url_belongs_to_it(redline: Installation, added: Provider) -> None:
-    change_provider("own", TypedProvider("own", "openai", "https://new.example.com/v1", KEY))
+    change("own", "https://new.example.com/v1", KEY)
     assert key_sent("own/m") == KEY
     assert TYPED not in (redline.data / "keys.json").read_text()
 
@@ -208,7 +220,7 @@ def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(
     remove_provider("own")
     assert TYPED not in (redline.data / "keys.json").read_text()
     keep_key(redline.data, "own", KeptKey("https://llm.example.com", TYPED))
-    add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    add("own", "https://llm.example.com/v1")
     put("own", "m2")
     assert key_sent("own/m2") == ""
     assert not PlannerModel.objects.filter(name="m").exists()
@@ -216,7 +228,7 @@ def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(
 
 def test_adding_an_existing_provider_leaves_its_key_alone(added: Provider) -> None:
     with pytest.raises(BadInput):
-        add_provider(TypedProvider("own", "openai", "https://evil.example/v1", KEY))
+        add("own", "https://evil.example/v1", KEY)
     assert key_sent("own/m") == TYPED
 
 
@@ -252,7 +264,7 @@ def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for name in (*OWN, "embedded", "add", "OpenAI", "open/ai", "", "-", "x" * 41, "a b", "ö"):
         with pytest.raises(BadInput):
-            add_provider(TypedProvider(name, "openai", "https://evil.example/v1"))
+            add(name, "https://evil.example/v1")
     assert not Provider.objects.exists()
     # Nor does a row that was created without the form.
     Provider.objects.create(name="openai", dialect="openai", base_url="https://evil.example/v1")
@@ -303,7 +315,7 @@ def test_a_damaged_key_file_stops_only_providers_that_may_need_it(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    add_provider(TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    add("own", "https://llm.example.com/v1")
     put("own", "m")
     put("openai", "m")
     (redline.data / "keys.json").write_text("{")
@@ -356,9 +368,9 @@ def test_an_agreement_covers_one_host_and_ends_with_it(
     agree("openai", "https://api.openai.com")
     assert [model.planner for model in models() if model.agreed] == ["openai/m", "own/m"]
     monkeypatch.setenv("OPENAI_BASE_URL", "https://other.example/v1")
-    assert change_provider("own", TypedProvider("own", "openai", "https://evil.example/v1")).agreement_ended
+    assert change("own", "https://evil.example/v1").agreement_ended
     assert not [model for model in models() if model.agreed]
-    change_provider("own", TypedProvider("own", "openai", "https://llm.example.com/v1"))
+    change("own", "https://llm.example.com/v1")
     assert not provider_named("own").agreed
     with pytest.raises(RedlineError):
         agree("own", "https://evil.example")
@@ -416,11 +428,19 @@ def test_a_sessions_own_model_is_found_if_it_is_usable(
 
 # ---- what a form refuses -----------------------------------------------------------------------------------
 
-GOOD = TypedModel("own", "new", window="200,000", output_limit="8 000", price_in="$3", price_out="0.25")
+GOOD = {
+    "provider": "own",
+    "name": "new",
+    "window": "200,000",
+    "output_limit": "8 000",
+    "thinking_style": "budget",
+    "price_in": "$3",
+    "price_out": "0.25",
+}
 
 
 def test_the_form_becomes_a_model(added: Provider) -> None:
-    row = add_model(GOOD)
+    row = save_model(PlannerModelForm(GOOD))
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
     assert row.price_cache_read is None
@@ -440,30 +460,31 @@ def test_invalid_values_are_reported_beside_their_fields_and_change_nothing(
     added: Provider, field: str, typed: Any
 ) -> None:
     before = list(PlannerModel.objects.values())
-    for act in (add_model, lambda typed: change_model(before[0]["id"], typed)):
-        with pytest.raises(BadInput) as refused:
-            act(replace(GOOD, **{field: typed}))
-        assert list(refused.value.faults) == [field]
-        assert refused.value.faults[field].endswith(".")
+    for row in (None, PlannerModel.objects.get()):
+        form = PlannerModelForm({**GOOD, field: typed}, instance=row)
+        with pytest.raises(FormInvalid) as refused:
+            save_model(form)
+        assert list(form.errors) == [field]
+        assert refused.value.message == f"{form.errors[field][0]} Nothing was changed."
     assert list(PlannerModel.objects.values()) == before
 
 
 def test_a_model_cannot_be_added_twice(added: Provider) -> None:
-    row = add_model(GOOD)
+    row = save_model(PlannerModelForm(GOOD))
     with pytest.raises(BadInput, match="already"):
-        add_model(GOOD)
+        save_model(PlannerModelForm(GOOD))
     with pytest.raises(BadInput, match="already"):
-        change_model(row.pk, TypedModel("own", "m", window="20000", output_limit="1000"))
+        save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
 def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    typed = TypedModel("openai", "m", "https://evil.example/v1", "20000", "1000")
+    values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="goes nowhere else"):
-        add_model(typed)
-    own = add_model(TypedModel("openai", "m", "https://api.openai.com/v1/", "20000", "1000"))
+        save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
+    own = save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"}))
     assert own.base_url == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -266,7 +267,7 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Clien
     ],
 )
 def test_a_form_that_names_nothing_decides_nothing(browser: Client, run: Run, values: dict[str, str]) -> None:
-    assert post(browser, run, **values).status_code == 409
+    assert post(browser, run, **values).status_code == 422
     assert "Nothing was decided" in text_of(post(browser, run, in_place=True, **values))
     assert not Decision.objects.exists()
 
@@ -291,7 +292,7 @@ def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> No
     assert {"bar", "h-1", "r-1", "said"} <= set(ids(answer))
     told = text_of(answer)
     assert f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in told
-    assert answer["HX-Trigger-After-Settle"] == "decided"
+    assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
 
 
 def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None:

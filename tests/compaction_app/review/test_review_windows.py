@@ -134,7 +134,7 @@ def test_a_decision_without_the_version_it_was_made_on_is_refused(
     browser: Client, run: Run, first: Target, seen: str
 ) -> None:
     answer = post(browser, run, seen=seen, approve=key(first))
-    assert answer.status_code == 409
+    assert answer.status_code == 422
     assert "Nothing was decided" in text_of(answer)
     assert not Decision.objects.exists()
 

@@ -148,7 +148,7 @@ def test_a_planner_whose_size_was_not_shown_cannot_be_started(
     assert "disclosed" not in fields(without)
     assert posted(browser, session, planner="acme/claude-x").status_code == 409
     mark = disclosed(look(part="size", planner="acme/claude-x"))
-    assert posted(browser, session, planner="acme/claude-x", disclosed=mark).status_code == 302
+    assert posted(browser, session, planner="acme/claude-x", disclosed=mark).status_code == 303
 
 
 def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(
@@ -201,7 +201,7 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, ses
         assert SIZE.match(size(refused))
         assert not Run.objects.exists()
     answer = posted(browser, session, planner="elsewhere", disclosed=disclosed(refused), thinking="low")
-    assert answer.status_code == 302
+    assert answer.status_code == 303
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("beta/elsewhere", "low")
 
 
@@ -219,7 +219,7 @@ def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(
     browser: Client, session: Session
 ) -> None:
     configured()
-    assert posted(browser, session, planner="embedded", thinking="low").status_code == 302
+    assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
 
 
@@ -260,7 +260,7 @@ def test_the_size_shown_is_the_size_sent(
     typed = {"keep": "40", "preserve_recent": "4", "query": "the parser", "planner": "acme/good-plan"}
     shown = text_of(look(part="size", thinking="high", **typed)).partition(" characters")[0]
     mark = disclosed(look(planner="acme/good-plan"))
-    assert posted(browser, session, thinking="high", disclosed=mark, **typed).status_code == 302
+    assert posted(browser, session, thinking="high", disclosed=mark, **typed).status_code == 303
     run = Run.objects.get()
     work(run.pk, worker_name())
     asked = RunEvent.objects.filter(run=run, kind="asked").order_by("seq").first()

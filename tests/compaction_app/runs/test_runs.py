@@ -455,14 +455,14 @@ def test_the_form_shows_each_value_with_its_source(browser: Client, address: str
 def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
     answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
-    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.pk}")
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
 @pytest.mark.parametrize("keep", ["0", "100", "nan", "all", "-1", "1e999"])
 def test_a_ratio_out_of_range_is_said_and_nothing_starts(browser: Client, address: str, keep: str) -> None:
     answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
-    assert answer.status_code == 409
+    assert answer.status_code == 422
     assert "between 0 and 100" in text_of(answer)
     assert not Run.objects.exists()
 

@@ -402,7 +402,7 @@ def test_the_page_says_whether_a_compaction_would_be_honoured(
 
 def test_a_reader_that_is_not_there_changes_nothing(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
-    assert browser.post(f"{address}/reader", {"reader": "<b>"}).status_code == 409
+    assert browser.post(f"{address}/reader", {"reader": "<b>"}).status_code == 422
     assert Session.objects.get().reader == ""
     assert browser.get(f"{address}/reader").status_code == 303
 

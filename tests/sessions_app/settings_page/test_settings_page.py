@@ -197,7 +197,7 @@ def test_what_cannot_be_chosen_is_refused_and_changes_nothing(
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
     asked = {"root": str(session.root_id), **asked} if "reader" in asked else asked
-    assert browser.post("/settings", asked).status_code == 409
+    assert browser.post("/settings", asked).status_code == 422
     assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
 
 
@@ -205,7 +205,7 @@ def test_a_root_of_the_command_line_has_no_settings(
     browser: Client, known_root: Path, tmp_path: Path
 ) -> None:
     other = Root.objects.create(path=str(tmp_path / "private"))
-    assert browser.post("/settings", {"root": str(other.pk), "reader": "pi"}).status_code == 409
+    assert browser.post("/settings", {"root": str(other.pk), "reader": "pi"}).status_code == 422
     assert "private" not in page_words(browser)
 
 

@@ -1,0 +1,16 @@
+"""The form that commits the approved plan of a run."""
+
+from __future__ import annotations
+
+from django import forms
+
+from compaction_app.display.confirmations import ConfirmationField
+
+from .preflight import Confirmations
+
+
+class CommitForm(forms.Form):
+    """What was confirmed, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField(Confirmations)

@@ -1,0 +1,160 @@
+"""The form that starts a run: each parameter as it is in effect, or as it was typed.
+
+An LLM planner is started only by a form that has shown what leaves this machine, and where it goes: `disclosed` names
+the planner and the address that were shown, together with the size of the first request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from django import forms
+
+from compaction_app.core import parameters as normal
+from compaction_app.display.branches import branch_state
+from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
+from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
+from compaction_app.planning.planners import EMBEDDED
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import thinking_level_of
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.web.forms import CheckedField
+
+PARAMETERS: Final[Mapping[str, str]] = {
+    "keep": "compression_ratio",
+    "preserve_recent": "preserve_recent",
+    "query": "query",
+}
+"""The fields that are parameters of a run, with the names of those."""
+
+
+def _ratio(typed: str) -> float:
+    try:
+        ratio = float(typed.rstrip("% ")) / 100
+    except ValueError:
+        ratio = math.nan
+    if normal.compression_ratio(ratio) != ratio:
+        raise BadInput("bad_ratio", f"“{typed}” is no percentage between 0 and 100, both excluded.")
+    return ratio
+
+
+def _count(typed: str) -> int:
+    if not typed.isascii() or not typed.isdigit() or len(typed) > 9:
+        raise BadInput("bad_preserve_recent", f"“{typed}” is no whole number from 0 up.")
+    return int(typed)
+
+
+def _planner(name: str) -> str:
+    return name if name == EMBEDDED else model_named(name).planner
+
+
+class CompactForm(forms.Form):
+    """What a run is to do. An empty field takes what is in effect, which is its initial value."""
+
+    keep = CheckedField(_ratio, required=False)
+    preserve_recent = CheckedField(_count, required=False)
+    query = forms.CharField(required=False)
+    planner = CheckedField(_planner, required=False)
+    thinking = forms.CharField(required=False)
+    leaf = forms.CharField(required=False, strip=False)
+    disclosed = forms.CharField(required=False)
+
+    def __init__(self, session: Session, data: Mapping[str, Any], model: ResolvedModel | None = None) -> None:
+        """`model` plans if the form names no planner; without one, the embedded planner does."""
+        self.session = session
+        self.effective = effective_parameters(session.agent.settings(session.cwd, Path.home()), {})
+        self.unnamed_model = model
+        values = self.effective.values
+        query = values.get("query")
+        initial = {
+            "keep": f"{round(100 * normal.compression_ratio(values.get('compression_ratio')), 6):g}",
+            "preserve_recent": str(normal.preserve_recent(values.get("preserve_recent"))),
+            "query": query if isinstance(query, str) else "",
+        }
+        super().__init__(data, initial=initial)
+        self.full_clean()
+
+    @property
+    def requested_parameters(self) -> dict[str, object]:
+        """The run's own parameters: what was typed, can be used, and is not in effect anyway."""
+        return {
+            parameter: self.cleaned_data[name]
+            for name, parameter in PARAMETERS.items()
+            if self.cleaned_data.get(name, "") != "" and self.data[name].strip() != self.initial[name]
+        }
+
+    @property
+    def leaf_id(self) -> str:
+        return str(self.cleaned_data.get("leaf", ""))
+
+    @property
+    def planner_name(self) -> str:
+        """The planner that is chosen, even if there is no such planner."""
+        if self.model is not None:
+            return self.model.planner
+        return self.data.get("planner") or EMBEDDED
+
+    @cached_property
+    def model(self) -> ResolvedModel | None:
+        """The model that the run would ask; None for the embedded planner, and for a planner that is not there."""
+        if not self.data.get("planner"):
+            return self.unnamed_model
+        name = self.cleaned_data.get("planner", EMBEDDED)
+        return None if name == EMBEDDED else model_named(name)
+
+    @cached_property
+    def session_level(self) -> str:
+        """The session's own thinking level, if the model thinks at all."""
+        if self.model is None or not self.model.thinking_levels:
+            return ""
+        try:
+            return thinking_level_of(branch_state(self.session, self.leaf_id).branch)
+        except RedlineError:
+            # The branch is not there, which the start reports: a form without a level does no harm.
+            return ""
+
+    @property
+    def is_level_chosen(self) -> bool:
+        return self.model is not None and self.data.get("thinking") in ("", *self.model.thinking_levels)
+
+    @property
+    def level(self) -> str:
+        """The thinking level that the model is asked for: the chosen one, else the session's, as the model takes it."""
+        if self.model is None:
+            return ""
+        if self.is_level_chosen:
+            return str(self.data["thinking"])
+        return level_taken(self.session_level, self.model.thinking_levels)
+
+    @property
+    def disclosure_mark(self) -> str:
+        """By what the form says that it has shown what leaves this machine; empty if nothing does."""
+        return f"{self.model.planner} at {self.model.base_url}" if self.model is not None else ""
+
+    def require_disclosure(self) -> None:
+        """Raise Conflict `not_disclosed` unless the form that was sent had shown where this planner sends what."""
+        if self.model is not None and self.data.get("disclosed") != self.disclosure_mark:
+            raise Conflict(
+                "not_disclosed",
+                f"{self.model.planner} is asked at {self.model.host}, and the form had not said so yet. Nothing was "
+                "sent and nothing planned. Read below what leaves this machine, then start.",
+            )
+
+    def first_request(self) -> FirstRequest | RedlineError | None:
+        """The first request of the run, or why there is none; None for the embedded planner.
+
+        What is typed and cannot be used is left out: the start reports it.
+        """
+        if self.model is None:
+            return None
+        try:
+            return measure_first_request(
+                self.session, self.leaf_id, self.requested_parameters, self.model, self.level
+            )
+        except RedlineError as fault:
+            return fault

@@ -1,0 +1,25 @@
+"""The forms that import session files, and remove an imported one."""
+
+from __future__ import annotations
+
+from django import forms
+
+
+class SessionFilesInput(forms.FileInput):
+    """Takes any number of files."""
+
+    allow_multiple_selected = True
+
+
+class ImportForm(forms.Form):
+    """The files to import. Whether one is a session is said of each."""
+
+    sessions = forms.Field(
+        widget=SessionFilesInput, error_messages={"required": "No file was chosen. Nothing was imported."}
+    )
+
+
+class ImportRemovalForm(forms.Form):
+    """How many backups the page said would be removed with the session."""
+
+    backups = forms.IntegerField(min_value=0)

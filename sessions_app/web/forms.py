@@ -1,0 +1,41 @@
+"""What forms of several pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+
+from sessions_app.sessionlog.errors import BadInput
+
+
+class FormInvalid(BadInput):
+    """A form with errors, and what was therefore not done. The message is for commands, and for pages that show no
+    fields to put the errors beside."""
+
+    def __init__(self, form: forms.BaseForm, not_done: str = "Nothing was changed.") -> None:
+        errors = [str(message) for messages in form.errors.values() for message in messages]
+        super().__init__("misfilled", f"{' '.join(errors)} {not_done}")
+        self.form, self.not_done = form, not_done
+
+
+def require_valid(form: forms.BaseForm, not_done: str = "Nothing was changed.") -> None:
+    """Raise FormInvalid if the form has errors."""
+    if not form.is_valid():
+        raise FormInvalid(form, not_done)
+
+
+class CheckedField(forms.CharField):
+    """Text that a function checks and returns as it is kept. Empty text is checked only if the field is required."""
+
+    def __init__(self, check: Callable[[str], Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.check = check
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value) or ""
+        try:
+            return self.check(text) if text or self.required else ""
+        except BadInput as refused:
+            raise forms.ValidationError(refused.message) from refused
