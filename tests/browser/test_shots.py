@@ -47,7 +47,6 @@ from tests.run_factories import (
 from tests.server import Server, start_server
 
 WIDTHS: Final = (390, 1_440)
-SCHEMES: Final = ("light", "dark")
 ACME: Final = "https://gateway.example:8443/api"
 NOBODY: Final = "http://127.0.0.1:1/v1"
 LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
@@ -56,7 +55,9 @@ MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
 AXE: Final = Axe()
 AXE_TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-AXE_RULES: Final = {"region": {"enabled": True}}
+AXE_ALL: Final = {"runOnly": {"type": "tag", "values": AXE_TAGS}, "rules": {"region": {"enabled": True}}}
+AXE_COLOURS: Final = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+"""The rules of `AXE_ALL` that depend on the colour scheme: nothing else differs between light and dark."""
 GENERIC_FONTS: Final = """() => {
     for (const [name, font] of [["--sans", "sans-serif"], ["--serif", "serif"], ["--mono", "monospace"]])
         document.documentElement.style.setProperty(name, font);
@@ -267,24 +268,24 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         staged.end()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_fits_and_can_be_told(
-    stage: Stage, browse: Callable[..., Watched], width: int, scheme: str
-) -> None:
+def test_every_page_fits_and_can_be_told(stage: Stage, browse: Callable[..., Watched], width: int) -> None:
     size = {"width": width, "height": 900}
-    known = browse(stage.server, viewport=size, color_scheme=scheme)
+    known = browse(stage.server, viewport=size, color_scheme="light")
     known.expect(REFUSED)
-    empty = browse(stage.nobody, viewport=size, color_scheme=scheme)
-    unknown = browse(stage.server, known=False, viewport=size, color_scheme=scheme)
+    empty = browse(stage.nobody, viewport=size, color_scheme="light")
+    unknown = browse(stage.server, known=False, viewport=size, color_scheme="light")
     unknown.expect(REFUSED)
     faults: list[str] = []
     views = [(known, name, path) for name, path in stage.pages.items()]
     others = [(empty, "list-empty", "/"), (empty, "models-empty", "/models"), (unknown, "launch", "/")]
     for watched, name, path in [*views, *others]:
         page = watched.open(path)
-        faults += [f"{name}: {fault}" for fault in (*faults_of(page), *violations_of(page))]
-        keep(page, f"{name}-{width}-{scheme}")
+        faults += [f"{name}: {fault}" for fault in (*faults_of(page), *violations_of(page, AXE_ALL))]
+        keep(page, f"{name}-{width}-light")
+        page.emulate_media(color_scheme="dark")
+        faults += [f"{name}, dark: {fault}" for fault in violations_of(page, AXE_COLOURS)]
+        keep(page, f"{name}-{width}-dark")
         page.evaluate(GENERIC_FONTS)
         faults += [f"{name}, in generic fonts: {fault}" for fault in faults_of(page)]
         page.close()
@@ -308,8 +309,8 @@ def faults_of(page: Page) -> list[str]:
     return faults
 
 
-def violations_of(page: Page) -> list[str]:
-    """What axe-core finds: the rules of WCAG 2.2 at level AA, and that everything lies in a landmark.
+def violations_of(page: Page, rules: dict[str, Any]) -> list[str]:
+    """What axe-core finds. `AXE_ALL`: WCAG 2.2 at level AA, and that everything lies in a landmark.
 
     The window holds the whole page, so that no bar that sticks covers what happens to lie below it.
     """
@@ -317,7 +318,7 @@ def violations_of(page: Page) -> list[str]:
     assert size is not None
     tall = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({**size, "height": max(size["height"], tall)})
-    found = AXE.run(page, options={"runOnly": {"type": "tag", "values": AXE_TAGS}, "rules": AXE_RULES})
+    found = AXE.run(page, options=rules)
     page.set_viewport_size(size)
     return [
         f"{broken['id']}: {node['html'][:160]}"
