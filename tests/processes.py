@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _strptime  # noqa: F401  imported at its first use, and a child without rights cannot read it
 import os
 import resource
 import signal

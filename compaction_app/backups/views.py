@@ -66,7 +66,7 @@ def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpRespon
     except RedlineError as fault:
         return _show_restore(request, session, name, fault, form)
     done = {"session": session, "taken_at": listed.file.taken_at, "restored": restored}
-    messages.success(request, render_to_string("backups/restored.html", done), extra_tags="banner--done")
+    messages.success(request, render_to_string("backups/restored.html", done), extra_tags="done")
     return redirect(_address(session))
 
 
