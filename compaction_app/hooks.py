@@ -23,8 +23,7 @@ from typing import Any, Final, NamedTuple
 from django.dispatch import Signal
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-
-from .core.targets import Target
+from sessions_app.sessionlog.targets import Target
 
 __all__ = ["Cancel", "Pin", "Supply", "Target", "session_before_compact", "session_compact"]
 """What a hook needs; the rest is how Redline asks and tells it."""

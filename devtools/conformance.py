@@ -16,7 +16,6 @@ from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.parameters import QUERY_LENGTH
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
@@ -27,6 +26,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import stringify, utf16_slice, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 
 ABSENT: Final = "(absent)"

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from compaction_app.core.references import references
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.targets import Target
 
 CUTS: Final = (0.4, 0.6, 0.8)
 FUTURE_MESSAGES: Final = 40

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.utils import timezone
 
 from compaction_app.core.decisions import Kind
-from compaction_app.core.targets import Target
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import worker_name
 from compaction_app.runs.reviews import decide
 from compaction_app.runs.worker import work
 from sessions_app.models import Session
+from sessions_app.sessionlog.targets import Target
 
 
 def finish_run(run: Run) -> Run:

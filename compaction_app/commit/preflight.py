@@ -19,7 +19,6 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
@@ -28,6 +27,7 @@ from sessions_app.agents.registry import agent_at, rules_for
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
+from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
 NAMED: Final = 5

@@ -11,7 +11,6 @@ from typing import Final
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import target_reduction
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.confirmations import RequiredConfirmation
@@ -22,6 +21,7 @@ from sessions_app.agents.base import WriteFacts
 from sessions_app.models import Entry as EntryRow
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 
 from .preflight import Approved, Preflight

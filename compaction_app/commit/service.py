@@ -28,7 +28,6 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.states import REVIEWABLE
-from compaction_app.core.targets import Target
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, session_path, snapshot_of
@@ -42,6 +41,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sessionlog.targets import Target
 from sessions_app.sqlite import failure_of
 from sessions_app.storage.append import append_line
 from sessions_app.storage.backups import Backup as BackupFile

@@ -23,6 +23,7 @@ from dataclasses import InitVar, dataclass
 from typing import Final
 
 from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.targets import Target
 
 from .errors import Code, Refusal
 from .gates import (
@@ -40,7 +41,6 @@ from .gates import (
 from .pairing import TargetPlan
 from .parameters import Parameters
 from .stats import measure, target_met
-from .targets import Target
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from .targets import Target
+from sessions_app.sessionlog.targets import Target
+
 from .transcript import Transcript
 
 

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.targets import Target, request_of
 
 from .errors import Code, Refusal
 from .loop import PlannedCall, PlannerTurn, Report
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
 from .references import references
 from .scoring import Unit, Worth
-from .targets import Target, request_of
 from .tools import SEARCH_MATCHES_LIMIT, ToolCall, ToolResult
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object

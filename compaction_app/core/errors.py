@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from .targets import Target
+from sessions_app.sessionlog.targets import Target
 
 
 class Code(StrEnum):

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.targets import Target
 
 from .errors import Code, Refusal
 from .pairing import TargetPlan
-from .targets import Target
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from sessions_app.sessionlog.targets import Target
+
 from .errors import Refusal
-from .targets import Target
 from .tools import DELETING_TOOLS, TOOLS, ToolCall, ToolResult, Workbench
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
+from sessions_app.sessionlog.targets import Target, request_of
+
 from .airlock import Airlock
 from .errors import Refusal
 from .pairing import TargetPlan
-from .targets import Target, request_of
 
 
 class Fitting:

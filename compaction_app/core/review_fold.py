@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.targets import Target, request_of
 
 from .airlock import Airlock, ValidatedDeletion
 from .decisions import Decided, Step
@@ -27,7 +28,6 @@ from .loop import Origin
 from .pairing import TargetPlan
 from .plan_packing import Fitting
 from .stats import measure, tokens_to_go
-from .targets import Target, request_of
 from .transcript import Transcript
 from .transcript_entries import WHOLE
 from .unanswered import unanswered

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.targets import Target, request_of
 
 from .airlock import Airlock, ValidatedDeletion
 from .errors import Refusal
 from .gates import NO_RESTRAINTS, Restraints
 from .pairing import ToolPair
 from .stats import measure, target_met
-from .targets import Target, request_of
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
 

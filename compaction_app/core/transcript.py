@@ -15,11 +15,11 @@ import msgspec
 
 from sessions_app.agents.base import PlanRules
 from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, Texts
+from sessions_app.sessionlog.targets import Target
 
 from . import parameters as normal
 from .pairing import Pairs
 from .parameters import Parameters
-from .targets import Target
 from .transcript_entries import Object, TranscriptEntry
 
 MINIMUM_ENTRIES: Final = 2

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .targets import Target
+from sessions_app.sessionlog.targets import Target
+
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
 

@@ -14,12 +14,12 @@ from compaction_app.commit.service import Committed
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Called, Event, Origin
 from compaction_app.core.stats import target_reduction
-from compaction_app.core.targets import Target
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
 from sessions_app.agents.base import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
+from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column
 

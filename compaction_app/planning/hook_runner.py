@@ -22,7 +22,6 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import read_target
 from compaction_app.core.loop import Origin
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.hooks import (
     WORDS_KEPT,
@@ -39,6 +38,7 @@ from compaction_app.models import Decision, Proposal, Run
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0

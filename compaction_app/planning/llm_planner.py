@@ -41,7 +41,6 @@ from compaction_app.core.messages import (
 )
 from compaction_app.core.prompt import SYSTEM, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.addresses import is_loopback
@@ -50,6 +49,7 @@ from compaction_app.providers.errors import Overflow, ProviderError
 from compaction_app.providers.streaming import Streaming
 from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, Retrying, Sent
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.targets import Target
 
 from .model_registry import ResolvedModel
 from .plan import PlanListener

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from compaction_app.core.errors import Refusal
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.entry_items import BLOCKS, clamp
 from compaction_app.display.links import entry_address, session_address, text_address
@@ -19,6 +18,7 @@ from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.targets import Target
 
 from .outline import tokens_of
 from .review_text import as_sentence

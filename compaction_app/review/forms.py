@@ -16,7 +16,7 @@ from django import forms
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.targets import Target
+from sessions_app.sessionlog.targets import Target
 from sessions_app.web.forms import FormInvalid
 
 from .presenter import ReviewDesk, ShownRanges

@@ -9,10 +9,10 @@ from itertools import accumulate
 from typing import Final
 
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.targets import Target
 
 WINDOW: Final = 100
 """Proposals on one page. A turn that holds more is cut."""

@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.stats import target_reduction
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.targets import Target
 
 from .articles import Article, ArticleMaker, title_of
 from .outline import Hunk, Outline, OutlineTurn, Stay

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.core.review_fold import Review
-from compaction_app.core.targets import Target
 from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import WHOLE, TranscriptEntry
 from sessions_app.sessionlog.entries import BlockType, Role
+from sessions_app.sessionlog.targets import Target
 
 _RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
 _APPROVED, _OPEN, _STAYS = "user", "text", "custom"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, unquote
 from zlib import crc32
 
-from compaction_app.core.targets import Target
+from sessions_app.sessionlog.targets import Target
 
 
 def key(target: Target) -> str:

@@ -13,7 +13,6 @@ from django_htmx.http import trigger_client_event
 
 from compaction_app.core.decisions import Step
 from compaction_app.core.states import REVIEWABLE, RunState
-from compaction_app.core.targets import Target
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
@@ -23,6 +22,7 @@ from compaction_app.runs.reviews import decide as keep
 from compaction_app.runs.reviews import undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.targets import Target
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from compaction_app.core.states import RunState
-from compaction_app.core.targets import Target
+from sessions_app.sessionlog.targets import Target
 
 ARGUMENT_CHARACTERS: Final = 160
 TARGETS_SHOWN: Final = 6

@@ -25,10 +25,10 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.loop import Called, Ended, Event, Nudged, Origin, Outcome
 from compaction_app.core.states import RunState
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import Plan, PlanListener
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import announce, run_group
 
 from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease

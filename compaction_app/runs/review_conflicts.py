@@ -7,8 +7,8 @@ from typing import Final
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
-from compaction_app.core.targets import Target
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.targets import Target
 
 DECIDED_ELSEWHERE: Final = "decided_elsewhere"
 SEEN_NOW: Final = "The review shows how it stands now."

@@ -23,11 +23,11 @@ from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.loop import Origin
 from compaction_app.core.review_fold import BY_PAIR, Proposed, Review, Reviewer, ReviewStatus
 from compaction_app.core.states import REVIEWABLE, RunState
-from compaction_app.core.targets import Target
 from compaction_app.models import Decision, Proposal, Run
 from compaction_app.planning.hook_runner import PINNED_SEQ, pinned_by_hooks
 from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.targets import Target
 
 from .lease import require_state
 from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide

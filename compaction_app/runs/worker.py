@@ -32,7 +32,6 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.states import RunState
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.models import Decision, Proposal, Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import (
@@ -55,6 +54,7 @@ from sessions_app.context_windows import window_of
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sqlite import failure_of
 
 from .commands import begin_run

@@ -1,7 +1,14 @@
-"""What a deletion names: an entry, or one of its content blocks."""
+"""What a deletion names: an entry, or one of its content blocks. A request for it has ids only, never text:
+
+    {"kind": "entry", "entryId": "1a2b3c4d"}
+    {"kind": "content_block", "entryId": "1a2b3c4d", "blockIndex": 0}
+
+`blockIndex` counts in the content array as recorded, whatever was deleted from it before.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
@@ -21,3 +28,8 @@ class Target(NamedTuple):
         if self.block_index is None:
             return {"kind": "entry", "entryId": self.entry_id}
         return {"kind": "content_block", "entryId": self.entry_id, "blockIndex": self.block_index}
+
+
+def request_of(targets: Iterable[Target]) -> dict[str, Any]:
+    """A deletion request for these targets, in this order."""
+    return {"deletions": [target.to_json() for target in targets]}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from compaction_app.core.references import references
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript import Transcript
 from devtools.replay import Loss, kept_texts, replay
+from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
     branch_and_texts,

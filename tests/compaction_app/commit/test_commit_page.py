@@ -25,13 +25,13 @@ from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import look_at
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
-from compaction_app.core.targets import Target
 from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.runs.commands import resume_run
 from compaction_app.runs.reviews import carried_from, decide
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import configured_roots, index_file
 from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.append import append_line
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session

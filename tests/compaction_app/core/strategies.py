@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.gates import Restraints
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (
     assistant,
     bash,

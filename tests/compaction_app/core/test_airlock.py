@@ -26,10 +26,10 @@ from compaction_app.core.gates import (
 )
 from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (
     assistant,
     bash,

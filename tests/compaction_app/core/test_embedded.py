@@ -22,7 +22,6 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Called, Ended, Event, Loop, Outcome, drive
 from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
@@ -32,6 +31,7 @@ from devtools.replay import PlanTargets, replay
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import prepare
 

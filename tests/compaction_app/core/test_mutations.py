@@ -37,7 +37,6 @@ from compaction_app.core.gates import NO_RESTRAINTS, Judgement, Restraints
 from compaction_app.core.pairing import Pairs, TargetPlan, ToolPair
 from compaction_app.core.review_fold import BY_HAND, Proposed, Reviewer
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
@@ -45,6 +44,7 @@ from devtools.conformance import case_lines, differences
 from sessions_app.agents.atomic import rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
 from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, block, call, result, text, thinking, transcript_of, user, whole
 from tests.paths import PROJECT
 

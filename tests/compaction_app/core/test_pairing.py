@@ -9,8 +9,8 @@ import pytest
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import Restraints
-from compaction_app.core.targets import Target
 from compaction_app.core.transcript_entries import Object
+from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, block, call, compaction, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]

@@ -13,9 +13,9 @@ from compaction_app.core.manifest import manifest_of
 from compaction_app.core.prompt import PROMPT_VERSION, SYSTEM, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS, ToolSchema
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import assistant, call, result, text, transcript_of, user
 
 

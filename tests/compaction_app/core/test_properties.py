@@ -18,10 +18,10 @@ from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.loop import drive
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import (
     BLOCKS,
     CALL_IDS,

@@ -16,9 +16,9 @@ from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Code, Refusal
 from compaction_app.core.gates import GATES, Restraints
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
     bash,

@@ -20,9 +20,9 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin, drive
 from compaction_app.core.review_fold import Proposed, Review, Reviewer, ReviewStatus
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target, request_of
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
 from tests.factories import (
     assistant,

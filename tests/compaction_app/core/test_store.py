@@ -6,9 +6,9 @@ from typing import Any
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript_entries import Object
+from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]

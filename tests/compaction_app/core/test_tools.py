@@ -8,8 +8,8 @@ import pytest
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
+from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
     bash,

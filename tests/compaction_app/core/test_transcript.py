@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.targets import Target
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
     bash,

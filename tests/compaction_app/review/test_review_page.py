@@ -17,7 +17,6 @@ from playwright.sync_api import expect, sync_playwright
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
-from compaction_app.core.targets import Target
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.review import outline
@@ -27,6 +26,7 @@ from compaction_app.review.target_ref import key, target_of
 from compaction_app.runs.commands import plan_again
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
+from sessions_app.sessionlog.targets import Target
 from tests.browser.chromium import MISSING, find_chromium
 from tests.compaction_app.review.review_page import (
     HTMX,

@@ -11,10 +11,10 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.review_fold import ReviewStatus
-from compaction_app.core.targets import Target
 from compaction_app.models import Decision, Run
 from compaction_app.review.target_ref import key
 from compaction_app.runs.reviews import review_of
+from sessions_app.sessionlog.targets import Target
 from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
 from tests.compaction_app.review.review_page import HTMX, extent, leads, page, post, shown_entries, version
 from tests.html import field, text_of, values

@@ -21,7 +21,6 @@ from compaction_app.commit.service import approval, commit
 from compaction_app.core.decisions import Kind
 from compaction_app.core.loop import Report
 from compaction_app.core.states import RunState
-from compaction_app.core.targets import Target
 from compaction_app.models import Compaction, Decision, PlannerModel, Provider, Run
 from compaction_app.planning import planners
 from compaction_app.runs.commands import begin_run, new_run, start_run, stop_run
@@ -32,6 +31,7 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.targets import Target
 from tests.browser.scenarios import decide as decide_there
 from tests.browser.scenarios import start_run as start_there
 from tests.factories import session_bytes, working_session
