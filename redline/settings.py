@@ -58,7 +58,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.badge.badge",
-            ]
+            ],
+            "builtins": ["sessions_app.templatetags.components", "sessions_app.templatetags.formatting"],
         },
     }
 ]

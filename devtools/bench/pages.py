@@ -258,7 +258,7 @@ def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     yield Figure("review_warm", browser.time(review), "ms", 250)
     yield Figure("review_queries", _queries(server, [review])[0], "queries", 20)
     yield Figure("review_html", _kilobytes(page), "KB", 500)
-    proposed = re.findall(r'name="approve" value="([^"]+)"', page)
+    proposed = re.findall(r'name="approve"\s+value="([^"]+)"', page)
     held = re.search(r'name="shown" value="([^"]*)"', page)
     shown = held[1] if held is not None else ""
     steps = iter(range(10_000))

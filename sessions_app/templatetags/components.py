@@ -13,6 +13,17 @@ from .formatting import escape_text
 register = template.Library()
 
 
+@register.simple_tag
+def icon(name: str, size: str = "", label: str = "") -> SafeString:
+    """An icon of templates/icons.html, hidden from screen readers unless it has a label."""
+    return format_html(
+        '<svg class="icon{}" viewBox="0 0 16 16" {}><use href="#i-{}"/></svg>',
+        f" icon--{size}" if size else "",
+        format_html('aria-label="{}"', label) if label else mark_safe('aria-hidden="true"'),
+        name,
+    )
+
+
 @register.filter
 def struck(text: str) -> SafeString:
     """A text that is deleted: each line is struck from its first to its last character, not in its indent."""
