@@ -1,9 +1,9 @@
 """What a commit and a restore leave in the database: all of it in one transaction, once the file has changed.
 
-The same record is written by whoever made the step, and, where that process was killed first, from the note in its
+The same record is written by whoever made the step, and, if that process was killed first, from the note in its
 intent record by whoever locks the session next:
 
-    CommitNote ──▶ Backup, Compaction, the run committed        where the line is in the file
+    CommitNote ──▶ Backup, Compaction, the run committed        if the line is in the file
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
 
 What the file holds decides, not what was meant. A commit whose line is not in the file leaves no row, and its backup
@@ -119,7 +119,7 @@ def record_backup(path: Path, note: BackupNote) -> None:
 def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
     """Record the backups that a restore made, and which compactions the session has. Raises DatabaseError.
 
-    `size` is what the session has unless others wrote to it since; None where it was not restored.
+    `size` is what the session has unless others wrote to it since; None if it was not restored.
     """
     with transaction.atomic():
         session = session_row(path)
@@ -151,7 +151,7 @@ def _record_compactions_left(session: Session, path: Path) -> None:
 
 
 def compactions_in(path: Path) -> frozenset[str]:
-    """The ids of the compactions that a session holds; none where it is gone. Reads the file, parses their lines."""
+    """The ids of the compactions that a session holds; none if it is gone. Reads the file, parses their lines."""
     if file_state(path) is None:
         return frozenset()
     with SessionReader(path) as reader:

@@ -86,7 +86,7 @@ session_compact: Final = HookSignal()
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nothing is planned, and this is why. Raises TypeError where that is no text."""
+    """Nothing is planned, and this is why. Raises TypeError if that is no text."""
 
     why: str
 
@@ -100,7 +100,7 @@ class Supply:
 
         Supply([{"kind": "entry", "entryId": "1a2b3c4d"}], "it was printed twice")
 
-    Raises TypeError where it is no list, and ValueError where it is empty: who has nothing to delete answers None.
+    Raises TypeError if it is no list, and ValueError if it is empty: who has nothing to delete answers None.
     """
 
     deletions: Sequence[object]
@@ -163,7 +163,7 @@ class HookAnswer(NamedTuple):
 def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
     """The answers of the receivers of `session_before_compact`, up to the first that cancels or supplies a plan.
 
-    Raises SystemFailure `hook_failed` where one raises, and BadInput `bad_answer` where it answers something else.
+    Raises SystemFailure `hook_failed` if one raises, and BadInput `bad_answer` if it answers something else.
     """
     for receiver in session_before_compact.listening():
         hook = name_of(receiver)
@@ -245,7 +245,7 @@ def silent() -> Sequence[str]:
 
 
 def demand_loaded() -> None:
-    """Raise BadInput `hook_not_loaded` where a hook is missing: it may have been there to keep something."""
+    """Raise BadInput `hook_not_loaded` if a hook is missing: it may have been there to keep something."""
     for module, why in _unloaded:
         raise BadInput(
             "hook_not_loaded",

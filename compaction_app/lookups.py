@@ -36,5 +36,5 @@ def known_run(run: int) -> Run:
 
 
 def compaction_of(run: Run) -> Compaction:
-    """What was written for a run. Raises Http404 where nothing was."""
+    """What was written for a run. Raises Http404 if nothing was."""
     return get_object_or_404(Compaction.objects.select_related("backup", "session__root", "run"), run=run)

@@ -29,7 +29,7 @@ class Activity:
 
     @property
     def sentence(self) -> str:
-        """What is known, as in `was written to in the last 5 minutes`; empty where nothing is."""
+        """What is known, as in `was written to in the last 5 minutes`; empty if nothing is."""
         parts = (
             [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"]
             if self.is_recent
@@ -41,7 +41,7 @@ class Activity:
 
 
 def activity_of(session: Session, state: FileState | None, now: datetime) -> Activity:
-    """What others do with a session, which is in this state; nothing where it is gone."""
+    """What others do with a session, which is in this state; nothing if it is gone."""
     if state is None:
         return Activity(is_recent=False, writers=())
     return Activity(is_recent=is_recent(session, state, now), writers=writers_of(state))

@@ -63,7 +63,7 @@ class Wanted(BaseModel):
 
     @property
     def asked(self) -> dict[str, object]:
-        """The run's own parameters. Raises BadInput where one is out of range."""
+        """The run's own parameters. Raises BadInput if one is out of range."""
         return own_parameters(self.compression_ratio, self.preserve_recent, self.query or None)
 
 
@@ -93,7 +93,7 @@ def _wanted(told: Mapping[str, object], *, strict: bool) -> Wanted:
 
 
 def demand_entry(session: Session, leaf: str) -> None:
-    """Raise BadInput `unknown_entry` where a session has no such entry; an empty leaf is its last one."""
+    """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
     if leaf and not Entry.objects.filter(session=session, entry_id=leaf).exists():
         raise BadInput(
             "unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned."

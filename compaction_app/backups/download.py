@@ -27,7 +27,7 @@ class SentFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A file object, so that it is closed also where an answer is thrown away before it is sent.
+        # A file object, so that it is closed even if an answer is thrown away before it is sent.
         self._file = os.fdopen(open_regular(path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
         with reported(path, NOT_SENT):
             self.size = os.fstat(self._file.fileno()).st_size
@@ -73,7 +73,7 @@ def download(path: Path, method: str) -> HttpResponseBase:
 
 
 def disposition(name: str) -> str:
-    """The header that names a download: in plain ASCII, and as it is where that is more.
+    """The header that names a download: in plain ASCII, and as it is if that is more.
 
     What could steer a display or a shell is an underscore in both. See RFC 6266.
     """

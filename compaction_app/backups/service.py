@@ -42,13 +42,13 @@ DAMAGED: Final = "damaged line"
 
 @dataclass(frozen=True, slots=True)
 class ListedBackup:
-    """A backup beside a session, with the hash it must have, where Redline recorded one, and why it was made."""
+    """A backup beside a session, with the hash it must have, if Redline recorded one, and why it was made."""
 
     file: files.Backup
     recorded: str | None
     reason: str
     compaction: Compaction | None = None
-    """The compaction it was made for, where the database knows it."""
+    """The compaction it was made for, if the database knows it."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class RestoreDifference:
     newer: list[Newer]
     """What it would take away, in file order, without the compaction that the backup was made for."""
     made_for: str
-    """The id of that compaction, where the session has it: it goes with them."""
+    """The id of that compaction, if the session has it: it goes with them."""
     brought_back: int
     """How many lines the backup has and the session has not."""
 
@@ -132,7 +132,7 @@ def newer_lines(session: Path, backup: Path) -> list[Newer]:
 
 def difference(session: Path, backup: Path) -> RestoreDifference:
     """What the restore of a backup would change. Reads both files, and parses only what follows the bytes that
-    they have in common: 0.1 s for 100 MB that only grew, 1 s where they differ from the start."""
+    they have in common: 0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
     with SessionReader(session) as present, SessionReader(backup) as kept:
         start, number = _first_difference(present, kept)
         missing = {
@@ -275,8 +275,8 @@ def restore(
 ) -> Restored:
     """Give a session the bytes of its backup, after backing up what it holds now.
 
-    `shown` is the `state_of` both that the yeses were given for, where they were given some time before. Raises
-    Conflict `session_changed` where it is another one now, ConfirmationNeeded `session_live`,
+    `shown` is the `state_of` both that the yeses were given for, if they were given some time before. Raises
+    Conflict `session_changed` if it is another one now, ConfirmationNeeded `session_live`,
     `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
     """
     session = files.session_of(backup)
@@ -309,7 +309,7 @@ def restore(
 def delete(backup: Path, *, as_the_only_one: bool) -> None:
     """Remove a backup for good. What the database says of it stays: a compaction keeps what it was made with.
 
-    `as_the_only_one` says whether that was known when it was decided. Raises Conflict `only_backup` where it has
+    `as_the_only_one` says whether that was known when it was decided. Raises Conflict `only_backup` if it has
     become the only one since, and what `backups.delete_backup` raises.
     """
     session = files.session_of(backup)

@@ -100,7 +100,7 @@ class Preflight:
     reading: Reading
     activity: Activity
     torn: TornLine | None
-    """The session's last line, where it is torn."""
+    """The session's last line, if it is torn."""
     needs: Mapping[str, RedlineError]
     """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
 
@@ -204,9 +204,9 @@ def _needs(
 
 
 def _parent_of(approved: Approved, present: LoadedSession) -> str:
-    """The entry to append to: the reviewed leaf, or what its branch has grown to where that is the active one.
+    """The entry to append to: the reviewed leaf, or what its branch has grown to if that is the active one.
 
-    Raises Conflict `other_branch` where the active branch was reviewed and the session went on in another.
+    Raises Conflict `other_branch` if the active branch was reviewed and the session went on in another.
     """
     if present.tree.descends(present.leaf_id, approved.leaf_id) and not _was_cut_short(approved):
         return present.leaf_id
@@ -226,7 +226,7 @@ def _was_cut_short(approved: Approved) -> bool:
 
 
 def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
-    """The airlock's judgement on what was approved; None where too little is left to compact."""
+    """The airlock's judgement on what was approved; None if too little is left to compact."""
     rules = rules_for(agent_at(session.path))
     # The query is given, so no text is needed to judge the plan.
     transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters), rules)

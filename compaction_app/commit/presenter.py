@@ -210,7 +210,7 @@ def view_result(compaction: Compaction) -> ResultView:
 
 
 def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
-    """The line as it lies in the file; empty where it is not there any more, or not indexed yet."""
+    """The line as it lies in the file; empty if it is not there any more, or not indexed yet."""
     row = EntryRow.objects.filter(session=compaction.session, entry_id=compaction.entry_id).first()
     if row is None:
         return "", None, 0

@@ -123,7 +123,7 @@ def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed
 
 
 def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Committed:
-    """Append what is approved in a run, where it is what was shown: `shown` is the digest of that finding.
+    """Append what is approved in a run, if it is what was shown: `shown` is the digest of that finding.
 
     From here to the end nobody else can decide on the run. Raises what `commit` raises, Conflict `plan_differs`
     and `being_committed`, and what `approval` raises.

@@ -1,4 +1,4 @@
-"""The airlock: every deletion passes it, whoever asks, and again inside the write lock.
+"""The airlock: every deletion passes it, whatever its source, and again inside the write lock.
 
     validate(request, transcript) -> ValidatedDeletion | Refusal
 
@@ -9,7 +9,7 @@ again. A refusal changes nothing. Only this module can make a `ValidatedDeletion
 
 Worked example. The transcript is user U, assistant A [text, call c1], result R (answers c1), assistant B,
 and the last two entries are recent when `preserve_recent` is 1: B only. The request deletes R. Shape: R is
-known. Recent: R is not B. Protected: R is no error. Pairs: R answers c1, so A's block 1 goes too; A keeps its
+known. Recent: R is not B. Protected: R is not an error. Pairs: R answers c1, so A's block 1 goes too; A keeps its
 text. After repair: nothing recent, no orphan, nothing dangling. Survival: U and A remain, and U bears the
 task. Stats: 3 of 8 objects go (R, its block, the call).
 
@@ -63,7 +63,7 @@ class ValidatedDeletion:
 
     @property
     def target_met(self) -> bool:
-        """Whether the reduction that was asked for is reached."""
+        """Whether the required reduction is reached."""
         return target_met(self.stats, self.parameters.compression_ratio)
 
 
@@ -80,7 +80,7 @@ class Airlock:
         return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
 
     def find(self, target: Target) -> Object | None:
-        """The object that a target names; None where the transcript does not have it."""
+        """The object that a target names; None if the transcript does not have it."""
         entry = self.transcript.entry(target.entry_id)
         if entry is None:
             return None
@@ -90,7 +90,7 @@ class Airlock:
         return None if slot is None else Object(entry.position, slot)
 
     def judge_request(self, request: object) -> TargetPlan | Refusal:
-        """The request as a plan of its own, repaired and judged in full; or the first fault."""
+        """The request as a separate plan, repaired and judged in full; or the first fault."""
         if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
             return Refusal(
                 Code.REQUEST_SHAPE,
@@ -106,9 +106,9 @@ class Airlock:
         return self._close(plan, PLAN_GATES) or plan
 
     def merge(self, chosen: TargetPlan, incoming: Iterable[Object]) -> TargetPlan | Refusal:
-        """A new plan with what was chosen and what comes in, judged as a whole; `chosen` is left as it is.
+        """A new plan of `chosen` and `incoming`, judged as a whole; `chosen` is not changed.
 
-        An entry takes its blocks out and keeps its place if it is there; a block of a chosen entry, or a
+        An entry replaces its blocks and keeps its place if it was chosen already; a block of a chosen entry, or a
         repeat, is dropped.
         """
         merged = chosen.copy()
@@ -120,10 +120,10 @@ class Airlock:
         return self._close(merged, PLAN_GATES) or merged
 
     def passes_over(self, chosen: TargetPlan, candidate: Object) -> tuple[bool, int]:
-        """Whether a bulk deletion leaves this match out, given what is chosen; and the objects visited for it.
+        """Whether a bulk deletion leaves this match out, given what is chosen; and the number of objects visited.
 
-        The match may go by itself. It is left out where, merged alone, it would be refused for recency, a
-        protected pair or guarded thinking. Any other fault is left for the whole to be judged.
+        The match may be deleted alone. It is left out if merging it alone would be refused for recency, a protected
+        pair, or guarded thinking. Any other fault is left to the judgement of the whole.
         """
         plan = self.empty_plan(chosen)
         plan.add(candidate)
@@ -134,7 +134,7 @@ class Airlock:
         return self._judge.may_go(found)
 
     def is_kept(self, entry: TranscriptEntry) -> bool:
-        """Whether an entry is protected by itself or pinned, recency aside."""
+        """Whether an entry is protected or pinned, recency aside."""
         return entry.protection is not None or Object(entry.position) in self._judge.pins
 
     def target(self, found: Object) -> Target:
@@ -173,7 +173,7 @@ class Airlock:
             return refuse(
                 Code.INVALID_BLOCK_INDEX,
                 target,
-                "blockIndex is no whole number from 0 up",
+                "blockIndex is not a whole number from 0 up",
                 "Read the entry first.",
             )
         for gate in TARGET_GATES:
@@ -212,5 +212,5 @@ class Airlock:
 def validate(
     request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
 ) -> ValidatedDeletion | Refusal:
-    """Judge one request on a transcript. The only way to a deletion that can be written."""
+    """Judge one request on a transcript. The only way to obtain a deletion that can be written."""
     return Airlock(transcript, restraints).validate(request)

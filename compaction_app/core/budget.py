@@ -1,4 +1,4 @@
-"""How far a plan is from what was asked for, in estimated tokens of the transcript."""
+"""How far a plan is from its target, in estimated tokens of the transcript."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stats import round_percent, target_reduction, tokens_to_go
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """Tokens before and after, the target, what is still to go, and the window where it is known."""
+    """Tokens before and after, the target, what still has to go, and the model's window if it is known."""
 
     compression_ratio: float
     stats: Stats
@@ -24,17 +24,17 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def target_tokens_after(self) -> int:
-        """⌊before · ratio⌋: at most so many tokens may remain."""
+        """⌊before · ratio⌋: the most tokens that may remain."""
         return math.floor(self.stats.tokens_before * self.compression_ratio)
 
     @property
     def tokens_to_delete(self) -> int:
-        """What the agent's tool gives as missing: how far the plan is from ⌊before · ratio⌋."""
+        """What the agent's tool reports as missing: how far the plan is from ⌊before · ratio⌋."""
         return max(0, self.stats.tokens_after - self.target_tokens_after)
 
     @property
     def tokens_to_go(self) -> int:
-        """What is missing from the target as a run is judged by it: see `stats.tokens_to_go`."""
+        """What is missing to the target that decides a run's outcome: see `stats.tokens_to_go`."""
         return tokens_to_go(self.stats, self.compression_ratio)
 
     def to_json(self) -> dict[str, int | float]:

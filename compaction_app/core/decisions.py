@@ -1,16 +1,16 @@
-"""PURE: what a human's steps, taken in their order, decide about each object.
+"""PURE: what a human's steps, in order, decide about each object.
 
 | step       | does                                                                                    |
 |------------|-----------------------------------------------------------------------------------------|
-| `approve`  | the object goes; what nobody proposed is added                                          |
-| `reject`   | the object is pinned: pair repair may not take it either                                |
-| `narrow`   | of an entry only these blocks go; they take the place of the entry, the others are pinned |
+| `approve`  | the object goes; if it was not proposed, it is added                                    |
+| `reject`   | the object is pinned: pair repair may not delete it either                              |
+| `narrow`   | only these blocks of an entry go, in place of the entry; the others are pinned          |
 | `add`      | a human's own deletion, approved at once                                                |
-| `withdraw` | an addition is taken back, or an approval                                               |
-| `reopen`   | nothing is decided about the object any more                                            |
+| `withdraw` | an addition or an approval is taken back                                                |
+| `reopen`   | the object is undecided again                                                           |
 
-The later word on the same content wins: to pin a block takes back the approval of its entry, and to approve an
-entry unpins its blocks. Undo is to leave the last step out.
+The later step on the same content wins: pinning a block takes back the approval of its entry, and approving an
+entry unpins its blocks. Undo leaves out the last step.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Decided:
-    """What was decided last about each object. A step changes it; what cannot be is left to the airlock."""
+    """The last decision about each object. Each step changes it; whether it is possible is left to the airlock."""
 
     transcript: Transcript
     proposed: Container[Target]
     followers: Mapping[Target, Sequence[Target]]
-    """What is decided under a leader."""
+    """The targets that are decided together with a leader."""
     approved: dict[Target, None] = field(default_factory=dict)
     pinned: dict[Target, None] = field(default_factory=dict)
     added: dict[Target, None] = field(default_factory=dict)
@@ -120,19 +120,19 @@ class Decided:
         self.pinned.update(dict.fromkeys(targets))
 
     def _widen(self, entry_id: str) -> None:
-        """Take a narrowing back: nothing is decided about the blocks of the entry any more."""
+        """Undo a narrowing: the blocks of the entry are undecided again."""
         if self.narrowed.pop(entry_id, None) is not None:
             self._forget(Target(entry_id))
 
     def _forget(self, whole: Target) -> None:
-        """Nothing is decided about an entry and its blocks."""
+        """Make an entry and its blocks undecided."""
         for one in self._overlapping(whole):
             self.approved.pop(one, None)
             self.pinned.pop(one, None)
             self.added.pop(one, None)
 
     def _overlapping(self, target: Target) -> list[Target]:
-        """The target, and what shares content with it: the blocks of an entry, the entry of a block."""
+        """The target, and the targets that share content with it: the blocks of an entry, the entry of a block."""
         if target.block_index is not None:
             return [target, Target(target.entry_id)]
         entry = self.transcript.entry(target.entry_id)

@@ -1,13 +1,13 @@
-"""The embedded planner: it chooses what to delete by itself, offline, and the same way each time.
+"""The embedded planner: it chooses what to delete offline, without a model, and the same way each time.
 
     look:    the budget; a search for each of the query's most telling words
-    choose:  units by their price (see `scoring`), lowest first, until their tokens make up what is to go
+    choose:  units by their price (see `scoring`), lowest first, until they have the tokens that have to go
     delete:  what was chosen, in a few batches, each followed by the budget
-    again:   choose once more where refusals or estimates left something to go; stop where nothing is left
+    again:   choose once more if refusals or estimates left something to go; stop if nothing is left
 
-It acts through the tools alone, and what it is refused it learns from: the object that a refusal names stays,
-and the rest of the batch is asked for again; where the refusal names none of them, the batch is halved. So
-every call deletes something, gives something up, or halves a batch, and the run ends.
+It acts only through the tools, and learns from refusals: the object that a refusal names stays, and the rest of the
+batch is requested again; if the refusal names none of them, the batch is halved. So every call deletes something, gives
+something up, or halves a batch, and the run ends.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SEARCHES: Final = 8
 WORD_LENGTH: Final = 5
 BATCHES: Final = 10
 BATCH_UNITS: Final = 25
-"""A choice is deleted in at most BATCHES batches, and none is cut below so many units."""
+"""A choice is deleted in at most BATCHES batches of at least so many units."""
 SLACK: Final = 0.002
-"""The fraction of all tokens by which a choice may go beyond what is to go."""
+"""The fraction of all tokens by which a choice may exceed what has to go."""
 LONG_TOKENS: Final = 1_000
 """An output of so many tokens is called long."""
 
@@ -44,7 +44,7 @@ _LOOK: Final = PlannedCall(ToolCall("context_compaction_budget", {}))
 
 
 class EmbeddedPlanner:
-    """Plans by the price of each unit. It reads the transcript, and changes nothing but through the tools."""
+    """Plans by the price of each unit. It reads the transcript, and changes anything only through the tools."""
 
     name = "embedded"
 
@@ -52,27 +52,27 @@ class EmbeddedPlanner:
         self._transcript = transcript
         self._worth: Worth | None = None
         self._chosen: list[int] = []
-        """What is still to be asked for, in this order."""
-        self._asked: list[int] = []
-        """The batch whose result the next report brings."""
+        """What is still to be requested, in this order."""
+        self._batch: list[int] = []
+        """The batch whose result the next report contains."""
         self._out: dict[int, None] = {}
         """Units that are chosen or deleted."""
         self._given_up: set[int] = set()
         self._in_blocks: set[int] = set()
-        """Positions of entries that may not go as a whole: their blocks are asked for one by one."""
+        """Positions of entries that may not go as a whole: their blocks are requested one by one."""
         self._batch_units = BATCH_UNITS
         self._limit = BATCH_UNITS
-        """Units that the next batch may hold: less than usual after a refusal that named none of them."""
+        """Most units of the next batch: fewer than usual after a refusal that named none of them."""
         self._is_split = False
         """Whether results that have to stay were cut into their blocks: the last resort."""
         self._to_go = 0
         self._tokens = 0
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Look first; then delete until the loop ends the run. An empty turn where nothing is left to delete."""
+        """Look first; then delete until the loop ends the run. An empty turn if nothing is left to delete."""
         if self._worth is None and not report.results and not report.nudge:
             return PlannerTurn(
-                [_LOOK, *(_search(word) for word in telling_words(self._transcript.parameters.query))]
+                [_LOOK, *(_search(word) for word in search_words(self._transcript.parameters.query))]
             )
         if self._worth is None:
             self._worth = Worth(self._transcript, _found(report.results))
@@ -85,7 +85,7 @@ class EmbeddedPlanner:
             self._choose(self._worth)
         if not self._chosen:
             return PlannerTurn()
-        self._asked, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
+        self._batch, self._chosen = self._chosen[: self._limit], self._chosen[self._limit :]
         reasons = self._request(self._worth)
         return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
 
@@ -95,43 +95,43 @@ class EmbeddedPlanner:
         for result in report.results:
             if result.name == "context_compaction_budget":
                 self._tokens = int(result.details["tokensBefore"])
-                # It is only asked again while the target is not met, whatever rounding makes of the tokens.
+                # The planner gets another turn only while the target is not met, whatever rounding makes of the tokens.
                 self._to_go = max(1, int(result.details["tokensToDeleteForTarget"]))
             elif result.name == "context_delete":
                 if result.refusal is not None:
                     self._learn(result.refusal, worth)
                 else:
                     self._limit = min(self._batch_units, 2 * self._limit)
-        self._asked = []
+        self._batch = []
 
     def _learn(self, refusal: Refusal, worth: Worth) -> None:
-        """Ask for the batch again without what may not go, or for half of it."""
-        self._chosen = self._asked + self._chosen
+        """Request the batch again without what may not go, or half of it."""
+        self._chosen = self._batch + self._chosen
         if refusal.code in (Code.NO_TASK_LEFT, Code.NO_CONTEXT_LEFT):
-            # What bears the task is protected, so this transcript has none: no other choice fares better.
+            # Entries that bear the task are protected, so this transcript has none: no other choice fares better.
             self._give_up(range(len(worth.units)), worth)
             return
         if refusal.code is Code.THINKING:
             self._give_up(self._beside_thinking(worth), worth)
-        about = self._asked_about(refusal.target, worth)
-        if any(index in self._given_up for index in self._asked):
+        about = self._refused_units(refusal.target, worth)
+        if any(index in self._given_up for index in self._batch):
             return
         if about:
             self._give_up(about[-1:], worth)
-        elif about is not None and len(self._asked) == 1:
-            self._give_up(self._asked, worth)
+        elif about is not None and len(self._batch) == 1:
+            self._give_up(self._batch, worth)
         elif about is not None:
-            self._limit = len(self._asked) // 2
+            self._limit = len(self._batch) // 2
 
-    def _asked_about(self, target: Target | None, worth: Worth) -> list[int] | None:
-        """The units of the batch that hold what was refused; None where asking for its blocks may do."""
+    def _refused_units(self, target: Target | None, worth: Worth) -> list[int] | None:
+        """The units of the batch that contain the refused object; None if requesting its blocks may succeed."""
         entry = self._transcript.entry(target.entry_id) if target is not None else None
         if target is None or entry is None:
             return []
         slot = None if target.block_index is None else entry.slot(target.block_index)
         held = [
             (index, found)
-            for index in self._asked
+            for index in self._batch
             for found in worth.units[index].objects
             if found.position == entry.position and (slot is None or found.slot in (slot, WHOLE))
         ]
@@ -142,7 +142,7 @@ class EmbeddedPlanner:
         return [index for index, _ in held]
 
     def _beside_thinking(self, worth: Worth) -> list[int]:
-        """Every unit that a guard of all thinking keeps: learned once, instead of one refusal after the other."""
+        """Every unit that a guard of all thinking keeps: learned at once, instead of refusal by refusal."""
         thinking = {
             entry.position
             for entry in self._transcript.entries
@@ -165,10 +165,10 @@ class EmbeddedPlanner:
     # ---- what to delete ---------------------------------------------------------------------------------
 
     def _choose(self, worth: Worth) -> None:
-        """Take units out by their price until they make up what is to go, and not much more.
+        """Take units out by their price until they make up what has to go, and not much more.
 
-        A price only rises while others are taken out: the cheapest by an old price that is still the cheapest
-        by its new one is the cheapest of all.
+        Prices only rise while others are taken out: if the cheapest unit by its old price is still the cheapest by its
+        new one, it is the cheapest of all.
         """
         missing, slack = self._to_go, SLACK * self._tokens
         heap = [
@@ -192,7 +192,7 @@ class EmbeddedPlanner:
         if missing > 0 and too_large:
             missing -= self._take(min(too_large, key=lambda index: worth.units[index].tokens), worth)
         for index in reversed(self._chosen[:]):
-            # What was taken for a gap that a later unit has closed is given back, the dearest first.
+            # Units that a later one made unnecessary are put back, the dearest first.
             if missing + worth.units[index].tokens <= 0:
                 missing += worth.units[index].tokens
                 self._chosen.remove(index)
@@ -206,14 +206,14 @@ class EmbeddedPlanner:
         self._out[index] = None
         return worth.units[index].tokens
 
-    # ---- how to ask for it ------------------------------------------------------------------------------
+    # ---- how it is requested ----------------------------------------------------------------------------
 
     def _request(self, worth: Worth) -> dict[Target, str]:
-        """The batch as targets with their reasons. A call is asked for by its first result, or by its blocks."""
+        """The batch as targets with their reasons. A call is requested by its first result, or by its blocks."""
         waiting = set(self._chosen)
         gone = {found for index in self._out if index not in waiting for found in worth.units[index].objects}
         reasons: dict[Target, str] = {}
-        for index in self._asked:
+        for index in self._batch:
             reason = self._reason(index, worth)
             for target in self._targets(worth.units[index], gone):
                 reasons.setdefault(target, reason)
@@ -258,7 +258,7 @@ class EmbeddedPlanner:
         return _what(unit) if unit.kind == "part" else f"{_what(unit)}; {_standing(index, worth)}"
 
 
-def telling_words(query: str) -> list[str]:
+def search_words(query: str) -> list[str]:
     """The words of a query to search for: references first, then the longest; at most SEARCHES, each once."""
     if query == AUTO_DETECTED:
         return []
@@ -276,7 +276,7 @@ def _search(word: str) -> PlannedCall:
 
 
 def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
-    """Entries that the searches found: the fewer a word finds, the more it tells; one found all over, nothing."""
+    """Weights of the entries that the searches found: higher if a word finds few; truncated ones count nothing."""
     found: dict[str, float] = {}
     for result in results:
         if result.name != "context_search_transcript" or result.details.get("truncated"):

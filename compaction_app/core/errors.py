@@ -10,7 +10,7 @@ from sessions_app.sessionlog.targets import Target
 
 
 class Code(StrEnum):
-    """Refusal codes, in the order in which they are judged. Programs compare them; people read the message."""
+    """Refusal codes, in the order of evaluation. Programs compare them; people read the message."""
 
     REQUEST_SHAPE = "request_shape"
     UNSUPPORTED_KIND = "unsupported_kind"

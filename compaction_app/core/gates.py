@@ -1,6 +1,6 @@
 """The gates of the airlock: the table that lists them, and the rules themselves.
 
-A gate looks at one target, or at the plan after repair, and gives a refusal or None. It changes nothing.
+A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Restraints(msgspec.Struct, frozen=True):
     """What a run forbids beside the transcript's own protections."""
 
     pins: frozenset[Target] = frozenset()
-    """Objects that a human or a hook keeps: repair may not take them either."""
+    """Objects pinned by a human or a hook: repair may not delete them either."""
     thinking_guard: str = "latest"
     """`latest`: the last assistant keeps its thinking. `all`: every assistant with thinking stays whole."""
 
@@ -113,7 +113,7 @@ NO_RESTRAINTS: Final = Restraints()
 
 
 class Judgement(NamedTuple):
-    """What a rule looks at: the transcript, the run's restraints, and what was chosen so far."""
+    """What a rule judges: the transcript, the run's restraints, and what was chosen so far."""
 
     transcript: Transcript
     restraints: Restraints
@@ -123,12 +123,12 @@ class Judgement(NamedTuple):
         return self.transcript.entries[found.position]
 
     def target(self, found: Object) -> Target:
-        """The object under its ids."""
+        """The object as a target, by its ids."""
         entry = self.entry(found)
         return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
 
     def is_pinned(self, found: Object) -> bool:
-        """Whether somebody keeps the object: an entry with all its blocks, a block with its entry."""
+        """Whether the object is pinned: an entry together with all its blocks, a block with its entry."""
         if not self.pins:
             return False
         if found in self.pins or Object(found.position) in self.pins:
@@ -137,7 +137,7 @@ class Judgement(NamedTuple):
         return any(Object(found.position, slot) in self.pins for slot in range(len(blocks)))
 
     def may_go(self, found: Object) -> bool:
-        """Whether repair may take the object."""
+        """Whether repair may delete the object."""
         return not self.entry(found).is_protected and not self.is_pinned(found)
 
 
@@ -165,7 +165,7 @@ def refuse_guarded_thinking(judge: Judgement, entry: TranscriptEntry, target: Ta
         Code.THINKING,
         target,
         "its assistant's thinking is guarded (thinking_guard is all)",
-        "Choose an entry that bears no thinking.",
+        "Choose an entry without thinking.",
     )
 
 
@@ -175,10 +175,10 @@ def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -
             Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
         )
     slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
-    # A block that is not there is kept with its entry, not with its neighbours.
+    # A missing block is pinned with its entry, not with its neighbours.
     whole = Object(entry.position)
     if whole in judge.pins if slot is None else judge.is_pinned(Object(entry.position, slot)):
-        return refuse(Code.PROTECTED, target, PINNED, "Leave it where it is.")
+        return refuse(Code.PROTECTED, target, PINNED, "Choose another one.")
     return None
 
 
@@ -286,8 +286,8 @@ def refuse_orphaned_result(judge: Judgement, plan: TargetPlan) -> Refusal | None
 
 
 def refuse_dangling_call(judge: Judgement, plan: TargetPlan) -> Refusal | None:
-    """A call goes with the first of its blocks. Another block with the same id may stay, as in the agent; see
-    `unanswered`, which names such blocks so that a person can be warned."""
+    """A call goes with the first of its blocks. Another block with the same id may stay, as in the agent:
+    `unanswered` names such blocks so that you can be warned."""
     for call in plan.touched_calls.values():
         if call.owner in plan or any(block in plan for block in call.blocks):
             continue
@@ -349,33 +349,30 @@ UNUSABLE_INDEX: Final = -1
 
 
 def read_target(raw: object, number: int) -> Target | Refusal:
-    """One target of a request, its `number` there from 1, if it has the shape of one.
-
-    An index that is none becomes UNUSABLE_INDEX.
-    """
+    """One target of a request, whose `number` counts from 1; a malformed index becomes UNUSABLE_INDEX."""
     place = f"Deletion {number} of the request"
     if not isinstance(raw, dict):
         return Refusal(
             Code.REQUEST_SHAPE,
-            f"{place} is no object. Nothing was deleted. Send an object with kind and entryId.",
+            f"{place} is not an object. Nothing was deleted. Send an object with kind and entryId.",
         )
     kind = raw.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         return Refusal(
             Code.UNSUPPORTED_KIND,
-            f'{place} is of no known kind. Nothing was deleted. Use "entry" or "content_block".',
+            f'{place} has an unknown kind. Nothing was deleted. Use "entry" or "content_block".',
         )
     if not raw.keys() <= _KEYS[kind]:
         return Refusal(
             Code.NOT_ID_ONLY,
-            f"{place} holds more than ids. Nothing was deleted. "
+            f"{place} contains more than ids. Nothing was deleted. "
             f"With kind {kind}, send {', '.join(sorted(_KEYS[kind]))}: no text and no other field.",
         )
     entry_id = raw.get("entryId")
     if not isinstance(entry_id, str) or not entry_id:
         return Refusal(
             Code.INVALID_ENTRY_ID,
-            f"{place} has an entryId that is no text, or empty. Nothing was deleted. "
+            f"{place} has an entryId that is empty or not a string. Nothing was deleted. "
             "Use an id that a tool has returned.",
         )
     if kind == "entry":

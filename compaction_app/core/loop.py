@@ -1,14 +1,14 @@
-"""The loop between a planner and its tools. It does no I/O: whoever drives it decides when to ask.
+"""The loop between a planner and its tools. It does no I/O: the caller decides when to take the next turn.
 
     loop = Loop(workbench)
     while loop.outcome is None:
         for event in loop.take(planner.next_turn(loop.report)):
             ...
 
-A turn is a list of tool calls. They run in order against one store; each becomes an event, and their results
-are the report that the planner gets next. The loop ends by itself as soon as the validated plan deletes what
-was asked for. A planner that stops before is told how far it is; if nothing has changed since it was last
-told, the run ends below the target. What was validated stays, whatever the outcome.
+A turn is a list of tool calls. They run in order against one store; each becomes an event, and their results are the
+report that the planner gets next. The loop ends as soon as the validated plan deletes as much as required. A planner
+that stops earlier is nudged with its progress; if it stops again without having changed anything, the run ends below
+the target. What was validated stays, whatever the outcome.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Outcome(StrEnum):
 
     TARGET_MET = "target_met"
     BELOW_TARGET = "below_target"
-    """Less was validated than was asked for. It can be reviewed, and committed by someone who is told so."""
+    """Less was validated than required. It can be reviewed, and committed with a confirmation."""
     FAILED = "failed"
     """Nothing was validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A tool call, with the planner's reasons for the deletions it asks for, where it gives some."""
+    """A tool call, with the planner's reasons for the deletions it requests, if any."""
 
     call: ToolCall
     reasons: Mapping[Target, str] = field(default_factory=dict)
@@ -44,23 +44,23 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class PlannerTurn:
-    """What a planner does next. No calls: it stops."""
+    """What a planner does next. Without calls it stops."""
 
     calls: Sequence[PlannedCall] = ()
     number: int = 0
-    """Of the answer that the calls come from, counted from 1; 0 if the planner asks nobody."""
+    """The number, from 1, of the answer that contained the calls; 0 if the planner makes no requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a planner gets back: the results of its last turn, and the nudge where it stopped too early."""
+    """What a planner receives: the results of its last turn, and the nudge if it stopped too early."""
 
     results: Sequence[ToolResult] = ()
     nudge: str = ""
 
 
 class Exhausted(Exception):
-    """A planner has had as many turns as it may have. It says so in words."""
+    """A planner has used all its turns. The message says so."""
 
 
 class Stopped(Exception):
@@ -68,13 +68,13 @@ class Stopped(Exception):
 
 
 class Planner(Protocol):
-    """Whoever decides what to delete. It sees results, and acts through tool calls alone."""
+    """Decides what to delete. It sees results, and acts only through tool calls."""
 
     @property
     def name(self) -> str: ...
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Raises Exhausted and Stopped, and what the planner's own source raises."""
+        """Raises Exhausted, Stopped, and the errors of the planner's own source."""
         ...
 
 
@@ -90,14 +90,14 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Nudged:
-    """The planner stopped early and was told how far it is."""
+    """The planner stopped early and was sent its progress."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run is over. `refusal` is the last one of a deletion, if nothing was validated."""
+    """The run is over. `refusal` is the last refused deletion, if nothing was validated."""
 
     outcome: Outcome
     refusal: Refusal | None = None
@@ -117,9 +117,9 @@ class Origin:
 
 
 class Loop:
-    """One run's state: what was called, what to tell the planner next, and how it ended.
+    """One run's state: its calls, the next report, and how it ended.
 
-    `carried` are the targets that the store holds before the first call, with where they come from.
+    `carried` are the targets that the store contains before the first call, with their origins.
     """
 
     def __init__(self, workbench: Workbench, carried: Mapping[Target, Origin] | None = None) -> None:
@@ -133,7 +133,7 @@ class Loop:
 
     @property
     def origins(self) -> Mapping[Target, Origin]:
-        """Where each chosen target comes from."""
+        """The origin of each chosen target."""
         return {target: self._origins[target] for target in self._store.targets}
 
     def take(self, turn: PlannerTurn) -> Iterator[Event]:
@@ -154,7 +154,7 @@ class Loop:
         self.report = Report(results)
 
     def close(self) -> Ended:
-        """End the run where it stands: stopped, a planner that cannot go on, or a target met before the first call."""
+        """End the run now: it was stopped, its planner cannot continue, or the target was met before the first call."""
         if self._store.target_met:
             return self._end(Outcome.TARGET_MET)
         return self._end(Outcome.BELOW_TARGET if self._store.targets else Outcome.FAILED)
@@ -162,7 +162,7 @@ class Loop:
     def _run(self, planned: PlannedCall) -> Called:
         result = self._workbench.call(planned.call)
         called = planned.call.name
-        # A call of no tool at all may have been meant to delete: it counts until a deletion is refused.
+        # A call of an unknown tool may have been meant to delete: it counts until a deletion is refused.
         if called in DELETING_TOOLS or (called not in TOOLS and self._last_refusal is None):
             self._last_refusal = result.refusal or self._last_refusal
         number = self._workbench.call_count
@@ -170,7 +170,7 @@ class Loop:
         added = tuple(target for target in chosen if target not in self._origins)
         for target in added:
             reason = planned.reasons.get(target, "")
-            asked = bool(reason) or _asked_for(target, planned.call, result)
+            asked = bool(reason) or _is_named_by(target, planned.call, result)
             self._origins[target] = Origin(number, planned.call.name, reason, by_repair=not asked)
         return Called(number, planned, result, added)
 
@@ -194,14 +194,14 @@ class Loop:
 
 
 def drive(planner: Planner, workbench: Workbench) -> Iterator[tuple[Loop, Event]]:
-    """A whole run of a planner that answers at once."""
+    """A whole run of a planner that answers immediately."""
     loop = Loop(workbench)
     while loop.outcome is None:
         for event in loop.take(planner.next_turn(loop.report)):
             yield loop, event
 
 
-def _asked_for(target: Target, call: ToolCall, result: ToolResult) -> bool:
+def _is_named_by(target: Target, call: ToolCall, result: ToolResult) -> bool:
     """Whether a call named the target itself, or found it."""
     for match in result.details.get("matches", ()):
         if match["entryId"] == target.entry_id and match.get("blockIndex") == target.block_index:

@@ -1,6 +1,6 @@
-"""The manifest: what a planner is shown of a transcript before it looks for itself.
+"""The manifest: what a planner sees of a transcript before it calls a tool.
 
-Never the transcript. At most 80 entries, the largest that can be deleted, in transcript order, each with the
+Never the whole transcript. At most 80 entries, the largest that can be deleted, in transcript order, each with the
 beginning of its text; the protected ones as counts.
 """
 
@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def manifest_of(transcript: Transcript, entries: int = ENTRIES) -> Manifest:
-    """The manifest of a transcript, with the largest `entries` of it. Only of those a text is read."""
+    """The manifest of a transcript, with its `entries` largest entries; only their texts are read."""
     deletable = [entry for entry in transcript.entries if not entry.is_protected]
     largest = heapq.nlargest(entries, deletable, key=lambda entry: entry.tokens)
     largest.sort(key=lambda entry: entry.position)

@@ -1,9 +1,9 @@
-"""What was said between a planner that is a model and its tools, in no provider's dialect.
+"""The conversation between an LLM planner and its tools, in no provider's dialect.
 
-    Told(prompt) → Answer → Results → Answer → Results → … → Answer (stops) → Told(nudge) → Answer …
+    User(prompt) → Assistant → Results → Assistant → Results → … → Assistant (stops) → User(nudge) → Assistant …
 
-A model's own parts are kept as they came: reasoning goes back to its provider unchanged, in its place. Arguments are
-the JSON text that was streamed, whatever it is.
+The model's own parts are kept unchanged: reasoning goes back to its provider as it came, in its place. Arguments are
+the JSON text that was streamed, valid or not.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .tools import ToolResult
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Text of the model. It is shown, and never read as a plan."""
+    """Text of the model. It is displayed, and never read as a plan."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingPart:
-    """Reasoning: its text, and what goes back to the provider for it, unchanged."""
+    """Reasoning: its text, and the block that is sent back to the provider unchanged."""
 
     text: str
     block: Mapping[str, Any]
@@ -36,7 +36,7 @@ class ThinkingPart:
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """A tool call as the model made it; `arguments` is JSON text as it came, empty for none."""
+    """A tool call as the model made it; `arguments` is the JSON text as received, empty for none."""
 
     call_id: str
     name: str
@@ -56,7 +56,7 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What one call gave, as the model is told it."""
+    """The result of one call, as it is sent to the model."""
 
     call_id: str
     name: str
@@ -73,7 +73,7 @@ class ToolResults:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the loop says to the model: the prompt, or a nudge."""
+    """What the loop sends to the model: the prompt, or a nudge."""
 
     text: str
 
@@ -81,10 +81,10 @@ class UserMessage:
 Message = UserMessage | AssistantMessage | ToolResults
 
 
-# ---- what the model is told of a result -------------------------------------------------------------------
+# ---- what is sent to the model of a result -----------------------------------------------------------------
 
 LISTED: Final = 100
-"""Items of a list in a result that the model is told; a search finds at most so many."""
+"""Most items of a list in a result that are sent to the model; a search finds no more than that."""
 DEPTH: Final = 50
 """Levels of objects and lists in a call's arguments; no tool takes more than three."""
 DROPPED: Final = "Dropped to make room. Ask again for what you still need."
@@ -92,27 +92,27 @@ CUT: Final = "… cut to make room: {shown:,} of {total:,} characters. Ask for l
 
 
 def result_text(result: ToolResult) -> str:
-    """A tool's result as the model reads it: its facts and its sentence as JSON; long lists say how many more."""
-    told: dict[str, Any] = {}
+    """A tool's result as sent to the model, in JSON: its details and sentence; cut lists say how many are left out."""
+    sent: dict[str, Any] = {}
     for name, value in result.details.items():
         if isinstance(value, list) and len(value) > LISTED:
-            told[name], told[f"{name}NotShown"] = value[:LISTED], len(value) - LISTED
+            sent[name], sent[f"{name}NotShown"] = value[:LISTED], len(value) - LISTED
         else:
-            told[name] = value
-    told["message"] = result.sentence
-    return well_formed(json.dumps(told, ensure_ascii=False))
+            sent[name] = value
+    sent["message"] = result.sentence
+    return well_formed(json.dumps(sent, ensure_ascii=False))
 
 
 def parsed_arguments(text: str) -> Any:
-    """What a call's arguments say. Text that is no JSON stays that text, and the tools refuse it in words.
+    """A call's arguments, parsed. Text that is not JSON is returned as it is, and the tools refuse it.
 
-    So does what no database keeps as JSON: numbers that are none, and nesting beyond DEPTH levels.
+    So is what a database cannot store as JSON: NaN, infinities, and nesting beyond DEPTH levels.
     """
     if not text.strip():
         return {}
     try:
         found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-        # Halves of characters are replaced wherever they stand, in keys too.
+        # Lone surrogates are replaced everywhere, in keys too.
         found = json.loads(well_formed(json.dumps(found, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return well_formed(text)
@@ -120,7 +120,7 @@ def parsed_arguments(text: str) -> Any:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -138,23 +138,23 @@ def _is_flat(value: object, levels: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was taken out of the conversation with the model: how many results, and their characters."""
+    """What was removed from the conversation with the model: how many results, and their characters."""
 
     results: int
     characters: int
 
 
 class Conversation:
-    """All that was said in one run, at most `limit` characters of it: the prompt always, old results first to go.
+    """All messages of one run, at most `limit` characters: the prompt always stays, the oldest results go first.
 
-    What is taken out stays in the run's rows; only the model does not hear it again.
+    What is removed stays in the run's rows; it is only not sent to the model again.
     """
 
     def __init__(self, prompt: str) -> None:
         self.messages: list[Message] = [UserMessage(prompt)]
 
     def add(self, message: Message) -> None:
-        """Go on with a message. Two of the loop's in a row become one turn in either dialect."""
+        """Append a message. Two consecutive messages of the loop become one turn in either dialect."""
         self.messages.append(message)
 
     @property
@@ -162,11 +162,11 @@ class Conversation:
         return sum(map(_size, self.messages))
 
     def fit(self, limit: int) -> Trimmed | None:
-        """Make it at most `limit` characters long, where that can be; what was taken out, or None.
+        """Trim the conversation to `limit` characters, if possible; returns what was removed, or None.
 
-        Old results become a note, the oldest first, down to two thirds of the limit, so that what a provider has
-        cached of the rest holds for a while. Where that is not enough, the latest results are cut to half of the limit,
-        the oldest exchanges go as a whole, and the latest results are cut to what fits.
+        Old results become a note, the oldest first, down to two thirds of the limit, so that a provider's cache of
+        others stays valid for a while. If that is not enough, the latest results are cut to half of the limit, then
+        the oldest exchanges are removed, and at last the latest results are cut to what fits.
         """
         if self.characters <= limit:
             return None
@@ -192,13 +192,13 @@ class Conversation:
         return Trimmed(count, before - self.characters) if count else None
 
     def _cut_latest(self, limit: int, least: int) -> int:
-        """Cut the latest results so that all fits, but not below `least`; each has an equal part of the room."""
+        """Cut the latest results until everything fits, but not below `least`; each gets an equal share of the room."""
         places = [place for place, one in enumerate(self.messages) if isinstance(one, ToolResults)]
         over = self.characters - limit
         if not places or over <= 0:
             return 0
         latest = self.messages[places[-1]]
-        assert isinstance(latest, ToolResults)  # noqa: S101  # it was chosen by that
+        assert isinstance(latest, ToolResults)  # noqa: S101  # `places` lists nothing else
         lengths = [len(one.text) for one in latest.results]
         share = _fair_share(lengths, max(least, sum(lengths) - over))
         cut = [
@@ -209,7 +209,7 @@ class Conversation:
         return sum(old.text != new.text for old, new in zip(latest.results, cut, strict=True))
 
     def _forget_exchanges(self, limit: int) -> int:
-        """Take out whole exchanges behind the prompt, an answer with all that was said to it, but not the last one."""
+        """Remove whole exchanges after the prompt, an answer with all replies to it, except the last one."""
         gone = 0
         while self.characters > limit:
             answers = [place for place, one in enumerate(self.messages) if isinstance(one, AssistantMessage)]
@@ -224,7 +224,7 @@ class Conversation:
 
 
 def _size(message: Message) -> int:
-    """The characters of a message that a provider counts, without what a dialect adds."""
+    """The characters of a message that a provider counts, without the dialect's overhead."""
     if isinstance(message, UserMessage):
         return len(message.text)
     if isinstance(message, ToolResults):
@@ -241,7 +241,7 @@ def _part_size(part: TextPart | ThinkingPart | CallPart) -> int:
 
 
 def _weight(value: object) -> int:
-    """The characters of all texts in a JSON value."""
+    """The characters of all strings in a JSON value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -250,7 +250,7 @@ def _weight(value: object) -> int:
 
 
 def _fair_share(lengths: Sequence[int], room: int) -> int:
-    """The longest length that each may have so that together they fit; what the short ones leave is for the others."""
+    """The longest length at which all fit into `room`; what short ones leave is shared by the others."""
     left, share = room, 0
     for place, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - place)

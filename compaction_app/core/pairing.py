@@ -1,16 +1,16 @@
 """Tool calls and the results that answer them, and the repair that keeps both sides together.
 
-Providers refuse a conversation with a call that nobody answered, or an answer that nobody asked for. So a
-plan that takes one side is repaired to take the other:
+Providers reject a conversation that contains a call without a result, or a result without a call. So a plan that
+deletes one side is repaired to delete the other:
 
     block of a call, or its entry  ──▶  every result of the call
     result                         ──▶  every block of the call
     every block of a calling entry ──▶  the entry instead
 
-until nothing changes. Two blocks of one entry may carry the same call id: whichever is chosen takes the
-results along, and the other one stays, as in the agent; only what a person or a hook pinned keeps its answer.
-Of several entries that make the same call id the last one owns it, in the place of
-the first. The order in which repair adds is part of the format: targets are recorded in it.
+until nothing changes. Two blocks of one entry may carry the same call id: deleting either deletes the results, and the
+other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
+last one owns it, in the place of the first. The order in which repair adds targets is part of the format: targets are
+recorded in it.
 
 A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; `TargetPlan` is one set
 of targets, closed step by step, counting what it visits.
@@ -34,7 +34,7 @@ class ToolPair(NamedTuple):
     blocks: tuple[Object, ...]
     results: tuple[Object, ...]
     repeats: tuple[Object, ...] = ()
-    """Blocks of earlier entries with the same id. Repair takes no account of them, as in the agent."""
+    """Blocks of earlier entries with the same id. Repair ignores them, as the agent does."""
 
     @property
     def objects(self) -> tuple[Object, ...]:
@@ -47,7 +47,7 @@ class Pairs:
 
     def __init__(self, entries: Sequence[TranscriptEntry]) -> None:
         self.wholes: tuple[Object, ...] = tuple(Object(position) for position in range(len(entries)))
-        """Every entry as an object, made once: they are looked up far more often than entries."""
+        """Every entry as an object, made once: they are needed far more often than entries."""
         owners: dict[str, int] = {}
         results: dict[str, list[Object]] = {}
         for position, entry in enumerate(entries):
@@ -76,7 +76,7 @@ class Pairs:
         self.shared: tuple[ToolPair, ...] = tuple(
             call for call in self.calls if call.results and len(call.blocks) + len(call.repeats) > 1
         )
-        """Answered calls whose id several blocks carry, as only a damaged session has them."""
+        """Answered calls whose id several blocks carry; only damaged sessions have them."""
         self._by_id: dict[str, ToolPair] = {call.id: call for call in self.calls}
         touched: dict[int, list[ToolPair]] = {}
         for call in self.calls:
@@ -87,24 +87,24 @@ class Pairs:
         self.touched_by: tuple[tuple[ToolPair, ...], ...] = tuple(
             tuple(touched.get(position, ())) for position in range(len(entries))
         )
-        """For each entry by position: the calls that repair has to look at when the whole entry goes."""
+        """For each entry by position: the calls that repair visits when the whole entry goes."""
 
     def call(self, call_id: str) -> ToolPair | None:
         return self._by_id.get(call_id)
 
     def made_in(self, entry: TranscriptEntry, slot: int) -> ToolPair | None:
-        """The call that a block makes, where its entry owns it."""
+        """The call that a block makes, if its entry owns it."""
         call_id = entry.blocks[slot].call_id
         call = self._by_id.get(call_id) if call_id is not None else None
         return call if call is not None and call.owner.position == entry.position else None
 
     def of_block(self, entry: TranscriptEntry, slot: int) -> ToolPair | None:
-        """The call whose id a block carries, whichever entry owns that call; None where it makes none."""
+        """The call whose id a block carries, whichever entry owns that call; None if it makes none."""
         call_id = entry.blocks[slot].call_id
         return self._by_id[call_id] if call_id is not None else None
 
     def answered_by(self, entry: TranscriptEntry) -> ToolPair | None:
-        """The call that an entry answers; None where it answers none, or one that nobody makes."""
+        """The call that an entry answers; None if it answers none, or a call that does not exist."""
         return self._by_id.get(entry.result_for) if entry.result_for is not None else None
 
 
@@ -114,7 +114,7 @@ MayGo = Callable[[Object], bool]
 class TargetPlan:
     """Deletion targets in the order in which they were chosen, with sums over them.
 
-    A plan with a `base` holds what would come on top of that closed plan, which is only read.
+    A plan with a `base` contains what would be added to that closed plan, which is only read.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TargetPlan:
         self.entries_gone = 0
         self.tasks_gone = 0
         self.visited = 0
-        """How many objects were looked at: what a step costs."""
+        """How many objects were visited: the cost of a step."""
         self.touched_calls: dict[int, ToolPair] = {}
         self.touched_entries: set[int] = set()
         self._block_counts: dict[int, int] = {}
@@ -160,7 +160,7 @@ class TargetPlan:
         return count if self._base is None else count + self._base.blocks_chosen(position)
 
     def add(self, found: Object) -> None:
-        """Choose an object; nothing else is taken out for it. A repeat changes nothing."""
+        """Choose an object; no other target is removed for it. A repeat changes nothing."""
         self.visited += 1
         if found in self.chosen or found in self._base_chosen:
             return
@@ -181,7 +181,7 @@ class TargetPlan:
             self._touch(call_made)
 
     def add_entry(self, position: int) -> None:
-        """Choose an entry and take its block targets out."""
+        """Choose an entry and remove its block targets."""
         if self._block_counts.pop(position, 0):
             for slot in range(len(self._entries[position].blocks)):
                 self.visited += 1
@@ -206,7 +206,7 @@ class TargetPlan:
     def _touch(self, call: ToolPair) -> None:
         self.touched_calls[call.order] = call
         if call.order == self._answering:
-            # Its own results bring nothing new to a call that goes.
+            # Its own results add nothing to a call that goes.
             return
         if call.order > self._passed:
             heapq.heappush(self._pending, call.order)
@@ -214,7 +214,7 @@ class TargetPlan:
             self._next_pass.add(call.order)
 
     def repair(self, may_go: MayGo) -> Object | None:
-        """Close the plan under pairing. Gives the first object that repair would need and that may not go."""
+        """Close the plan under pairing. Returns the first object that repair needs but may not delete."""
         while self._pending or self._filling:
             refused = self._repair_calls(may_go)
             if refused is not None:
@@ -266,7 +266,7 @@ class TargetPlan:
         return None
 
     def _pinned_block(self, call: ToolPair, may_go: MayGo) -> Object | None:
-        """A block that stays and needs the answer of a call that goes: another one with its id was chosen."""
+        """A pinned block that needs the results of a call whose other block was chosen; None if there is none."""
         if len(call.blocks) == 1 or not call.results or call.owner in self:
             return None
         return next((block for block in call.blocks if block not in self and not may_go(block)), None)

@@ -1,6 +1,6 @@
 """The parameters of a compaction: how much to keep, what is recent, what matters.
 
-Users write them in settings files under `compaction`; what is out of range there becomes the default.
+Users write them in settings files under `compaction`; a value out of range is replaced by the default.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def compression_ratio(value: object) -> float:
-    """The value where it is a number between 0 and 1, both excluded; else the default."""
+    """The value if it is a number between 0 and 1, both excluded; else the default."""
     return float(value) if _is_number(value) and 0 < value < 1 else DEFAULT_RATIO
 
 
 def preserve_recent(value: object) -> int:
-    """The value rounded down, and at least 0, where it is a finite number; else the default."""
+    """The value rounded down, and at least 0, if it is a finite number; else the default."""
     return max(0, math.floor(value)) if _is_finite(value) else DEFAULT_PRESERVE_RECENT
 
 
@@ -57,7 +57,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _is_finite(value: object) -> TypeGuard[int | float]:
-    """Whether JavaScript would hold the value as a finite number; an integer beyond its doubles is infinite there."""
+    """Whether the value is finite as a JavaScript number; an integer beyond its doubles is infinite there."""
     try:
         return _is_number(value) and math.isfinite(value)
     except OverflowError:

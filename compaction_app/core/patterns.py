@@ -1,6 +1,6 @@
 """Search patterns, on a linear-time engine. Transcripts are hostile and long: nothing here may backtrack.
 
-`^` and `$` mean the whole text, and case is folded unless the caller asks otherwise. What RE2 cannot express
+`^` and `$` mean the whole text, and case is ignored unless requested otherwise. What RE2 cannot express
 (back-references, look-around) is refused.
 """
 
@@ -28,7 +28,7 @@ class Pattern:
         return self._compiled.search(_encode(text)) is not None
 
     def index_in(self, text: str) -> int | None:
-        """Where the first match starts, in UTF-16 code units; None where there is none."""
+        """Where the first match starts, in UTF-16 code units; None if there is none."""
         encoded = _encode(text)
         match = self._compiled.search(encoded)
         if match is None:
@@ -38,7 +38,7 @@ class Pattern:
 
 
 def compile_pattern(pattern: str, *, regex: bool, case_sensitive: bool) -> Pattern | Refusal:
-    """The pattern ready to search with; a refusal where it is empty, too long or beyond the engine."""
+    """The pattern ready to search with; a refusal if it is empty, too long or beyond the engine."""
     if utf16_length(pattern) > PATTERN_LENGTH:
         return Refusal(
             Code.PATTERN_TOO_LONG,

@@ -1,8 +1,8 @@
-"""PURE: as much of a list of targets as the airlock lets go together, and why each of the others may not.
+"""PURE: as much of a list of targets as the airlock accepts together, and why each of the others is refused.
 
-The whole is tried at once. Where that is refused, the targets are judged alone, those first that something pinned
-could be in the way of; where they may go alone and not together, one half is fitted in after the other. So one
-refusal never hides another, and a plan that is accepted costs one judgement.
+The whole list is tried first. If that is refused, the targets are judged one by one, starting with those that a pin may
+block; targets that are accepted alone but not together are added half by half. So one refusal never hides another, and
+an acceptable plan costs one judgement.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .pairing import TargetPlan
 
 
 class Fitting:
-    """Fits targets into a plan, and keeps why each that did not fit was refused."""
+    """Fits targets into a plan and records why each of the others was refused."""
 
     def __init__(self, airlock: Airlock, pins: Iterable[Target], vetted: Container[Target]) -> None:
-        """`vetted` are targets that an airlock has let go before."""
+        """`vetted` are targets that an airlock has accepted before."""
         self.airlock = airlock
         self.refusals: dict[Target, Refusal] = {}
         self.kept: list[Target] = []
@@ -28,10 +28,7 @@ class Fitting:
         self._near = set(self._near_pins(pins))
 
     def add(self, plan: TargetPlan, base: Sequence[Target], wanted: Sequence[Target]) -> TargetPlan:
-        """The plan with everything of `wanted` that fits. The whole at once where nothing is in the way.
-
-        `base` are the targets that `plan` was made of.
-        """
+        """The plan with every target of `wanted` that fits; `base` are the targets that `plan` was made of."""
         if not wanted:
             return plan
         for suspects in (self._is_suspect, self._is_open):
@@ -58,7 +55,7 @@ class Fitting:
         return plan
 
     def _halve(self, plan: TargetPlan, wanted: Sequence[Target]) -> TargetPlan:
-        """Fit in one half after the other: each of `wanted` may go alone, but not all of them together."""
+        """Add one half after the other: each of `wanted` is accepted alone, but not all of them together."""
         if not wanted:
             return plan
         objects = [found for found in map(self.airlock.find, wanted) if found is not None]
@@ -84,7 +81,7 @@ class Fitting:
         return not self._is_suspect(target)
 
     def _near_pins(self, pins: Iterable[Target]) -> Iterable[str]:
-        """Entries that share a tool call with something pinned: where refusals are to be looked for first."""
+        """Entries that share a tool call with a pinned object: refusals are most likely there."""
         transcript = self.airlock.transcript
         for pin in pins:
             found = self.airlock.find(pin)

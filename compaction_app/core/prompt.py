@@ -1,10 +1,10 @@
-"""What a model that plans is told. Version 1.
+"""The prompts of an LLM planner. Version 1.
 
     SYSTEM        who it is, what it can do, how to go about it, what goes first and what stays
     user prompt   the task, the parameters of this run, and the manifest as one fenced JSON object
 
-The prompt holds no transcript: the manifest shows the beginnings of the largest deletable entries, and the tools show
-the rest on demand. Everything that is quoted from the transcript is data, and the model is told so.
+The prompt does not contain the transcript: the manifest shows the beginnings of the largest deletable entries, and
+the tools show the rest on demand. Everything quoted from the transcript is data, and the prompt says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .manifest import Manifest
 from .parameters import Parameters
 
 PROMPT_VERSION: Final = 1
-"""Which wording this is; a change of it is a change of the number."""
+"""The version of the wording: every change of a text raises it."""
 
 SYSTEM: Final = """\
 You make room in the context of a coding agent. Its conversation has grown too long, and you choose which recorded \
@@ -68,7 +68,7 @@ Delete from the conversation until the reduction below is reached, so that what 
 
 
 def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chosen: int = 0) -> str:
-    """The task for one run. `chosen` targets are deleted already, where the run goes on from an earlier attempt."""
+    """The task for one run. `chosen` targets are deleted already, if the run continues an earlier attempt."""
     figures = budget.to_json()
     lines = [
         TASK,
@@ -96,7 +96,7 @@ def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chos
 
 
 def _printed(manifest: Manifest) -> str:
-    """The manifest as JSON, an entry a line. Previews are one line, without what a terminal would act on."""
+    """The manifest as JSON, an entry a line. Previews are one line, without control characters."""
     found = manifest.to_json()
     entries = ",\n".join(
         json.dumps({**entry, "preview": _one_line(entry["preview"])}, ensure_ascii=False)

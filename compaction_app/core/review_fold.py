@@ -1,13 +1,13 @@
-"""PURE: a human's review of a plan: what the steps that were not undone make of what was proposed.
+"""PURE: a human's review of a plan: the proposals after all steps that were not undone.
 
-    proposals (never changed) + steps, in order ──fold──▶ where each object stands ──airlock──▶ two plans
+    proposals (never changed) + steps, in order ──fold──▶ the status of each object ──airlock──▶ two plans
 
-What the steps decide is said in `deciding`. The `approved` plan is what was approved, closed by pair repair: what
-a commit would write, in the order of the proposals. The `planned` one is that and what is undecided. What the
-airlock refuses is left out of them, with its refusal, and hides nothing else.
+`decisions` says what each step decides. The `approved` plan is what was approved, closed by pair repair: what
+a commit would write, in the order of the proposals. The `planned` plan adds what is undecided. What the
+airlock refuses is left out of both, with its refusal, and hides no other refusal.
 
-The sides of a tool call that were proposed together are one proposal to a human: the first result *leads*, the
-call and further results follow it. A step names leaders; followers come along by pair repair.
+The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the
+call and further results follow it. A step names leaders; pair repair adds the followers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .unanswered import unanswered
 
 BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
-"""Of what goes because something that a human added needs it."""
+"""The origin of what is added because a human's addition needs it."""
 _KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
 
 
 class Proposed(NamedTuple):
-    """What a planner proposed, in the order of its plan."""
+    """A target that a planner proposed, in the order of its plan."""
 
     target: Target
     source: str
@@ -47,25 +47,25 @@ class Proposed(NamedTuple):
 
 
 class ReviewStatus(StrEnum):
-    """Where an object stands."""
+    """The status of an object in a review."""
 
     UNDECIDED = "undecided"
     APPROVED = "approved"
     REJECTED = "rejected"
     """A human keeps it: it is pinned."""
     GOES_WITH_PAIR = "goes_with_pair"
-    """Not approved itself, but something approved cannot go without it."""
+    """Not approved itself, but an approved object cannot go without it."""
     KEPT_WITH_PAIR = "kept_with_pair"
-    """It cannot go, because what its refusal names stays."""
+    """It cannot go, because the object that its refusal names stays."""
     REFUSED = "refused"
-    """A human wants it to go, and the airlock says no."""
+    """A human wants it to go, and the airlock refuses."""
     NARROWED = "narrowed"
-    """Some of its blocks go in its place."""
+    """Only some of its blocks go."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewItem:
-    """One object that was proposed, added or pinned. Position -1: the transcript does not know it."""
+    """One object that was proposed, added or pinned. Position -1: it is not in the transcript."""
 
     target: Target
     position: int
@@ -74,21 +74,21 @@ class ReviewItem:
     source: str
     origin: Origin | None
     leader: Target | None = None
-    """The object under which it is decided; None where it leads itself."""
+    """The object with which it is decided; None if it leads itself."""
     refusal: Refusal | None = None
     added: bool = False
-    """A human's own deletion, that no planner proposed."""
+    """A human's own deletion, which no planner proposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What the steps make of the proposals. Counts are of what leads."""
+    """The proposals after the steps. Counts include leaders only."""
 
     items: Mapping[Target, ReviewItem]
-    """In the order of the plan; then what was added; then what was pinned beside that."""
+    """In the order of the plan; then what was added; then other pinned objects."""
     followers: Mapping[Target, tuple[Target, ...]]
     approved: ValidatedDeletion | None
-    """What a commit would write; None where nothing is approved."""
+    """What a commit would write; None if nothing is approved."""
     approved_stats: Stats
     planned_stats: Stats
     tokens_to_go: int
@@ -98,21 +98,21 @@ class Review:
     goes: frozenset[Target]
     """Everything in the approved plan."""
     would_go: frozenset[Target]
-    """Everything in the planned one."""
+    """Everything in the planned plan."""
     unanswered: Mapping[Target, tuple[Target, ...]]
-    """For each of these that takes the answer of a call away: the blocks with the same call id that stay."""
+    """For each target that removes the answer of a call: the blocks with the same call id that stay."""
     total: int
     undecided: int
     accepted: int
     refused: int
 
     def leads(self) -> Iterable[ReviewItem]:
-        """The items that a human decides on."""
+        """The items that are decided on."""
         return (item for item in self.items.values() if item.leader is None)
 
 
 class Reviewer:
-    """One plan on one transcript, which steps can be taken on."""
+    """One plan on one transcript, which can be reviewed after any steps."""
 
     def __init__(
         self, transcript: Transcript, proposed: Sequence[Proposed], thinking_guard: str = "latest"
@@ -127,14 +127,14 @@ class Reviewer:
             self._followers.setdefault(leader, []).append(follower)
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
-        """What belongs to the same tool calls, and so goes or stays with it."""
+        """What belongs to the same tool calls, and so is deleted or kept with it."""
         plan = self._free.judge_request(request_of([target]))
         if isinstance(plan, Refusal):
             return ()
         return tuple(one for one in self._free.targets(plan) if one.entry_id != target.entry_id)
 
     def review(self, steps: Iterable[Step]) -> Review:
-        """The review after these steps. Nothing in a step raises: what cannot be is refused."""
+        """The review after these steps. No step raises: what is impossible is refused."""
         word = Decided(self.transcript, self.proposed, self._followers)
         for step in steps:
             word.take(step)
@@ -143,7 +143,7 @@ class Reviewer:
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         fit = Fitting(airlock, pins, self.proposed)
         # What was proposed with an approved result is approved with it. Repair would find it, but it might find
-        # more: all blocks with the call's id, where one of them was proposed.
+        # more: all blocks with the call's id, if one of them was proposed.
         asked = [
             target
             for target in order
@@ -187,7 +187,7 @@ class Reviewer:
     # ---- what is reviewed -------------------------------------------------------------------------------
 
     def _order(self, word: Decided) -> list[Target]:
-        """Every object of the review: as planned, then as added, then what was pinned beside that."""
+        """Every object of the review: as planned, then as added, then other pinned objects."""
         order: dict[Target, None] = {}
         for target in self.proposed:
             order[target] = None
@@ -201,7 +201,7 @@ class Reviewer:
         return list(order)
 
     def _leaders(self) -> dict[Target, Target]:
-        """For what is decided with another side of its tool call: the first result of that call."""
+        """For each object that is decided with another side of its tool call: the first result of that call."""
         leaders: dict[Target, Target] = {}
         answers = {
             call.id: [target for target in map(self._free.target, call.results) if target in self.proposed]
@@ -255,20 +255,20 @@ class Reviewer:
     def _unknown(self, target: Target) -> Refusal:
         refused = self._free.judge_request(request_of([target]))
         if not isinstance(refused, Refusal):
-            raise AssertionError(f"{target} is not in the transcript and may go")
+            raise AssertionError(f"{target} is not in the transcript and was not refused")
         return refused
 
     def _validated(
         self, airlock: Airlock, plan: TargetPlan, order: Sequence[Target]
     ) -> ValidatedDeletion | None:
-        """The closed plan in the order of the review, judged once more from nothing but its ids."""
+        """The closed plan in the order of the review, validated again by its ids alone."""
         if not plan:
             return None
         place = {target: number for number, target in enumerate(order)}
         targets = sorted(airlock.targets(plan), key=lambda target: place.get(target, len(place)))
         validated = airlock.validate(request_of(targets))
         if isinstance(validated, Refusal):
-            raise RuntimeError(f"The review holds a plan that the airlock refuses: {validated.message}")
+            raise RuntimeError(f"The review made a plan that the airlock refuses: {validated.message}")
         return validated
 
     def _to_go(self, stats: Stats) -> int:
@@ -299,7 +299,7 @@ def _standing(
 
 
 def _is_in(target: Target, plan: frozenset[Target]) -> bool:
-    """Whether a plan takes the object: by itself, or with its entry."""
+    """Whether a plan deletes the object: alone, or with its entry."""
     return target in plan or Target(target.entry_id) in plan
 
 

@@ -1,6 +1,6 @@
-"""The five tools as a model is told of them: what each is for, and a JSON schema of its arguments.
+"""The five tools as they are described to a model: what each is for, and a JSON schema of its arguments.
 
-The schemas are strict: they name every argument, its limits and its default, and admit no other. What `tools` parses
+The schemas are strict: they name every argument, its limits and its default, and allow no other. What `tools` parses
 is compared with them by a test.
 """
 
@@ -24,7 +24,7 @@ from .tools import (
 
 
 class ToolSchema(NamedTuple):
-    """One tool as a model is told of it; `parameters` is a JSON schema."""
+    """One tool as it is described to a model; `parameters` is a JSON schema."""
 
     name: str
     description: str

@@ -1,7 +1,7 @@
 """What each part of a transcript is worth keeping, and what it costs in tokens.
 
-A *unit* is the least that can go alone: a tool call with its results, one text or thinking block, one entry
-that is neither. What can be needed of it later are its references (see `references`), so
+A *unit* is the least that can be deleted alone: a tool call with its results, one text or thinking block, one entry
+that is neither. What later work can need of it are its references (see `references`), so
 
     worth(unit) = Σ need(reference), over the references of which the unit is the last copy that stays
     need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
@@ -10,16 +10,16 @@ that is neither. What can be needed of it later are its references (see `referen
 The odds that something is needed again are the sum over its past uses, each fading with a power of its age:
 Anderson and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory",
 Psychological Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts,
-repeats cost nothing, and so does what a protected entry says as well; as one copy goes, the other gains.
+repeats cost nothing, nor does what a protected entry contains too; when one copy goes, the other gains.
 
 | weight                 | why                                                                              |
 |------------------------|----------------------------------------------------------------------------------|
-| WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than what was shown |
-| SAID                   | a message says more than its names: it is worth one mention of itself             |
-| ASKED                  | what the query's words find goes late, the fewer they find the later              |
-| SUPERSEDED             | what a later read or change of the same file shows anew is needed less            |
+| WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than tool output    |
+| MESSAGE                | a message says more than its names: it is worth one mention of itself             |
+| IN_QUERY               | what the query's words find goes late, the fewer they find the later              |
+| SUPERSEDED             | what a later read or change of the same file shows again is needed less           |
 
-References are counted as numbers in arrays, so a session of 120 MB takes tens of megabytes.
+References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from .transcript_entries import TASK_ROLES, WHOLE, Object, TranscriptEntry
 
 WRITTEN: Final = 1.0
 SEEN: Final = 0.1
-SAID: Final = 1.0
-ASKED: Final = 3.0
+MESSAGE: Final = 1.0
+IN_QUERY: Final = 3.0
 SUPERSEDED: Final = 0.7
 DECAY: Final = 0.5
 EXAMINED: Final = 200_000
-"""Characters of an object's text that are looked at. What is longer is worth little per token anyway."""
+"""Characters of an object's text that are examined. Longer texts are worth little per token anyway."""
 
 _WRITERS: Final = TASK_ROLES | {Role.ASSISTANT}
 _FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
 _PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
 _PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
 _ARGUMENTS: Final = 4_000
-"""Characters of a call's arguments in which a path is looked for."""
+"""Characters of a call's arguments that are searched for a path."""
 
 
 class Touch(NamedTuple):
@@ -69,17 +69,17 @@ class Touch(NamedTuple):
 
 @dataclass(slots=True)
 class Unit:
-    """What goes together. `objects` are a call's blocks before its results, each in transcript order."""
+    """Objects that are deleted together. `objects` are a call's blocks before its results, each in transcript order."""
 
     objects: tuple[Object, ...]
     kind: str
-    """`message`, `reasoning`, `call`, `output` where most of it is what tools answered, or `part` of one."""
+    """`message`, `reasoning`, `call`, `output` if most of it is tool results, or `part` of one."""
     tool: str
     tokens: int
     may_go: bool
     touch: Touch | None = None
     output: int | None = None
-    """The hash of what tools answered; None where that was nothing but blanks."""
+    """The hash of the tool results; None if they are blank."""
     bonus: float = 0.0
     factor: float = 1.0
     later: int | None = None
@@ -93,7 +93,7 @@ class Unit:
 
 
 class ReferenceCounts(NamedTuple):
-    """How a unit's references stand in the whole transcript."""
+    """How often a unit's references occur in the whole transcript."""
 
     names: int
     only_here: int
@@ -101,10 +101,10 @@ class ReferenceCounts(NamedTuple):
 
 
 class Worth:
-    """The units of a transcript, and what each is worth, given which of them are out."""
+    """The units of a transcript, and what each is worth, given which of them are taken out."""
 
     def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
-        """`found` says for entries that a query's words found how telling those were (1: found nowhere else)."""
+        """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
         self._transcript = transcript
         self.units: list[Unit] = []
         self._last_output: dict[int, int] = {}
@@ -122,14 +122,14 @@ class Worth:
         self._compare()
 
     def price(self, index: int) -> float:
-        """What is lost per token if this unit goes now."""
+        """What is lost per token if this unit is deleted now."""
         unit, copies = self.units[index], self._copies
         # An exact sum, so that it does not depend on how a process numbers references.
         lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
         return (lost + unit.bonus) * unit.factor / unit.tokens
 
     def is_redundant(self, index: int) -> bool:
-        """Whether something later shows the same, or it shows nothing: of units at one price these go first."""
+        """Whether a later unit shows the same, or it is empty: of units with the same price these go first."""
         unit = self.units[index]
         empty = unit.kind == "output" and unit.output is None
         return empty or unit.later is not None or self.repeated_by(index, ()) is not None
@@ -153,7 +153,7 @@ class Worth:
                     self.units += (_unit(self._transcript, (part,), "part") for part in parts)
 
     def repeated_by(self, index: int, out: Container[int]) -> int | None:
-        """The last unit with the same output, where that is a later one and not out."""
+        """The last unit with the same output, if it is a later one and not taken out."""
         unit = self.units[index]
         if unit.kind != "output" or unit.output is None:
             return None
@@ -169,7 +169,7 @@ class Worth:
     # ---- how it is built --------------------------------------------------------------------------------
 
     def _examine(self, unit: Unit, numbers: dict[str, int]) -> None:
-        """Count the unit's references, and note what its calls touched and what they were answered."""
+        """Count the unit's references, and note the files that its calls touched and their results."""
         here: set[int] = set()
         output = ""
         for found in unit.objects:
@@ -199,9 +199,9 @@ class Worth:
 
     def _add_bonus(self, unit: Unit, found: Mapping[str, float]) -> None:
         if unit.kind == "message":
-            unit.bonus += SAID * self._fading(unit.position)
+            unit.bonus += MESSAGE * self._fading(unit.position)
         entries = {self._transcript.entries[item.position].entry_id for item in unit.objects}
-        unit.bonus += ASKED * max(found.get(entry_id, 0.0) for entry_id in entries)
+        unit.bonus += IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
 
     def _compare(self) -> None:
         """Note which units are superseded, and which were the last to show an output."""
@@ -214,7 +214,7 @@ class Worth:
             if unit.touch is None:
                 continue
             kind, path = unit.touch
-            # A change is still told by itself after another change, until the whole file is shown.
+            # One change does not show the change before it again; only the whole file does.
             unit.later = (last if kind in ("read", "part") else last_whole).get(path)
             if unit.later is not None:
                 unit.factor = SUPERSEDED
@@ -235,7 +235,7 @@ class Worth:
         if found.slot == WHOLE:
             return self._transcript.text(entry)
         text = self._transcript.block_text(entry, entry.blocks[found.slot])
-        # The id of a call is the provider's, and nobody's word.
+        # The id of a call was made up by the provider, and is not a reference.
         return text.split(" ", 2)[-1] if _is_call(entry, found) else text
 
 
@@ -286,7 +286,7 @@ def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Uni
 
 
 def _is_between_calls(entry: TranscriptEntry) -> bool:
-    """Whether a result makes calls itself, as only a damaged session has it: repair would go on from call to call,
+    """Whether a result makes calls itself, as only in a damaged session: repair would continue from call to call,
     and past the blocks that share an id."""
     return entry.result_for is not None and bool(entry.call_ids)
 
@@ -296,7 +296,7 @@ def _is_call(entry: TranscriptEntry, found: Object) -> bool:
 
 
 def _touch(tool: str, arguments: str) -> Touch | None:
-    """What a call does to a file, told from its tool's name and the path among its arguments."""
+    """What a call does to a file, by its tool's name and the path among its arguments."""
     named = _FILE_TOOL.search(tool)
     path = _PATH.search(arguments, 0, _ARGUMENTS) if named else None
     if named is None or path is None:

@@ -2,13 +2,13 @@
 
     queued ──▶ running ──▶ target_met | below_target | cancelled ──▶ committed ◀──▶ restored
        │          │                                         ╲
-       │          │                                          ╲──▶ superseded, by a run that goes on from here
+       │          │                                          ╲──▶ superseded, by a run that continues from here
        ▼          ▼
     cancelled  interrupted | failed ──▶ queued again, or reviewed as it is
 
-A run whose plan can still be reviewed is in one of REVIEWABLE. One that failed holds what was validated by then, and
-that may be nothing. Nothing leads out of `superseded`. A run whose line a restore took out of the session is
-`restored`; where that is taken back, it is `committed` again.
+A run whose plan can still be reviewed is in one of REVIEWABLE. A failed run keeps what was validated by then, which
+may be nothing. Nothing leads out of `superseded`. A run whose line a restore removed from the session is
+`restored`; if that restore is undone, it is `committed` again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -73,16 +73,16 @@ TRANSITIONS: Final[Mapping[RunState, frozenset[RunState]]] = {
 }
 
 ACTIVE: Final = frozenset({RunState.QUEUED, RunState.RUNNING})
-"""Someone works on it, or will."""
+"""A worker works on it, or will."""
 REVIEWABLE: Final = frozenset(
     {RunState.TARGET_MET, RunState.BELOW_TARGET, RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED}
 )
 """Its plan can be reviewed, changed and committed."""
 
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
-"""What was approved of it was written."""
+"""Its approved plan was written."""
 
 
 def may_become(state: RunState, other: RunState) -> bool:
-    """Whether the table allows the change."""
+    """Whether the table allows the transition."""
     return other in TRANSITIONS[state]

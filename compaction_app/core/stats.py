@@ -33,7 +33,7 @@ def measure(transcript: Transcript, plan: TargetPlan) -> Stats:
 
 
 def target_reduction(compression_ratio: float) -> float:
-    """The reduction that a ratio asks for, in percent, rounded as the stats are."""
+    """The reduction that a ratio requires, in percent, rounded as the stats are."""
     return round_percent((1 - compression_ratio) * 100)
 
 
@@ -43,7 +43,7 @@ def target_met(stats: Stats, compression_ratio: float) -> bool:
 
 
 def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
-    """Tokens that are missing from the target; 0 once it is met, and at least 1 before."""
+    """Tokens that are missing to the target; 0 once it is met, and at least 1 before."""
     if target_met(stats, compression_ratio):
         return 0
     return max(1, stats.tokens_after - math.floor(stats.tokens_before * compression_ratio))

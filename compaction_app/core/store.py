@@ -1,8 +1,8 @@
-"""The deletion store: what one run has chosen so far. In memory, and always a plan that the airlock accepts.
+"""The deletion store: what one run has chosen so far. It is in memory, and the airlock always accepts it.
 
-Every change is a transaction: what comes in is judged alone and in full, merged with what was chosen, and
+Every change is a transaction: a request is judged alone and in full, merged with what was chosen, and
 the whole is judged again. A refusal leaves the store as it was. Because the chosen plan is closed and valid,
-a step looks only at what it touches; `visited` counts the objects that were looked at.
+a step judges only what it touches; `visited` counts the objects that were visited.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class DeletionStore:
         self._plan = self.airlock.empty_plan()
 
     def __contains__(self, found: Object) -> bool:
-        """Whether an object goes: by itself, or as a block of an entry that goes."""
+        """Whether an object is deleted: alone, or as a block of a deleted entry."""
         return found in self._plan or Object(found.position) in self._plan
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What was chosen, in the order in which it would be recorded."""
+        """The chosen targets, in the order in which they would be recorded."""
         return self.airlock.targets(self._plan)
 
     @property
@@ -45,11 +45,11 @@ class DeletionStore:
 
     @property
     def target_met(self) -> bool:
-        """Whether the plan deletes as much as was asked for."""
+        """Whether the plan deletes as much as required."""
         return target_met(self.stats, self.transcript.parameters.compression_ratio)
 
     def delete(self, request: object) -> Refusal | None:
-        """Add a request's targets, and what goes with them; or say why not and change nothing."""
+        """Add a request's targets, and what goes with them; or return the refusal and change nothing."""
         incoming = self.airlock.judge_request(request)
         if isinstance(incoming, Refusal):
             return incoming
@@ -57,7 +57,7 @@ class DeletionStore:
         return self.delete_objects(incoming.chosen)
 
     def delete_objects(self, objects: Iterable[Object]) -> Refusal | None:
-        """Add objects of the transcript that may go, and what goes with them; or change nothing."""
+        """Add objects of the transcript, and what goes with them; or return the refusal and change nothing."""
         merged = self.airlock.merge(self._plan, objects)
         if isinstance(merged, Refusal):
             return merged
@@ -66,10 +66,10 @@ class DeletionStore:
         return None
 
     def deletable(self, candidates: list[Object]) -> tuple[list[Object], list[Object]]:
-        """Matches of a bulk deletion that may go, and those it passes over, each as if it were merged alone.
+        """Matches of a bulk deletion that may be deleted, and those to skip, each as if it were merged alone.
 
-        Results of one call go or stay together, and so do its blocks: one verdict serves all of them that may
-        go by themselves (a human may have pinned one of several blocks).
+        Results of one call are deleted or kept together, and so are its blocks: one verdict serves all of them that may
+        go alone (a human may have pinned one of several blocks).
         """
         verdicts: dict[tuple[bool, int], bool] = {}
         kept: list[Object] = []
@@ -90,10 +90,10 @@ class DeletionStore:
         return kept, passed_over
 
     def validated(self) -> ValidatedDeletion:
-        """What was chosen, judged once more from nothing but its ids."""
+        """What was chosen, validated again by its ids alone."""
         validated = self.airlock.validate(request_of(self.targets))
         if isinstance(validated, Refusal):
-            raise RuntimeError(f"The store holds a plan that the airlock refuses: {validated.message}")
+            raise RuntimeError(f"The store made a plan that the airlock refuses: {validated.message}")
         return validated
 
     def _shared_verdict(self, candidate: Object) -> tuple[bool, int] | None:

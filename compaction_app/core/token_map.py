@@ -1,4 +1,4 @@
-"""PURE: the context as a page of type: blocks in order, their width by tokens, wrapped at the line's end.
+"""PURE: the context drawn like a page of type: blocks in order, their width by tokens, wrapped at the line's end.
 
 The map is a grid of cells, LINES by CELLS; each cell has the kind of the block that fills most of it. So a
 session of a thousand entries and one of fifty thousand make drawings of about the same size, and area stays
@@ -32,7 +32,7 @@ KINDS: Final = {
 
 
 class Piece(NamedTuple):
-    """One block on the map: what kind it is, what it weighs, whether it is protected."""
+    """One block on the map: its kind, its tokens, whether it is protected."""
 
     kind: str
     tokens: int
@@ -51,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class TokenMap:
-    """Paths of the drawing by kind, the underlines of what is protected, and the same in numbers."""
+    """The paths of the drawing by kind, the underlines of what is protected, and the same in numbers."""
 
     width: int
     height: int
@@ -62,7 +62,7 @@ class TokenMap:
     tokens_a_line: int
 
     def frame(self, before: int, tokens: int) -> tuple[int, int]:
-        """Top and height of the lines on which some tokens lie that come after others."""
+        """Top and height of the lines that `tokens` tokens occupy after `before` others."""
         if not self.tokens:
             return 0, 0
         last = max(before, before + tokens - 1)
@@ -71,7 +71,7 @@ class TokenMap:
 
 
 def draw(pieces: Iterable[tuple[str, int, bool]]) -> TokenMap:
-    """The map of pieces in their order. A branch has many of them: plain tuples will do."""
+    """The map of pieces in their order. A branch has many of them, so they are plain tuples."""
     laid = list(pieces)
     sums: dict[str, int] = {}
     for kind, tokens, _ in laid:
@@ -95,7 +95,7 @@ def draw(pieces: Iterable[tuple[str, int, bool]]) -> TokenMap:
 
 
 def _cells(laid: list[tuple[str, int, bool]], total: int) -> tuple[list[str], list[bool]]:
-    """Kind and protection of each cell: those of the piece that its middle falls on."""
+    """Kind and protection of each cell: those of the piece at its middle."""
     count = LINES * CELLS
     kinds, protected = [""] * count, [False] * count
     if not total:

@@ -1,15 +1,15 @@
-"""The five tools through which a planner works. There is no other way for it to act.
+"""The five tools through which a planner works. It cannot act in any other way.
 
 | tool                        | does                                                          |
 |-----------------------------|---------------------------------------------------------------|
 | `context_search_transcript` | finds a pattern and shows a little around it                  |
 | `context_read_entry`        | reads a slice of an entry or a block                          |
-| `context_compaction_budget` | tells how much is still to go                                 |
+| `context_compaction_budget` | reports how much still has to go                              |
 | `context_delete`            | deletes entries and blocks by their ids                       |
 | `context_grep_delete`       | deletes what a pattern finds, within a limit                  |
 
-A call never raises and never ends the planner's loop: what is wrong with it comes back as its result. Numbers
-beyond a limit are clamped where the tool only looks, and refused where it deletes.
+A call never raises and never ends the planner's loop: its errors are returned as its result. Numbers
+beyond a limit are clamped if the tool only reads, and refused if it deletes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BudgetArguments(_Arguments):
 
 
 class DeleteArguments(_Arguments):
-    """Arguments of `context_delete`. What the list holds is judged by the airlock."""
+    """Arguments of `context_delete`. The airlock judges what the list contains."""
 
     deletions: Any = None
 
@@ -84,7 +84,7 @@ class GrepDeleteArguments(_Arguments):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call as a planner asks for it. Arguments are what was parsed from its JSON, whatever that was."""
+    """One call of a planner. `arguments` is the value parsed from its JSON, of any type."""
 
     name: str
     arguments: Any
@@ -92,7 +92,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave: facts, a sentence for the planner, and the refusal where there was one."""
+    """The result of a call: details, a sentence for the planner, and the refusal if there was one."""
 
     name: str
     details: Mapping[str, Any]
@@ -115,7 +115,7 @@ class Match(NamedTuple):
 
 
 class Workbench:
-    """The tools over one store. `context_window` is the model's, in tokens, where it is known."""
+    """The tools on one store. `context_window` is the model's, in tokens, if it is known."""
 
     def __init__(self, store: DeletionStore, context_window: int | None = None) -> None:
         self.store = store
@@ -124,7 +124,7 @@ class Workbench:
         self._transcript = store.transcript
 
     def call(self, call: ToolCall) -> ToolResult:
-        """Run one call. Every call counts, also one that fails."""
+        """Run one call. Every call counts, even one that fails."""
         self.call_count += 1
         tool = TOOLS.get(call.name)
         if tool is None:
@@ -136,7 +136,7 @@ class Workbench:
         if not isinstance(call.arguments, dict):
             refusal = Refusal(
                 Code.INVALID_ARGUMENTS,
-                f"{call.name} takes its arguments as a JSON object, and what came is none. Nothing was done. Make the "
+                f"{call.name} takes its arguments as a JSON object; these are not one. Nothing was done. Make the "
                 "call again.",
             )
             return self._refused(call.name, {}, refusal)
@@ -153,7 +153,7 @@ class Workbench:
     # ---- looking ------------------------------------------------------------------------------------------
 
     def search(self, arguments: SearchArguments) -> ToolResult:
-        """One match per object, its first occurrence; what is deleted or protected is searched too."""
+        """One match per object, its first occurrence; deleted and protected objects are searched too."""
         name = "context_search_transcript"
         details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "truncated": False}
         pattern = _compile(arguments)
@@ -201,7 +201,7 @@ class Workbench:
         return self._answer(name, details, f"{utf16_length(details['text'])} of {total} characters.")
 
     def show_budget(self, arguments: BudgetArguments) -> ToolResult:
-        """Tokens before and after, and what is still to go."""
+        """Tokens before and after, and what still has to go."""
         del arguments
         budget = self.budget
         left = budget.tokens_to_go
@@ -211,12 +211,12 @@ class Workbench:
     # ---- deleting -----------------------------------------------------------------------------------------
 
     def delete(self, arguments: DeleteArguments) -> ToolResult:
-        """Delete by ids, with what belongs to them."""
+        """Delete by ids, together with what belongs to them."""
         refusal = self.store.delete({"deletions": arguments.deletions})
         return self._changed("context_delete", {}, refusal)
 
     def grep_delete(self, arguments: GrepDeleteArguments) -> ToolResult:
-        """Delete what a pattern finds. Matches that may not go are passed over, reported and not counted."""
+        """Delete what a pattern finds. Matches that may not be deleted are skipped, reported and not counted."""
         name = "context_grep_delete"
         skipped: list[dict[str, Any]] = []
         details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "skipped": skipped}
@@ -264,7 +264,7 @@ class Workbench:
                 yield Match(entry, Object(entry.position, slot), block.index, text)
 
     def _bulk_objects(self, target: Kind) -> Iterator[Match]:
-        """As `_objects`, but the only block of an entry stands for the entry, which is what can be deleted."""
+        """Like `_objects`, but the only block of an entry is replaced by the entry, which is what can be deleted."""
         for match in self._objects(target):
             entry = match.entry
             stays_a_block = self.store.airlock.is_kept(entry) and not entry.recent
@@ -314,7 +314,7 @@ class Workbench:
 
 
 class Tool(NamedTuple):
-    """A tool as a planner sees it: what it is for, what it takes, and what runs."""
+    """A tool as a planner sees it: its purpose, its arguments, and the method that runs it."""
 
     description: str
     arguments: type[_Arguments]
@@ -353,7 +353,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
 
 
 DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
-"""The tools that can change what goes. A refusal by another one says nothing about what may be deleted."""
+"""The tools that delete. A refusal by another tool says nothing about what may be deleted."""
 
 
 def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:
@@ -376,7 +376,7 @@ def _count_mismatch(arguments: GrepDeleteArguments, count: int) -> str | None:
 
 
 def _snippet(text: str, index: int, around: int) -> str:
-    """The text around a match's start, with an ellipsis where it was cut. Lengths in UTF-16 code units."""
+    """The text around a match's start, with an ellipsis if it was cut. Lengths in UTF-16 code units."""
     start, end = max(0, index - around), index + around
     before = "…" if start > 0 else ""
     after = "…" if end < utf16_length(text) else ""

@@ -1,7 +1,7 @@
-"""The compactable transcript: what of a branch could be deleted, and what may not, and why.
+"""The compactable transcript: what of a branch can be deleted, what may not, and why.
 
-Made from a branch by the rules of its agent. Ids, roles, estimates and protections are kept; texts are looked up
-where a tool needs them.
+It is made from a branch by the rules of its agent. Ids, roles, estimates and protections are stored; texts are looked
+up when a tool needs them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Transcript:
         self.tasks = sum(entry.bears_task for entry in self.entries)
         latest = next((entry for entry in reversed(self.entries) if entry.role == Role.ASSISTANT), None)
         self.latest_thinking: tuple[Object, ...] = ()
-        """The last assistant and its thinking blocks, where it bears thinking: what providers want unchanged."""
+        """The last assistant and its thinking blocks, if it bears thinking: providers require them unchanged."""
         if latest is not None and latest.bears_thinking:
             thinking = (slot for slot, block in enumerate(latest.blocks) if block.is_thinking)
             self.latest_thinking = (
@@ -52,7 +52,7 @@ class Transcript:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Which entries make and answer which calls: worked out where somebody first asks."""
+        """Which entries make and answer which calls; worked out on first use."""
         return Pairs(self.entries)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Transcript:
         return entry_id in self._positions
 
     def entry(self, entry_id: str) -> TranscriptEntry | None:
-        """The entry with this id; None where the transcript has none."""
+        """The entry with this id; None if the transcript has none."""
         position = self._positions.get(entry_id)
         return None if position is None else self.entries[position]
 
@@ -74,7 +74,7 @@ class Transcript:
         return self._texts[entry.entry_id].block(block.index)
 
     def text_of(self, target: Target) -> str:
-        """The text that a target deletes. Raises KeyError where the transcript has no such object."""
+        """The text that a target deletes. Raises KeyError if the transcript has no such object."""
         entry = self.entries[self._positions[target.entry_id]]
         if target.block_index is None:
             return self.text(entry)
@@ -88,11 +88,11 @@ def prepare(
     rules: PlanRules,
     is_noise: Callable[[str], bool] | None = None,
 ) -> Transcript | None:
-    """The transcript of a branch (root first); None where fewer than two of its entries are compactable.
+    """The transcript of a branch (root first); None if fewer than two of its entries are compactable.
 
-    `texts` holds at least the branch's messages. `settings` are as a user could write them. Without a query among
-    them, the last user message that is not blank is the query, as in the agent; `is_noise` says of a text that it
-    is passed over as well.
+    `texts` contains at least the branch's messages. `settings` are as a user wrote them. Without a query among
+    them, the last user message that is not blank is the query, as in the agent; `is_noise` says which texts
+    are skipped as well.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
     entries = _transcript_entries(branch, rules)
@@ -103,19 +103,19 @@ def prepare(
     user_texts = (
         texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == Role.USER
     )
-    telling = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
+    candidates = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
     parameters = Parameters(
         compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),
         preserve_recent=preserved,
-        query=normal.query(settings.get("query"), telling),
+        query=normal.query(settings.get("query"), candidates),
     )
     return Transcript(entries, texts, parameters)
 
 
 def _transcript_entries(branch: Sequence[Entry], rules: PlanRules) -> list[TranscriptEntry]:
-    """What of a branch is compactable, none of it recent yet.
+    """The compactable entries of a branch, none of them marked as recent yet.
 
-    One loop on plain fields: it runs for every entry of a branch, and is most of what preparing takes.
+    One loop on plain fields: it runs for every entry of a branch, and takes most of the time.
     """
     entries: list[TranscriptEntry] = []
     protection = rules.protection

@@ -21,7 +21,7 @@ class Object(NamedTuple):
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
-    """One entry that could be deleted, with the blocks that earlier compactions have left of it."""
+    """One entry that could be deleted, with the blocks that earlier compactions left."""
 
     position: int
     """Its place in the transcript, from 0."""
@@ -30,12 +30,12 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     role: str
     tokens: int
     blocks: tuple[Block, ...]
-    """Empty where the content is no array."""
+    """Empty if the content is not an array."""
     call_ids: tuple[str, ...]
     result_for: str | None
     recent: bool
     protection: Protection | None
-    """The reason that is not recency, where there is one."""
+    """The reason other than recency, if there is one."""
     bears_thinking: bool
     tool_name: str = ""
 
@@ -45,7 +45,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def bears_task(self) -> bool:
-        """Whether it can tell a model what it is meant to do."""
+        """Whether it can carry the task that the model has to do."""
         return self.role in TASK_ROLES
 
     @property
@@ -59,7 +59,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
         return 1 + len(self.blocks)
 
     def slot(self, block_index: int) -> int | None:
-        """Where the block with this recorded index stands in `blocks`; None where it is not there."""
+        """The position in `blocks` of the block with this recorded index; None if there is none."""
         blocks = self.blocks
         if block_index < len(blocks) and blocks[block_index].index == block_index:
             return block_index

@@ -1,7 +1,7 @@
-"""PURE: tool calls that a plan leaves without an answer, although the airlock accepts it.
+"""PURE: tool calls that an accepted plan leaves without an answer.
 
-In a damaged session several blocks carry the same call id. The agent lets one of them go with the results, and
-sends the others without an answer; so the airlock accepts that as well, and a person is warned.
+In a damaged session several blocks carry the same call id. The agent deletes one of them with the results, and
+sends the others without an answer; so the airlock accepts that as well, and you are warned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .transcript_entries import WHOLE, Object
 
 
 def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, tuple[Target, ...]]:
-    """For each target of a plan that takes the answer of a call away: the blocks that stay with the call's id."""
+    """For each target of a plan that removes the answer of a call: the remaining blocks with the call's id."""
     gone = set(plan)
     left: dict[Target, tuple[Target, ...]] = {}
     for call in transcript.pairs.shared:

@@ -1,6 +1,6 @@
 """What a page shows of one entry: a line for each of its blocks, with what is to be said of it.
 
-The text is the recorded one, or where an edit put another in its place and the page shows what the model sees,
+The text is the recorded one, or if an edit put another in its place and the page shows what the model sees,
 that one. It is cut; a link leads to the whole.
 """
 
@@ -50,8 +50,8 @@ class EntryItem:
     call: tuple[str, str] | None = None
     """A tool's name and its arguments."""
     standing: str = ""
-    """`struck` where a compaction deleted it, `faint` where the model does not see it for another reason; of a
-    note: `quiet` where it changes nothing of what the model sees."""
+    """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; of a
+    note: `quiet` if it changes nothing of what the model sees."""
     struck: str = ""
     """The text again, if it is struck: of a call, its name and its arguments."""
     makes: str = ""
@@ -229,7 +229,7 @@ def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
 
 
 def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
-    """Where the results of a call are, and what is wrong where there are none."""
+    """Where the results of a call are, and what is wrong if there are none."""
     state = look.state
     if owner is not None and owner is not look.entry:
         return [EntryNote("its call id is used again in", owner.id)]
@@ -244,7 +244,7 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
 
 
 def _answer(look: _Look) -> list[EntryNote]:
-    """Where the call of a result is, and what is wrong where there is none."""
+    """Where the call of a result is, and what is wrong if there is none."""
     call_id = look.entry.result_for
     if call_id is None:
         return []
@@ -331,7 +331,7 @@ def _call(text: str, block: Block, project: str) -> tuple[str, str]:
 
 
 def clamp(text: str) -> tuple[str, str]:
-    """The beginning of a text, and what a link to the rest says; empty where nothing was cut."""
+    """The beginning of a text, and what a link to the rest says; empty if nothing was cut."""
     lines = text.count("\n") + 1
     if lines <= CLAMP_LINES and len(text) <= CLAMP_CHARACTERS:
         return text, ""

@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
 
 
 def session_address(session: Session) -> str:
-    """The address of a session's page. To resolve it is slow: make it once where many lie below it."""
+    """The address of a session's page. To resolve it is slow: make it once if many lie below it."""
     return reverse("compaction:session", args=(session.root_id, session.relative_path))
 
 

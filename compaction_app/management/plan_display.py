@@ -88,7 +88,7 @@ class PlanningScreen:
             self._command.progress.clear()
             self._command.say(
                 f"The model is asked at {host}: the first request has {data['characters']:,} characters, most of it "
-                "the manifest. The tools send it more of the conversation, where it asks for that."
+                "the manifest. The tools send it more of the conversation, if it asks for that."
             )
         elif kind == "asked":
             self._command.progress.show(

@@ -63,7 +63,7 @@ def measure_first_request(
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:
-    """The budget where nothing is deleted yet; without a store, which takes as long as all the rest."""
+    """The budget if nothing is deleted yet; without a store, which takes as long as all the rest."""
     nothing = Stats(
         objects_before=transcript.objects,
         objects_after=transcript.objects,

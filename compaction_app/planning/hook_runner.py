@@ -70,7 +70,7 @@ class HookAnswers:
     """What they keep of the transcript, each with who keeps it and why."""
     supplied: SuppliedPlan | None = None
     cancelled: str = ""
-    """Who wants nothing to be planned, and why; empty where nobody does."""
+    """Who wants nothing to be planned, and why; empty if nobody does."""
     messages: tuple[HookMessage, ...] = ()
 
 
@@ -84,7 +84,7 @@ def before_compact(
     reason: str,
     session: Session | None = None,
 ) -> HookAnswers:
-    """Ask the hooks. `load` gives the session as it was prepared; it is called only where there is a hook.
+    """Ask the hooks. `load` gives the session as it was prepared; it is called only if there is a hook.
 
     Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
@@ -122,7 +122,7 @@ def before_compact(
 
 
 def require_not_cancelled(answers: HookAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` where a hook wants nothing to be planned."""
+    """Raise BadInput `cancelled_by_hook` if a hook wants nothing to be planned."""
     if answers.cancelled:
         raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. Nothing was planned.")
 
@@ -130,7 +130,7 @@ def require_not_cancelled(answers: HookAnswers) -> None:
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
     """Choose what a hook supplied, with what goes along; gives where each new target comes from.
 
-    Raises BadInput `hook_refused` where the airlock says no; then the store is as it was.
+    Raises BadInput `hook_refused` if the airlock says no; then the store is as it was.
     """
     known = set(store.targets)
     refusal = store.delete({"deletions": list(supplied.deletions)})

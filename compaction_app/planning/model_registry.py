@@ -2,7 +2,7 @@
 
     environment ──┐                    ┌─ models ─▶ model_named · model_of_session
                   ├─▶ providers ───────┤
-    rows ─────────┘                    └─ endpoint_of ─▶ with a key, where one belongs to that origin
+    rows ─────────┘                    └─ endpoint_of ─▶ with a key, if one belongs to that origin
 
 A key goes only to the origin it belongs to: one of the environment to its provider's own, or to that of the base URL
 beside it in the environment; one that was entered, to the origin it was entered for. None goes over plain http but
@@ -51,19 +51,19 @@ class ResolvedProvider:
     label: str
     dialect: Dialect
     base_url: str
-    """Empty where the environment gives one that cannot be used."""
+    """Empty if the environment gives one that cannot be used."""
     origin: str
     source: Literal["environment", "added"]
     variables: tuple[str, ...]
-    """Those of the environment that it comes from; none where it was added."""
+    """Those of the environment that it comes from; none if it was added."""
     key_hint: str
     key_source: Literal["environment", "entered", ""]
     agreed: bool
     """Whether its models may plan without being asked for; said for this origin."""
     fault: str = ""
-    """Why nothing can be asked of it, in words; empty where it can."""
+    """Why nothing can be asked of it, in words; empty if it can."""
     passed_over: str = ""
-    """Why the key of the environment is not the one that counts, in words; empty where it does."""
+    """Why the key of the environment is not the one that counts, in words; empty if it does."""
 
     @property
     def source_words(self) -> str:
@@ -109,7 +109,7 @@ class ResolvedModel:
     thinking_style: ThinkingStyle
     prices: Prices
     fault: str = ""
-    """Why it cannot be asked, in words; empty where it can."""
+    """Why it cannot be asked, in words; empty if it can."""
 
     @property
     def planner(self) -> str:
@@ -133,7 +133,7 @@ class ResolvedModel:
 
     @property
     def agreed(self) -> bool:
-        """Whether it may plan without being asked for: where its provider may, and only at that origin."""
+        """Whether it may plan without being asked for: if its provider may, and only at that origin."""
         return self.provider.agreed and origin_of(self.base_url) == self.provider.origin
 
 
@@ -269,7 +269,7 @@ def _in_force(row: PlannerModel, provider: ResolvedProvider) -> ResolvedModel:
 
 
 def _no_key(provider: ResolvedProvider, base_url: str) -> str:
-    """Why a model of this provider cannot be asked at an address for want of a key; empty where it can."""
+    """Why a model of this provider cannot be asked at an address for want of a key; empty if it can."""
     if not provider.needs_key(base_url):
         return ""
     if not provider.key_source:
@@ -283,7 +283,7 @@ def _no_key(provider: ResolvedProvider, base_url: str) -> str:
 
 
 def model_named(planner: str) -> ResolvedModel:
-    """The model with this `provider/name`, or with this name where only one provider has it.
+    """The model with this `provider/name`, or with this name if only one provider has it.
 
     Raises BadInput `unknown_planner`, which names what is known.
     """
@@ -307,7 +307,7 @@ def model_named(planner: str) -> ResolvedModel:
 
 
 def model_of_session(session: Session) -> ResolvedModel | None:
-    """The model that a session was written with, where it is configured and can be asked.
+    """The model that a session was written with, if it is configured and can be asked.
 
     Where its provider has none of that name, the one other provider that has stands in for it.
     """

@@ -63,7 +63,7 @@ class Prepared(msgspec.Struct, frozen=True):
     window: int | None = None
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
-        """The transcript; without texts where nobody reads them."""
+        """The transcript; without texts if nobody reads them."""
         return Transcript(self.entries, texts if texts is not None else {}, self.parameters)
 
 
@@ -72,7 +72,7 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 
 
 def session_path(session: Session) -> Path:
-    """Where a session lies. Raises BadInput `outside_root` where a link now leads elsewhere."""
+    """Where a session lies. Raises BadInput `outside_root` if a link now leads elsewhere."""
     path = Path(session.root.path) / session.relative_path
     if real_path(path) != path:
         raise BadInput(
@@ -83,7 +83,7 @@ def session_path(session: Session) -> Path:
 
 
 def known_torn_line(session: Session) -> TornLine | None:
-    """The last line of a session, where it is torn; None as well where the file cannot be read, which others say."""
+    """The last line of a session, if it is torn; None as well if the file cannot be read, which others say."""
     try:
         return torn_line_of(session_path(session))
     except RedlineError:
@@ -143,7 +143,7 @@ def prepare_snapshot(
 
 
 def known_fingerprint(session: Session, reader: SessionReader) -> Fingerprint:
-    """By what the indexed bytes are known again; Conflict where the file is no longer the one that was indexed."""
+    """By what the indexed bytes are known again; Conflict if the file is no longer the one that was indexed."""
     if session.fingerprint is None or session.state is None:
         raise BadInput(
             "not_indexed", f"{reader.path} is not in the index. Nothing was planned. {session.fault}".strip()
@@ -158,7 +158,7 @@ def _demand_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
             "session_rewritten",
-            f"{reader.path}: {growth.reason}. Nothing was written. Plan again: what was decided goes along where "
+            f"{reader.path}: {growth.reason}. Nothing was written. Plan again: what was decided goes along if "
             "it still holds.",
         )
 
@@ -178,9 +178,9 @@ class _TextsOnDemand(dict[str, Texts]):
 def read_snapshot_texts(
     path: Path, prepared: Prepared, entries: Iterable[TranscriptEntry] | None = None
 ) -> dict[str, Texts]:
-    """The texts of entries of a snapshot by id (of all, where none are named), read from the file by offset.
+    """The texts of entries of a snapshot by id (of all, if none are named), read from the file by offset.
 
-    Raises Conflict `session_rewritten` where the file is no longer the one that was prepared.
+    Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
     """
     agent = agent_at(path)
     texts = {}
@@ -194,7 +194,7 @@ def read_snapshot_texts(
                 raise Conflict(
                     "session_rewritten",
                     f"{path}: line {number} is no longer what it was. Nothing was written. Plan again: what was "
-                    "decided goes along where it still holds.",
+                    "decided goes along if it still holds.",
                 )
             texts[entry.entry_id] = found
     return texts
@@ -261,7 +261,7 @@ def snapshot_of(run: Run) -> LoadedSnapshot:
 def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
     """The session as it was when it was prepared, from the index: what a commit goes on from.
 
-    Raises Conflict `session_rewritten` where the index no longer has those entries.
+    Raises Conflict `session_rewritten` if the index no longer has those entries.
     """
     path = session_path(session)
     with SessionReader(path) as reader:

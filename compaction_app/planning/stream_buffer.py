@@ -51,7 +51,7 @@ class SecretRedactor:
         return value
 
     def split(self, text: str) -> tuple[str, str]:
-        """What of a text can be shown now, and its end where that could be the beginning of the key."""
+        """What of a text can be shown now, and its end if that could be the beginning of the key."""
         if not self._key:
             return text, ""
         hidden = self.text(text)

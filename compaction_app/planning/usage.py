@@ -12,11 +12,11 @@ from compaction_app.providers.types import ReportedUsage
 
 MILLION: Final = 1_000_000
 CHARACTERS_PER_TOKEN: Final = 4
-"""By which tokens are estimated where a provider reports none: as the agents estimate them."""
+"""By which tokens are estimated if a provider reports none: as the agents estimate them."""
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens; None where nobody has said."""
+    """US dollars for a million tokens; None if nobody has said."""
 
     input: float | None = None
     output: float | None = None
@@ -25,7 +25,7 @@ class Prices(msgspec.Struct, frozen=True):
     cache_write: float | None = None
 
     def cost(self, usage: ReportedUsage) -> float | None:
-        """What it costs in US dollars: as the provider says, else by the prices; None where neither is known."""
+        """What it costs in US dollars: as the provider says, else by the prices; None if neither is known."""
         if usage.cost is not None:
             return usage.cost
         if self.input is None or self.output is None:
@@ -48,7 +48,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars; None where the cost of a request is not known, and before there is any."""
+    """US dollars; None if the cost of a request is not known, and before there is any."""
     counted: int = 0
     """Answers whose tokens are in the sums."""
     estimated: bool = False
@@ -73,7 +73,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
     ) -> dict[str, Any]:
         """Add the tokens and the cost of an answer, whole or broken off; gives what that added, for its event.
 
-        `sent` and `received` are its characters, by which it is estimated where the provider reports nothing.
+        `sent` and `received` are its characters, by which it is estimated if the provider reports nothing.
         """
         counted = usage or ReportedUsage(
             input=math.ceil(sent / CHARACTERS_PER_TOKEN), output=math.ceil(received / CHARACTERS_PER_TOKEN)

@@ -32,7 +32,7 @@ _PORTS: Final = range(1, 65_536)
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of an address: `https://api.openai.com`, with the port where it is not the scheme's own.
+    """Scheme, host and port of an address: `https://api.openai.com`, with the port if it is not the scheme's own.
 
     Lower case, and a host in another script as it is looked up (IDNA). Raises BadInput `bad_base_url`.
     """

@@ -170,7 +170,7 @@ class AnthropicReader:
         return bool(self.gathering.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported where it is an error, Unreadable where it is none of this dialect."""
+        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is none of this dialect."""
         said = event_object(event, data)
         kind = said.get("type") or event
         if kind == "message_start":
@@ -202,7 +202,7 @@ class AnthropicReader:
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
+        """The last pieces and the answer, once nothing more comes. Raises Unreadable if the end is missing."""
         if not self.is_whole:
             raise Unreadable("it broke off before its end")
         gathering = self.gathering

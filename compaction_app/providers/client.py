@@ -1,4 +1,4 @@
-"""Asking a model: one request, what comes of it piece by piece, and asking again where that may help.
+"""Asking a model: one request, what comes of it piece by piece, and asking again if that may help.
 
     async with aclosing(ask(endpoint, request)) as pieces:
         async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · Answered
@@ -65,7 +65,7 @@ async def ask(
 ) -> AsyncGenerator[Piece, None]:
     """Ask a model, and give what happens piece by piece; the last one is the `Answered`.
 
-    Raises ProviderError, and BadInput where the endpoint's address is none.
+    Raises ProviderError, and BadInput if the endpoint's address is none.
     """
     patience = patience or Patience()
     _refuse_unsafe(endpoint)
@@ -188,7 +188,7 @@ def _exchange(
 
 
 def _wait(failed: Failed, backoff: float, patience: Patience) -> float | None:
-    """Seconds until it is asked again; None where it is not."""
+    """Seconds until it is asked again; None if it is not."""
     if not failed.again:
         return None
     if failed.after is not None:

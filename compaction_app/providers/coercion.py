@@ -14,7 +14,7 @@ DEPTH: Final = 50
 
 
 def event_object(event: str, data: str) -> Mapping[str, Any]:
-    """The object that an event of a stream holds. Raises Reported where it is an error, Unreadable where it is none."""
+    """The object that an event of a stream holds. Raises Reported if it is an error, Unreadable if it is none."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -28,28 +28,28 @@ def event_object(event: str, data: str) -> Mapping[str, Any]:
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:
-    """The value, where it is an object; else an empty one."""
+    """The value, if it is an object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """The value, where it is a list; else an empty one."""
+    """The value, if it is a list; else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """The value, where it is a string; else an empty one."""
+    """The value, if it is a string; else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def count_of(value: object) -> int:
-    """The value, where it is a number of tokens; else 0."""
+    """The value, if it is a number of tokens; else 0."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     return int(value) if is_count and isinstance(value, int) else 0
 
 
 def printed(value: object) -> str:
-    """The value as JSON. Raises Unreadable where it is nested so deeply that it could not be sent back."""
+    """The value as JSON. Raises Unreadable if it is nested so deeply that it could not be sent back."""
     if not _is_shallow(value, DEPTH):
         raise Unreadable("it is nested too deeply")
     return json.dumps(value, ensure_ascii=False)

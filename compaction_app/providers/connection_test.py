@@ -43,7 +43,7 @@ class Verdict:
 
     ok: bool
     said: str
-    """What happened, and what to do where it is not well. Holds no key."""
+    """What happened, and what to do if it is not well. Holds no key."""
     seconds: float
 
 

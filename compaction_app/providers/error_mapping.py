@@ -93,7 +93,7 @@ class ProviderFault:
     """An error as a provider reports it, in either dialect."""
 
     status: int
-    """The HTTP status, or the one that the error would have had; 0 where nothing tells."""
+    """The HTTP status, or the one that the error would have had; 0 if nothing tells."""
     kind: str
     """Its type and code, as they came."""
     words: str
@@ -120,7 +120,7 @@ class Unreadable(Exception):
 
 
 def fault_in(said: object, status: int = 0) -> ProviderFault | None:
-    """The error that a JSON value is, or None where it is none. `status` is that of the answer, 0 inside a stream."""
+    """The error that a JSON value is, or None if it is none. `status` is that of the answer, 0 inside a stream."""
     if not isinstance(said, dict):
         return None
     error = said.get("error")
@@ -273,7 +273,7 @@ def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
 
 
 def quoted(words: str, key: str) -> str:
-    """A provider's words inside a message: `: “…”`, or nothing where they say nothing."""
+    """A provider's words inside a message: `: “…”`, or nothing if they say nothing."""
     said = shortened(words, key)
     return f": “{said}”" if said else ""
 

@@ -169,7 +169,7 @@ class OpenAIReader:
         return bool(self.gathering.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported where it is an error, Unreadable where it is none of this dialect."""
+        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is none of this dialect."""
         if data.strip() == "[DONE]":
             self.is_done = True
             return []
@@ -184,7 +184,7 @@ class OpenAIReader:
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, once nothing more comes. Raises Unreadable where the end is missing."""
+        """The last pieces and the answer, once nothing more comes. Raises Unreadable if the end is missing."""
         if not self.is_whole:
             raise Unreadable("it broke off before its end")
         if self._reasoning is not None:
@@ -294,7 +294,7 @@ class OpenAIReader:
         return call
 
     def _is_another(self, call: AccumulatedCall, call_id: str, arguments: str) -> bool:
-        """Whether a named fragment of a known index begins a call, where servers count every call as the first."""
+        """Whether a named fragment of a known index begins a call, if servers count every call as the first."""
         begins = not arguments.strip() or arguments.lstrip().startswith("{")
         if not call.name or not begins:
             return False

@@ -49,7 +49,7 @@ class Body:
     async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
         """The events of a stream that hold anything.
 
-        Raises TimeoutError, httpx.HTTPError where the connection breaks, and Unreadable beyond the limits.
+        Raises TimeoutError, httpx.HTTPError if the connection breaks, and Unreadable beyond the limits.
         """
         async with contextlib.aclosing(self._stream()) as chunks:
             source = EventSource(httpx.Response(200, headers=_STREAM, content=chunks))

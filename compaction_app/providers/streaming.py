@@ -46,7 +46,7 @@ class Streaming:
         self._ended.wait(CLOSE_SECONDS)
 
     def next(self, seconds: float) -> Piece | None:
-        """The next piece, or None where none comes within so many seconds. Raises what went wrong: ProviderError.
+        """The next piece, or None if none comes within so many seconds. Raises what went wrong: ProviderError.
 
         The last piece is an `Answered`; after it nothing comes.
         """

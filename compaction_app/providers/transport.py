@@ -300,7 +300,7 @@ def _duration(seconds: float) -> str:
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds until the provider wants to be asked again; None where it does not say so, or says now."""
+    """Seconds until the provider wants to be asked again; None if it does not say so, or says now."""
     for name, unit in (("retry-after-ms", 1_000), ("retry-after", 1)):
         said = headers.get(name, "")
         with contextlib.suppress(ValueError, OverflowError):

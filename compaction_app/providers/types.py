@@ -56,7 +56,7 @@ class ReportedUsage:
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars, where the provider says so itself."""
+    """US dollars, if the provider says so itself."""
 
 
 # ---- what comes, piece by piece --------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class AnswerEnd:
     stop: str
     """`calls`, `end`, `length` (the output limit cut it off), `refusal`, or the provider's own word."""
     usage: ReportedUsage | None
-    """None where the provider reported nothing."""
+    """None if the provider reported nothing."""
     characters: int
     """Characters that were received as text, reasoning, names and arguments."""
 

@@ -198,7 +198,7 @@ class ArticleMaker:
         )
 
     def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
-        """What stays of an entry, its first BLOCKS blocks, each with what adds a deletion of it where that may be."""
+        """What stays of an entry, its first BLOCKS blocks, each with what adds a deletion of it if that may be."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
         touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}

@@ -15,7 +15,7 @@ QUOTES: Final = "\"'”’»)"
 
 
 def as_sentence(words: str) -> str:
-    """Words with one stop at their end, whoever wrote it; empty where there are none."""
+    """Words with one stop at their end, whoever wrote it; empty if there are none."""
     words = words.rstrip()
     return words if not words or words.rstrip(QUOTES).endswith(STOPS) else f"{words}."
 

@@ -15,7 +15,7 @@ def key(target: Target) -> str:
 
 
 def target_of(text: str) -> Target | None:
-    """The target that a key names; None where it is none."""
+    """The target that a key names; None if it is none."""
     name, colon, index = text.partition(":")
     if not name or (colon and not (index.isascii() and index.isdigit() and len(index) < 10)):
         return None

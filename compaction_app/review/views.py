@@ -89,7 +89,7 @@ def _context(run: Run, page: Page) -> dict[str, Any]:
 def decide(request: HttpRequest, run: int) -> HttpResponse:
     """One decision. With htmx the answer is what changed since the version of the page; without, the page again.
 
-    A decision that was made on an older version, where it was decided otherwise since, is refused.
+    A decision that was made on an older version, if it was decided otherwise since, is refused.
     """
     found, form = known_run(run), DecisionForm(request.POST)
     try:
@@ -216,7 +216,7 @@ def _place(desk: ReviewDesk, step: Step | None, shown: ShownRanges) -> int:
 
 
 def _position(request: HttpRequest, desk: ReviewDesk) -> int:
-    """The position in the transcript that an address asks for; the beginning, where it asks for none."""
+    """The position in the transcript that an address asks for; the beginning, if it asks for none."""
     if "undecided" in request.GET:
         return desk.first_undecided() or 0
     turn = _number(request, "turn")

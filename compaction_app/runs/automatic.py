@@ -16,7 +16,7 @@ A session is due for the reasons of its agent: `threshold`, its context is past 
 | such a run was stopped, or cancelled by a hook    | somebody starts a run of it, or compacts it              |
 | such runs failed, one after the other             | REST has passed, doubled for each, up to LONGEST_REST    |
 
-At most AT_ONCE such runs are under way. A model plans only where the user agreed to that for its provider.
+At most AT_ONCE such runs are under way. A model plans only if the user agreed to that for its provider.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 
 
 def left_because(session: Session, now: datetime, home: Path) -> str:
-    """Why a session that is due is not planned by itself, in words; empty where it is."""
+    """Why a session that is due is not planned by itself, in words; empty if it is."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
     if session.version != session.agent.current_version:
@@ -143,7 +143,7 @@ def _dealt_with(session: Session, now: datetime) -> str:
 
 
 def _halted(run: Run) -> str:
-    """Who said no to a planning by itself, in words; empty where nobody did, or it was compacted since."""
+    """Who said no to a planning by itself, in words; empty if nobody did, or it was compacted since."""
     if Compaction.objects.filter(session=run.session_id, written_at__gt=run.created_at).exists():
         return ""
     if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
@@ -202,9 +202,9 @@ def _start(session: Session) -> Run | None:
 
 
 def automatic_planner(session: Session) -> ChosenPlanner:
-    """The planner that is set up for what Redline plans by itself, where it may plan; else the embedded one.
+    """The planner that is set up for what Redline plans by itself, if it may plan; else the embedded one.
 
-    Raises what reading the session raises, where the level at which its own model thinks is to be found out.
+    Raises what reading the session raises, if the level at which its own model thinks is to be found out.
     """
     asked = settings.REDLINE.plan_by_itself_with
     if asked == EMBEDDED:
@@ -225,7 +225,7 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
 
 def note_on_planner() -> str:
-    """Why the model that is set up for all sessions does not plan by itself, in words; empty where nothing does."""
+    """Why the model that is set up for all sessions does not plan by itself, in words; empty if nothing does."""
     asked = settings.REDLINE.plan_by_itself_with
     if asked in (EMBEDDED, OWN_MODEL):
         return ""

@@ -32,7 +32,7 @@ class AutomaticPlanning:
     planner: str
     """The one in force: `embedded`, a model as `provider/name`, or `session`."""
     set_up: str = ""
-    """The one that is set up, where it is not in force."""
+    """The one that is set up, if it is not in force."""
     why: tuple[str, str, str] = ("", "", "")
     """Why not, in words: before the mention of the page of models, that mention, and after it."""
     left: list[tuple[Session, str]] = field(default_factory=list)

@@ -25,7 +25,7 @@ from .worker_processes import wake_workers
 
 
 def require_writable(session: Session) -> None:
-    """Raise BadInput where what is planned on a session could never be written to it."""
+    """Raise BadInput if what is planned on a session could never be written to it."""
     if not session.has_header:
         raise BadInput(
             "no_header",
@@ -103,7 +103,7 @@ def new_run(
 def stop_run(run: Run) -> None:
     """Ask a run to stop. One that nobody works on yet is cancelled at once. What was validated stays.
 
-    Raises Conflict `wrong_state` where it is over.
+    Raises Conflict `wrong_state` if it is over.
     """
     with transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_requested=True):
@@ -114,7 +114,7 @@ def stop_run(run: Run) -> None:
 
 
 def _require_no_active_run(session: Session) -> None:
-    """Raise Conflict `run_in_flight` where a run of this session is under way."""
+    """Raise Conflict `run_in_flight` if a run of this session is under way."""
     other = Run.objects.filter(session=session, state__in=ACTIVE).first()
     if other is not None:
         raise Conflict(
@@ -124,7 +124,7 @@ def _require_no_active_run(session: Session) -> None:
 
 
 def resume_run(run: Run) -> None:
-    """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput where its model may not be asked."""
+    """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput if its model may not be asked."""
     model_of_run(run)
     with transaction.atomic():
         if run.state not in ACTIVE:

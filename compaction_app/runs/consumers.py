@@ -37,7 +37,7 @@ PARTS: Final = (
     "asked",
     "foot",
 )
-"""What stands beside the log, and is drawn anew where it is another."""
+"""What stands beside the log, and is drawn anew if it is another."""
 OVER: Final = 1000
 """The code of a socket that is closed because nothing more can come."""
 FAILED: Final = 1011

@@ -47,7 +47,7 @@ class EventRow:
 
     @property
     def anchor(self) -> str:
-        """Its id on the page: a call's number, where that is the only one of its kind."""
+        """Its id on the page: a call's number, if that is the only one of its kind."""
         return f"ev-s{self.seq}" if self.number is None or self.is_earlier else f"ev-{self.number}"
 
 

@@ -22,7 +22,7 @@ from compaction_app.models import Run
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.web.broadcast import announce, run_group
 
-# A run whose worker was killed is interrupted within 30 seconds, also where the server was killed with it: the next
+# A run whose worker was killed is interrupted within 30 seconds, even if the server was killed with it: the next
 # server starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
 LEASE_SECONDS: Final = 18
 """How long a heartbeat may stand still, on the clock of whoever watches it, before its run is given up."""
@@ -37,7 +37,7 @@ WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
 def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fields: Any) -> bool:
-    """Bring a run into a state, where the table allows it from the one it is in; whether that was so.
+    """Bring a run into a state, if the table allows it from the one it is in; whether that was so.
 
     With `held_by`, only while that worker has the lease.
     """
@@ -55,7 +55,7 @@ def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fie
 
 
 def require_state(run: Run, allowed: frozenset[RunState], not_done: str) -> None:
-    """Raise Conflict `wrong_state` where a run is in none of these states."""
+    """Raise Conflict `wrong_state` if a run is in none of these states."""
     if run.state not in allowed:
         raise wrong_state(run, not_done)
 
@@ -70,7 +70,7 @@ def worker_name() -> str:
 
 
 def claim(run_id: int, worker: str, now: datetime) -> Run | None:
-    """Take a waiting run; None where somebody else has it, or it does not wait any more."""
+    """Take a waiting run; None if somebody else has it, or it does not wait any more."""
     if not change_state(run_id, RunState.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
     return Run.objects.select_related("session__root", "replaces").get(pk=run_id)

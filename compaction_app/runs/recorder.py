@@ -191,7 +191,7 @@ class Recorder:
         self._proposed = chosen
 
     def end(self, state: RunState, failure: str) -> None:
-        """The run's last state under this worker; nothing where it has lost its lease."""
+        """The run's last state under this worker; nothing if it has lost its lease."""
         ended = {"failure": failure, "ended_at": timezone.now()}
         for tries_left in reversed(range(END_TRIES)):
             try:

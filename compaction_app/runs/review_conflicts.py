@@ -36,7 +36,7 @@ def still_to_decide(
 ) -> list[Target]:
     """The targets without those that were decided alike since the version that was seen.
 
-    Raises Conflict `decided_elsewhere` where one of them, or of the scope, was decided otherwise.
+    Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided otherwise.
     """
     was, now = _Standings(seen), _Standings(latest)
     changed = [target for target in dict.fromkeys((*targets, *scope)) if was.of(target) != now.of(target)]

@@ -77,7 +77,7 @@ _lock = threading.Lock()
 
 
 def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...], dict[Target, Origin]]:
-    """What a commit of the run would write (None where nothing is approved), its pins, and who proposed what.
+    """What a commit of the run would write (None if nothing is approved), its pins, and who proposed what.
 
     Raises BadInput `not_prepared`.
     """
@@ -147,7 +147,7 @@ def decide(
 
     `seen` is the version on which it was made; None: on the latest. What was decided alike since then is not decided
     again. Where a target, or an object of the `scope` that a bulk decision was made on, was decided otherwise, nothing
-    is decided and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` where the run is not
+    is decided and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` if the run is not
     reviewed any more.
     """
     wanted = list(dict.fromkeys(targets))
@@ -170,10 +170,10 @@ def approve_proposals(run: Run, now: datetime) -> None:
 
 
 def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
-    """Undo the last decision of a human that is in force; gives it, or None where there is none.
+    """Undo the last decision of a human that is in force; gives it, or None if there is none.
 
     What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict, with
-    `decided_elsewhere` where the last decision is not the one of the version that was `seen`.
+    `decided_elsewhere` if the last decision is not the one of the version that was `seen`.
     """
     with transaction.atomic():
         _demand_reviewable(run)

@@ -17,7 +17,7 @@ BATCH: Final = 200
 def transcript_lines(path: Path, prepared: Prepared) -> Iterator[bytes]:
     """One line for each entry that could be looked at, a few at a time.
 
-    Raises Conflict `session_rewritten` where the file is no longer the one that was prepared.
+    Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
     """
     for start in range(0, len(prepared.entries), BATCH):
         entries = prepared.entries[start : start + BATCH]

@@ -4,7 +4,7 @@
       │        │                       │          └ the result of a call, in the place where the call was pending
       │        │                       └ what it cost; words that are longer than a page shows are cut
       │        └ reasoning, text, and calls with their arguments, each appended to its place
-      └ a turn, with a place for all of it; once more where it is asked again after a `retried`
+      └ a turn, with a place for all of it; once more if it is asked again after a `retried`
 
 A log takes the events of a run in order. The page draws its items; a page that is there already is told what changed
 since. Both come from the same turns, so that what was appended piece by piece is what a later page shows.
@@ -24,9 +24,9 @@ TEXT_SHOWN: Final = 20_000
 ARGUMENTS_SHOWN: Final = 1_000
 """Characters of the arguments of a call that did not run."""
 OF_A_TURN: Final = frozenset({"streamed", "retried", "answered", "called"})
-"""The events that belong to the turn before them, where there is one."""
+"""The events that belong to the turn before them, if there is one."""
 STOPS: Final = {"length": "cut off by its output limit", "refusal": "the model refused"}
-"""Why an answer ended, where that is worth a word."""
+"""Why an answer ended, if that is worth a word."""
 LEAST_DOLLARS: Final = 0.0001
 
 Event = tuple[int, str, Mapping[str, Any]]
@@ -289,14 +289,14 @@ def _grown(turn: ModelTurn) -> Iterator[Change]:
 
 def _more(turn: ModelTurn, words: Words) -> Iterator[Change]:
     if words.drawn < len(words.pieces):
-        # Also where they are cut at once: a page keeps them whole that a reader has unfolded.
+        # Even if they are cut at once: a page keeps them whole that a reader has unfolded.
         yield Change("more words", words.place, text="".join(words.pieces[words.drawn :]))
     if words.is_cut and not words.was_cut:
         yield Change("cut words", words.place, turn=turn, words=words)
 
 
 def _sum(answer: Mapping[str, Any]) -> str:
-    """What an answer took: `412 tokens out, 12,040 in, $0.012`; `about` where the provider reported nothing."""
+    """What an answer took: `412 tokens out, 12,040 in, $0.012`; `about` if the provider reported nothing."""
     cached = answer["cacheRead"]
     read = answer["input"] + cached + answer["cacheWrite"]
     about = "about " if answer["estimated"] else ""

@@ -108,7 +108,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
 
 @require_safe
 def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
-    """All that a model said in answer to one request, where the page of its run shows the beginning."""
+    """All that a model said in answer to one request, if the page of its run shows the beginning."""
     found = known_run(run)
     turn = words_of(found, seq)
     if turn is None:

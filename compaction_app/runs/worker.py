@@ -9,7 +9,7 @@
 | `carried`  | which targets of an earlier attempt or run hold, and which were dropped   |
 | `called`   | one tool call: arguments, result or refusal, what it chose, how far it is |
 | `nudged`   | the planner stopped too early and was told so                             |
-| `ended`    | how it ended, and the last refusal where nothing was validated            |
+| `ended`    | how it ended, and the last refusal if nothing was validated            |
 
 An LLM planner adds its own: see `planning.llm_planner`.
 
@@ -206,7 +206,7 @@ def _carried(run: Run) -> Carried:
 
 
 def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Recorder) -> dict[Target, Origin]:
-    """Choose again what was chosen before, where it still holds; the others are dropped and listed."""
+    """Choose again what was chosen before, if it still holds; the others are dropped and listed."""
     if not carried.targets and not carried.pins and not carried.unpinned:
         _supersede(run)
         return {}

@@ -31,7 +31,7 @@ from sessions_app.storage.session_loader import read_texts
 from .turn_sidebar import TurnSidebar, rail_of
 
 WINDOW: Final = 40
-"""Entries on one page of a branch, and the blocks on it where entries have many."""
+"""Entries on one page of a branch, and the blocks on it if entries have many."""
 WINDOW_BLOCKS: Final = 100
 DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
@@ -52,7 +52,7 @@ class Bypassed:
     run: int | None
     """The run it came from, whose plan can be applied again."""
     host: str
-    """Who is asked again for that; empty where nobody is."""
+    """Who is asked again for that; empty if nobody is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
 
 
 def _start(state: BranchState, listed: Sequence[Entry], at: str) -> int:
-    """Where an entry stands in a view, or what follows it there; the beginning where none is named."""
+    """Where an entry stands in a view, or what follows it there; the beginning if none is named."""
     if not at or not listed:
         return 0
     for position, entry in enumerate(listed):
@@ -168,7 +168,7 @@ def _items(
 
 
 def texts_of(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
-    """The texts of entries by id, read from the file. Raises Conflict where the file was rewritten."""
+    """The texts of entries by id, read from the file. Raises Conflict if the file was rewritten."""
     wanted = list(entries)
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
     found = read_texts(session_path(session), fingerprint, wanted)
@@ -212,7 +212,7 @@ class _Damage:
         return found
 
     def first_behind(self, branch: Sequence[Entry]) -> str:
-        """The entry behind the first damaged line; the branch's last where it comes after all of them."""
+        """The entry behind the first damaged line; the branch's last if it comes after all of them."""
         if not self.lines:
             return ""
         first = self.lines[0]["number"]

@@ -59,14 +59,14 @@ class TurnSidebar:
     """Counted from 1; 0 before the first."""
     total: int
     earlier: str
-    """The user's message to go to for the turns before; empty where there are none."""
+    """The user's message to go to for the turns before; empty if there are none."""
     later: str
     before: list[SidebarEvent]
     """What happened before the first turn."""
 
 
 def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
-    """The turns around an entry of the branch. Raises Conflict where the file was rewritten."""
+    """The turns around an entry of the branch. Raises Conflict if the file was rewritten."""
     numbers = [entry.number for _, entry in state.turns]
     current = bisect_right(numbers, here.number) if here is not None else 0
     first = max(0, min(current - TURNS_SHOWN // 3, len(state.turns) - TURNS_SHOWN))

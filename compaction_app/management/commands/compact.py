@@ -91,7 +91,7 @@ class Command(RedlineCommand):
         try:
             planned = self._plan(options, own, heard)
         finally:
-            # Also where it failed: what was sent is spent.
+            # Even if it failed: what was sent is spent.
             self.progress.clear()
             for line in heard.totals():
                 self.say(line)

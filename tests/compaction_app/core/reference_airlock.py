@@ -20,7 +20,7 @@ The order of judgement; the first fault is the one that is told:
                    orphaned_result, dangling_call, no_context_left, no_task_left
 
 For example: an assistant makes call c1 in its block 1, and a later entry r answers it. To delete r is to
-delete [entry r, block 1 of the assistant]; where that is its only block, [entry r, entry assistant].
+delete [entry r, block 1 of the assistant]; if that is its only block, [entry r, entry assistant].
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def validate(
     pinned: Set[Target] = frozenset(),
     thinking_guard: str = "latest",
 ) -> dict[str, Any]:
-    """The airlock: `{"accepted": {deletedTargets, stats}}`, or `{"rejected": code}`, with the `target` where
+    """The airlock: `{"accepted": {deletedTargets, stats}}`, or `{"rejected": code}`, with the `target` if
     one of the request's is at fault by itself. An empty list of deletions is a plan like any other.
     """
     transcript = read(entries, preserve_recent, pinned, thinking_guard)
@@ -169,8 +169,8 @@ def calls_of(entries: Sequence[Entry]) -> list[Call]:
 def repair_pairs(plan: Plan, transcript: Transcript) -> str | None:
     """Let calls and results go together, by adding to *plan* until a pass changes nothing.
 
-    A pass: (1) each call: where its entry or one of its blocks is chosen, all its results go, as entries;
-    else where one of its results is chosen as an entry, all its blocks go. (2) Each entry that makes calls,
+    A pass: (1) each call: if its entry or one of its blocks is chosen, all its results go, as entries;
+    else if one of its results is chosen as an entry, all its blocks go. (2) Each entry that makes calls,
     has all its blocks chosen and is not chosen itself, goes as an entry. Gives the code of the first addition
     that may not be made.
     """
@@ -208,7 +208,7 @@ def needs_its_answer(call: Call, plan: Plan, transcript: Transcript) -> bool:
 def add(target: Target, plan: Plan, transcript: Transcript) -> None:
     """Add a target to *plan*; the last missing block of an entry adds the entry instead.
 
-    Adding an entry takes its blocks out, also where the entry is chosen already (it keeps its place): a
+    Adding an entry takes its blocks out, even if the entry is chosen already (it keeps its place): a
     result that was requested both as an entry and as a block is no overlap once its call needs it.
     """
     entry = transcript.by_id[target[1]]
@@ -247,7 +247,7 @@ def fault_of_plan(plan: Plan, transcript: Transcript) -> str | None:
 
 
 def fault_of_thinking(plan: Plan, transcript: Transcript) -> str | None:
-    """`latest`: where the last assistant bears thinking, it stays, and so do its thinking blocks (its other
+    """`latest`: if the last assistant bears thinking, it stays, and so do its thinking blocks (its other
     blocks may go). `all`: no assistant that bears thinking is touched.
     """
     if transcript.thinking_guard == "all":
@@ -328,7 +328,7 @@ def delete(
     pinned: Set[Target] = frozenset(),
     thinking_guard: str = "latest",
 ) -> dict[str, Any]:
-    """`context_delete`: `{deletedTargets, stats}` after the call, and `error`, a code, where it was refused.
+    """`context_delete`: `{deletedTargets, stats}` after the call, and `error`, a code, if it was refused.
 
     The request must be valid alone and in full; what it was repaired to is merged with the current targets,
     and the whole must be valid too. A refusal leaves the current targets as they are.
@@ -355,7 +355,7 @@ def grep_delete(
     thinking_guard: str = "latest",
 ) -> dict[str, Any]:
     """`context_grep_delete`, once its pattern is a predicate on text: `{matches, skipped, deletedTargets,
-    stats}` after the call, and `error`, a code, where all the matches together were refused.
+    stats}` after the call, and `error`, a code, if all the matches together were refused.
 
     What is already deleted, and what is recent or in a protected or pinned entry, is skipped first; then what
     may not go when merged alone with the current targets. A count that is not as asked deletes nothing.

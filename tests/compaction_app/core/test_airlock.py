@@ -371,13 +371,13 @@ REFUSED = [
         messages=TASKLESS,
     ),
     Case(
-        "a mere block where nothing bears the task",
+        "a mere block if nothing bears the task",
         "survival",
         asks(block("e1", 0)),
         "no_task_left",
         messages=TASKLESS,
     ),
-    Case("an empty list where nothing bears the task", "survival", asks(), "no_task_left", messages=TASKLESS),
+    Case("an empty list if nothing bears the task", "survival", asks(), "no_task_left", messages=TASKLESS),
 ]
 
 ACCEPTED = [

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core.embedded import SEARCHES, EmbeddedPlanner, telling_words
+from compaction_app.core.embedded import SEARCHES, EmbeddedPlanner, search_words
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Called, Ended, Event, Loop, Outcome, drive
 from compaction_app.core.parameters import AUTO_DETECTED
@@ -268,9 +268,9 @@ def test_entries_that_match_the_query_stay() -> None:
 
 def test_the_words_of_a_query_that_are_searched() -> None:
     query = "please fix parse_header in lib/src/a.py, Parse_Header"
-    assert telling_words(query) == ["lib/src/a.py", "Parse_Header", "please"]
-    assert telling_words(AUTO_DETECTED) == []
-    assert len(telling_words(" ".join(f"word{number}" for number in range(50)))) == SEARCHES
+    assert search_words(query) == ["lib/src/a.py", "Parse_Header", "please"]
+    assert search_words(AUTO_DETECTED) == []
+    assert len(search_words(" ".join(f"word{number}" for number in range(50)))) == SEARCHES
 
 
 def test_the_latest_thinking_stays_and_older_thinking_can_go() -> None:
@@ -491,7 +491,7 @@ def prepared(branch: Branch, **settings: Any) -> Transcript:
 
 
 def real_branches() -> Iterator[tuple[str, bytes]]:
-    """Whole sessions of the corpus; a generated one where there is no corpus."""
+    """Whole sessions of the corpus; a generated one if there is no corpus."""
     paths = sorted(CORPUS.glob("pi*/*.jsonl"))
     for path in paths:
         yield path.stem, path.read_bytes()

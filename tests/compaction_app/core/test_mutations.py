@@ -125,7 +125,7 @@ def named(target: Target) -> str:
 
 
 def reached(deleted: int, ratio: float) -> bool:
-    """Whether the target is met where so many of 10,000 tokens are deleted."""
+    """Whether the target is met if so many of 10,000 tokens are deleted."""
     reduction = stats.percent(deleted, 10_000)
     made = stats.Stats(3, 3 - bool(deleted), int(bool(deleted)), 10_000, 10_000 - deleted, reduction)
     return stats.target_met(made, ratio)
@@ -173,7 +173,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
 
 
 def noticed() -> str:
-    """The first fact that does not hold; empty where all do."""
+    """The first fact that does not hold; empty if all do."""
     for number, (fact, expected) in enumerate(FACTS):
         if fact() != expected:
             return f"fact {number}"

@@ -1,4 +1,4 @@
-"""Parameters: what a user writes is used where it makes sense, and is the default where it does not."""
+"""Parameters: what a user writes is used if it makes sense, and is the default if it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns: linear in the text, folded by default, and refused where the engine cannot keep its promise."""
+"""Patterns: linear in the text, folded by default, and refused if the engine cannot keep its promise."""
 
 from __future__ import annotations
 

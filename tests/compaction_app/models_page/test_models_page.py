@@ -69,7 +69,7 @@ def page(browser: Client, path: str = "/models", status: int = 200) -> str:
 
 
 def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
-    """Post a form; where it leads, or what the page then says."""
+    """Post a form; if it leads, or what the page then says."""
     answer = browser.post(path, values)
     shown = answer.content.decode()
     assert answer.status_code == status, text_of(shown)

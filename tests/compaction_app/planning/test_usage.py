@@ -1,4 +1,4 @@
-"""Sums of what a run sent, received and cost: the provider's figures where it has some, else marked estimates."""
+"""Sums of what a run sent, received and cost: the provider's figures if it has some, else marked estimates."""
 
 from __future__ import annotations
 
