@@ -33,21 +33,21 @@ WORDS_KEPT: Final = 300
 
 BEFORE: Final[Mapping[str, str]] = {
     "path": "the session's file",
-    "session": "its row in the index, or None if `redline compact` records nothing: with `--dry-run`, for example",
-    "loaded": "the whole session as it was read: `loaded.tree` has the other branches too",
-    "branch": "the entries of the branch that is planned, root first",
-    "preparation": "the transcript: what could be deleted, with protections, tokens and texts",
-    "parameters": "`compression_ratio`, `preserve_recent` and `query` in force",
+    "session": "its row in the index, or None if `redline compact` records nothing, for example with `--dry-run`",
+    "loaded": "the whole session as it was read; `loaded.tree` includes the other branches",
+    "branch": "the entries of the planned branch, root first",
+    "preparation": "the transcript: what can be deleted, with protections, tokens and texts",
+    "parameters": "the effective `compression_ratio`, `preserve_recent` and `query`",
     "reason": "`manual`, `threshold` or `overflow`",
 }
 AFTER: Final[Mapping[str, str]] = {
     "path": "the session's file",
     "session": "its row in the index",
     "result": "what was validated and written: `targets`, `stats`, `protected_entry_ids`, `parameters`",
-    "entry": "the written `context_compaction`, as it stands in the file",
+    "entry": "the `context_compaction` entry, exactly as it was written",
     "reason": "`manual`, `threshold` or `overflow`",
-    "from_hook": "whether a hook supplied some of the plan",
-    "backup": "the file with the bytes that the session had before",
+    "from_hook": "whether a hook supplied part of the plan",
+    "backup": "the file with the session's previous bytes",
 }
 
 _log = logging.getLogger("redline")

@@ -212,8 +212,8 @@ def table_of(heading: str) -> dict[str, str]:
 
 
 def test_the_document_lists_the_arguments(session: Session) -> None:
-    assert table_of("What `session_before_compact` passes") == dict(BEFORE)
-    assert table_of("What `session_compact` passes") == dict(AFTER)
+    assert table_of("Arguments of `session_before_compact`") == dict(BEFORE)
+    assert table_of("Arguments of `session_compact`") == dict(AFTER)
     seen: list[set[str]] = []
     connect(lambda **sent: seen.append(set(sent)))
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
@@ -263,7 +263,7 @@ def test_the_documented_module_does_what_the_document_says(
     refused = fresh.run("compact", release, "--dry-run", "--json", **written_as_documented)
     assert (refused.code, refused.error) == (2, "cancelled_by_hook")
     assert (
-        "my_hooks.leave_releases_alone: sessions of releases stay whole" in refused.json["error"]["message"]
+        "my_hooks.keep_releases: sessions about releases stay whole" in refused.json["error"]["message"]
     )
 
     listed = [
@@ -278,7 +278,7 @@ def test_the_documented_module_does_what_the_document_says(
     supplied = fresh.run("compact", path, "--dry-run", "--json", **written_as_documented)
     assert [target["entryId"] for target in supplied.json["deletedTargets"]] == ["e3", "e2"]
     assert supplied.json["reasons"] == [
-        "supplied by my_hooks.listings_first: it is a listing",
+        "supplied by my_hooks.delete_listings: it is a directory listing",
         "goes with the other side of its tool call",
     ]
 
