@@ -54,13 +54,13 @@ def test_every_dependency_has_a_documented_reason() -> None:
 
 @pytest.mark.parametrize("package", ["sessions_app", "compaction_app", "redline", "devtools"])
 def test_every_module_appears_on_the_architecture_page(package: str) -> None:
-    house = ARCHITECTURE.split("\n## The house\n", 1)[1].split("\n## ", 1)[0]
+    layout = ARCHITECTURE.split("\n## Source layout\n", 1)[1].split("\n## ", 1)[0]
     passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
     for module in (PROJECT / package).rglob("*.py"):
         parts = module.relative_to(PROJECT).parts
         if module.stem in passed_over or {"migrations", "commands", "bench"} & set(parts):
             continue
-        assert re.search(rf"\b{re.escape(module.stem)}\b", house), module
+        assert re.search(rf"\b{re.escape(module.stem)}\b", layout), module
 
 
 def test_no_document_names_a_path_outside_the_project() -> None:

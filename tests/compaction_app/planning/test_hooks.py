@@ -262,9 +262,7 @@ def test_the_documented_module_does_what_the_document_says(
     release = place(fresh.sessions / "release-1.jsonl", session_bytes(session))
     refused = fresh.run("compact", release, "--dry-run", "--json", **written_as_documented)
     assert (refused.code, refused.error) == (2, "cancelled_by_hook")
-    assert (
-        "my_hooks.keep_releases: sessions about releases stay whole" in refused.json["error"]["message"]
-    )
+    assert "my_hooks.keep_releases: sessions about releases stay whole" in refused.json["error"]["message"]
 
     listed = [
         user("Look."),
