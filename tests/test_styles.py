@@ -31,6 +31,7 @@ DRAWN: Final = {
     "kind--…": tuple(KINDS),
 }
 """Classes that a template completes with a variable, and the values that pages give it."""
+ICON_SIZE: Final = re.compile(r'\{% icon [^%]*size="(\w+)"')
 OF_LIBRARIES: Final = {"htmx-request"}
 UNSTYLED: Final = {"tie--through"}
 """Classes that look like their block."""
@@ -57,11 +58,12 @@ def template_classes(path: Path) -> set[str]:
 def drawn_classes() -> set[str]:
     """Every class that an element of a page can have."""
     written = set().union(*(template_classes(path) for path in TEMPLATES))
+    sizes = set().union(*(ICON_SIZE.findall(path.read_text(encoding="utf-8")) for path in TEMPLATES))
     assert {name for name in written if VARIABLE in name} == set(DRAWN)
     completed = {name.replace(VARIABLE, value) for name, values in DRAWN.items() for value in values}
     code = "".join(path.read_text(encoding="utf-8") for path in [*SCRIPTS, *FILTERS])
     added = set(re.findall(r'(?:classList\.add\(|class=)"([\w-]+)"', code))
-    return written - set(DRAWN) | completed | added
+    return written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 
 def test_every_style_is_worn() -> None:
