@@ -151,7 +151,7 @@ class BackupRow:
         if self.listed.reason == Backup.RESTORE:
             return "before a restore"
         if self.listed.recorded:
-            return "by Redline; why is not recorded"
+            return "by Redline, for a reason that is not recorded"
         return f"not made by Redline: {self.listed.file.label}"
 
     @property
@@ -233,7 +233,7 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 
 @dataclass(frozen=True, slots=True)
 class RestoreView:
-    """What the restore of a backup would do as things stand, and the explicit yeses that it needs."""
+    """What the restore of a backup would do as things stand, and the confirmations that it requires."""
 
     row: BackupRow
     path: str
@@ -293,16 +293,16 @@ def _needed_yeses(
             yield RequiredConfirmation(
                 name,
                 "Trust this backup, although Redline did not make it.",
-                "No hash was recorded for it, so nothing tells whether it is whole.",
+                "No hash was recorded for it, so Redline cannot check that it is intact.",
             )
         else:
             last = change.newer[-1]
             lines = _counted(len(change.newer), _LINES)
             yield RequiredConfirmation(
                 name,
-                f"Take away the {lines} that came after this backup.",
+                f"Remove the {lines} that came after this backup.",
                 f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
-                "that is made of the session as it is now.",
+                "that is made of the current session.",
             )
 
 

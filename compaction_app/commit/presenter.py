@@ -1,4 +1,4 @@
-"""A commit as its page shows it: what would be written, where, which explicit yeses it needs; and what came of it."""
+"""A commit as its page shows it: what would be written, where, which confirmations it requires; and what came of it."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
 
 
 def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
-    """The explicit yeses that are needed, each in its own words."""
-    stats, asked = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
+    """The confirmations that are required, each in its own words."""
+    stats, target = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
@@ -108,30 +108,30 @@ def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmat
             "compaction.",
         ),
         "after_torn_line": (
-            "Begin a new line behind the torn one.",
-            f"The session ends in {finding.torn}: somebody was interrupted while writing it, or is writing it now. If "
-            "it is never finished, it stays a damaged line that the agent skips.",
+            "Start a new line after the torn one.",
+            f"The session ends in {finding.torn}: a process was interrupted while writing it, or is still writing. If it "
+            "is never finished, it stays a damaged line that the agent skips.",
         ),
         "switch_branch": (
             "Make the reviewed branch the active one.",
-            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. What is "
-            "appended there becomes the place from which it continues.",
+            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. Afterwards "
+            "it continues from the appended line instead.",
         ),
         "not_honoured": (
-            "Write it although it is not known which agent owns this session.",
-            f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Another agent than Atomic "
-            f"0.8.26 to 0.9.8 would ignore a {finding.reading.writer.entry_type}. You can choose the reader on the "
-            "page of the session.",
+            "Write it although it is not known which agent this session belongs to.",
+            f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Agents other than Atomic "
+            f"0.8.26 to 0.9.8 ignore a {finding.reading.writer.entry_type}. You can choose the reader on the page of "
+            "the session.",
         )
         if finding.reading.is_guess
         else (
             "Write it although the agent that reads this session ignores it.",
-            f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent does "
-            f"not honour a {finding.reading.writer.entry_type}: it would change nothing there.",
+            f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent "
+            f"ignores a {finding.reading.writer.entry_type}: it would change nothing there.",
         ),
         "below_target": (
-            "Commit less than was asked for.",
-            f"The approved deletions make up {stats.percent_reduction}% of the tokens; asked for were {asked:g}%.",
+            "Commit although the target is not met.",
+            f"The approved deletions are {stats.percent_reduction}% of the tokens; the target is {target:g}%.",
         ),
     }
     for name in finding.needs:

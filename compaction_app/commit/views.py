@@ -30,7 +30,7 @@ WRITTEN: Final = LINE_IS_WRITTEN | {NOT_RECORDED}
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def commit(request: HttpRequest, run: int) -> HttpResponse:
-    """What will be written, and the explicit yeses it needs; with them, it is written."""
+    """What will be written, and the confirmations it requires; with them, it is written."""
     found = known_run(run)
     if Compaction.objects.filter(run=found).exists():
         # A second click, or a second window: what was written is what there is to see.
@@ -42,7 +42,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         require_valid(form)
         commit_run(found, form.cleaned_data["yes"], form.cleaned_data["plan"], timezone.now())
     except (ConfirmationNeeded, TargetNotMet):
-        missing = ConfirmationNeeded("yes_missing", "This needs your explicit yes. Nothing was written.", "")
+        missing = ConfirmationNeeded("yes_missing", "Confirmation required. Nothing was written.", "")
         return _show(request, found, missing, form)
     except RedlineError as fault:
         return _show(request, found, fault)

@@ -237,7 +237,7 @@ class Journey:
         page.wait_for_url("**/backups")
         self._restore_by("Restore…")
         assert self.path.read_bytes() == before
-        self._restore_by("Take the restore back…")
+        self._restore_by("Undo the restore…")
         assert self.path.read_bytes() == after
         expect(page.locator("table.backups tbody tr")).to_have_count(3)
 

@@ -115,12 +115,12 @@ def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_wou
     assert datetime.now(UTC).strftime("%-d %b %Y") in ours
     assert f"Before a compaction {Compaction.objects.get().entry_id}" in ours
     assert Backup.objects.get().sha256[:12] in ours
-    assert "not checked yet" in ours
+    assert "Not checked yet" in ours
     assert "2 user messages and the compaction it was made for" in ours
     assert any(name in address for _, address in links(elements(answer, "tbody tr")[0]))
     assert "1 Jan 2025, 00:00:00" in foreign
     assert "Not made by Redline" in foreign
-    assert "unverified: Redline did not make it" in foreign
+    assert "Unverified: not made by Redline" in foreign
     assert "Nothing" in foreign
 
 
@@ -147,7 +147,7 @@ def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page
     newest, older = map(text_of, rows)
     assert any(second in address for _, address in links(rows[0]))
     assert "The compaction it was made for" in newest
-    assert "Told before you restore" in older
+    assert "Shown before you restore" in older
     page = text_of(browser.get(f"{address(path)}/backups/{first}/restore"))
     assert "1 compaction and the compaction it was made for" in page
 
@@ -175,12 +175,12 @@ def test_a_verification_is_shown_until_the_file_changes(browser: Client, path: P
     assert answer.status_code == 303
     assert answer["Location"].startswith(f"{page}#backup-")
     row = element(browser.get(page), f"#{answer['Location'].split('#')[1]}")
-    assert "holds, verified now" in text_of(row)
+    assert "Verified now" in text_of(row)
 
     backup = path.parent / name
     content = backup.read_bytes()
     backup.write_bytes(content[:-9] + b"#" + content[-8:])
-    assert "not checked yet" in text_of(browser.get(page))
+    assert "Not checked yet" in text_of(browser.get(page))
 
 
 def test_htmx_gets_only_the_row(browser: Client, path: Path) -> None:
@@ -189,7 +189,7 @@ def test_htmx_gets_only_the_row(browser: Client, path: Path) -> None:
     row = element(answer, "tr")
     assert answer.status_code == 200
     assert text_of(row) == text_of(answer)
-    assert "holds, verified now" in text_of(row)
+    assert "Verified now" in text_of(row)
     assert field(row, "csrfmiddlewaretoken")
 
 
@@ -203,7 +203,7 @@ def test_a_changed_backup_cannot_be_restored(browser: Client, path: Path) -> Non
     assert "does not have the SHA-256 that was recorded" in text
 
     row = text_of(browser.post(f"{address(path)}/backups/{name}/verify", headers={"HX-Request": "true"}))
-    assert "does not hold" in row
+    assert "Hash mismatch" in row
     assert "Restore…" not in row
     again = browser.get(page)
     assert "This backup cannot be restored" in text_of(again)
@@ -214,7 +214,7 @@ def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser
     backup = place(path.parent / FOREIGN, b"the agent's own\n")
     row = text_of(browser.post(f"{address(path)}/backups/{FOREIGN}/verify", headers={"HX-Request": "true"}))
     assert hashlib.sha256(backup.read_bytes()).hexdigest()[:12] in row
-    assert "unverified" in row
+    assert "Unverified" in row
 
 
 def test_the_agents_own_backups_are_listed_with_what_made_them(browser: Client, path: Path) -> None:
@@ -245,8 +245,8 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser: Client
     assert done.status_code == 303
     assert path.read_bytes() == before
     backups = browser.get(done["Location"])
-    assert "Restored: the session was given the bytes of the backup" in text_of(backups)
-    way_back = link(backups, "Take the restore back…")
+    assert "Restored the backup of" in text_of(backups)
+    way_back = link(backups, "Undo the restore…")
     assert "Nothing; 1 line comes back." in text_of(browser.get(way_back))
     assert restored(browser, way_back).status_code == 303
     assert path.read_bytes() == after
@@ -262,17 +262,17 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser: Clie
     assert "n49" in text
     assert "n50" not in text
     assert "and 3 more" in text
-    assert "Take away the 53 lines that came after this backup." in text
+    assert "Remove the 53 lines that came after this backup." in text
     assert "Trust this backup" not in text
 
     refusal = refuses(browser, path, page, status=422, shown=shown(browser, page))
-    assert "Nothing was restored: an explicit yes is missing." in refusal
-    assert "Take away the 53 lines that came after this backup. this yes is missing" in refusal
+    assert "Nothing was restored: a confirmation is missing." in refusal
+    assert "Remove the 53 lines that came after this backup. Confirmation missing" in refusal
     assert "--drop-newer" not in refusal
 
     done = restored(browser, page, "drop_newer")
     assert path.read_bytes() == before
-    way_back = link(browser.get(done["Location"]), "Take the restore back…")
+    way_back = link(browser.get(done["Location"]), "Undo the restore…")
     assert (path.parent / way_back.split("/")[-2]).read_bytes() == after
 
 
@@ -280,9 +280,9 @@ def test_each_danger_needs_its_own_confirmation(browser: Client, path: Path) -> 
     backup = place(path.parent / FOREIGN, session_bytes(working_session(steps=2)))
     page = f"{address(path)}/backups/{FOREIGN}/restore"
     state = shown(browser, page)
-    assert "2 things need your explicit yes" in text_of(browser.get(page))
+    assert "2 confirmations required" in text_of(browser.get(page))
     for given, missing in (("drop_newer", "unverified"), ("unverified", "drop_newer")):
-        assert "this yes is missing" in refuses(browser, path, page, status=422, shown=state, yes=[given])
+        assert "Confirmation missing" in refuses(browser, path, page, status=422, shown=state, yes=[given])
         refused = browser.post(page, {"shown": state, "yes": [given]})
         assert fields(refused)["yes"] == [given]
         assert element(refused, "[aria-invalid=true]").attributes["value"] == missing
@@ -327,11 +327,11 @@ def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
     page = f"{address(path)}/backups/{name}/restore"
     path.unlink()
     index_roots()
-    assert "the session file is gone" in text_of(browser.get(f"{address(path)}/backups"))
-    assert "there is no session to back up" in text_of(browser.get(page))
+    assert "the session file is missing" in text_of(browser.get(f"{address(path)}/backups"))
+    assert "none: the session file is missing" in text_of(browser.get(page))
     done = restored(browser, page)
     assert path.read_bytes() == before
-    assert "It was gone before, so no backup was made." in text_of(browser.get(done["Location"]))
+    assert "The session file was missing, so there was nothing to back up." in text_of(browser.get(done["Location"]))
 
 
 def test_a_locked_session_is_not_restored(
@@ -345,7 +345,7 @@ def test_a_locked_session_is_not_restored(
     with session_lock(redline.data, path, 0):
         text = refuses(browser, path, page, shown=state)
         assert "is locked by another Redline process" in text
-        assert "this yes is missing" not in text
+        assert "Confirmation missing" not in text
         assert "is locked" in refuses(browser, path, f"{address(path)}/backups/{name}/delete", only="yes")
 
 
@@ -358,7 +358,7 @@ def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser: 
     page = f"{address(path)}/backups/{name}/delete"
     text = text_of(browser.get(page))
     assert "This is the only backup of s.jsonl" in text
-    assert "The record of the compaction stays" in text
+    assert "The record of the compaction is kept" in text
     assert (path.parent / name).is_file()
 
     answer = browser.post(page, {"only": "yes"})

@@ -201,7 +201,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     before = path.read_bytes()
     answer = browser.get(f"/runs/{run.pk}/commit")
     assert values(answer, "yes") == ["not_honoured"]
-    assert "it is not known which agent owns this session" in text_of(answer)
+    assert "it is not known which agent this session belongs to" in text_of(answer)
     assert "so this is a guess" in text_of(answer)
     assert commit(browser, run).status_code == 422
     assert path.read_bytes() == before
