@@ -109,13 +109,13 @@ def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmat
         ),
         "after_torn_line": (
             "Start a new line after the torn one.",
-            f"The session ends in {finding.torn}: a process was interrupted while writing it, or is still writing. If it "
-            "is never finished, it stays a damaged line that the agent skips.",
+            f"The session ends in {finding.torn}: a process was interrupted while writing it, or is still writing. If "
+            "it is never finished, it stays a damaged line that the agent skips.",
         ),
         "switch_branch": (
             "Make the reviewed branch the active one.",
-            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. Afterwards "
-            "it continues from the appended line instead.",
+            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. "
+            "Afterwards it continues from the appended line instead.",
         ),
         "not_honoured": (
             "Write it although it is not known which agent this session belongs to.",

@@ -199,7 +199,7 @@ def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
         messages.warning(
             request,
             format_html(
-                'The key of <span class="mono">{}</span> was forgotten: a key goes only to the address that it was '
+                'The key of <span class="mono">{}</span> was deleted: a key is sent only to the address that it was '
                 "entered for.",
                 name,
             ),
@@ -208,8 +208,8 @@ def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
         messages.warning(
             request,
             format_html(
-                'The models of <span class="mono">{}</span> plan only when you ask for it again: you had agreed for '
-                "another host.",
+                'The models of <span class="mono">{}</span> plan only when you start a run: you had allowed automatic '
+                "planning for another host.",
                 name,
             ),
         )

@@ -331,7 +331,9 @@ def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
     assert "none: the session file is missing" in text_of(browser.get(page))
     done = restored(browser, page)
     assert path.read_bytes() == before
-    assert "The session file was missing, so there was nothing to back up." in text_of(browser.get(done["Location"]))
+    assert "The session file was missing, so there was nothing to back up." in text_of(
+        browser.get(done["Location"])
+    )
 
 
 def test_a_locked_session_is_not_restored(

@@ -102,7 +102,7 @@ def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_character
     shown = page(browser)
     told = text_of(shown)
     assert "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL" in told
-    assert "…WXYZ from the environment, sent to https://gateway.example.com alone" in told
+    assert "…WXYZ from the environment, sent only to https://gateway.example.com" in told
     assert KEY[:-4] not in shown
     assert "/providers/anthropic" not in addresses(shown)
 
@@ -113,7 +113,7 @@ def test_what_is_wrong_in_the_environment_stands_with_its_provider(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example.com/v1")
     told = text_of(page(browser))
-    assert "It is not asked. OPENAI_BASE_URL is plain http to another machine." in told
+    assert "Not used. OPENAI_BASE_URL is plain http to another machine." in told
     assert "…WXYZ from the environment, not sent" in told
     assert "Let them plan" not in told
 
@@ -206,9 +206,9 @@ def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
 
 
 def test_readme_says_the_same_numbers(browser: Client) -> None:
-    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
-    assert f"{SMALLEST_WINDOW:,} tokens or more, and below {COMFORTABLE_WINDOW:,} it is small" in readme
-    assert f"An answer may have {SMALLEST_OUTPUT:,} tokens or more" in readme
+    readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
+    assert f"at least {SMALLEST_WINDOW:,} tokens; less than {COMFORTABLE_WINDOW:,} is small" in readme
+    assert f"answers need at least {SMALLEST_OUTPUT:,} tokens" in readme
     sent(browser, "/providers/add", OWN)
     form = text_of(page(browser, "/models/add"))
     assert f"{SMALLEST_WINDOW:,} or more; below {COMFORTABLE_WINDOW:,} it is small for a planner." in form
@@ -317,8 +317,8 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_th
     assert Provider.objects.get().dialect == "anthropic"
     assert read_keys(redline.data)["own"].key == TYPED
     told = text_of(page(browser, "/providers/own/remove"))
-    assert "…ZYXW is forgotten" in told
-    assert "1 goes too: qwen3:32b" in told
+    assert "…ZYXW is deleted" in told
+    assert "1, removed with it: qwen3:32b" in told
     assert Provider.objects.exists()
     sent(browser, "/providers/own/remove", {})
     assert (Provider.objects.count(), PlannerModel.objects.count(), read_keys(redline.data)) == (0, 0, {})
@@ -334,7 +334,7 @@ def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser:
     sent(browser, f"/models/{row.pk}", {**MODEL, "name": "other", "price_out": "$ 2", "thinking_levels": []})
     row.refresh_from_db()
     assert (row.name, row.price_out, row.thinking_levels) == ("other", 2, [])
-    assert "What it planned stays" in text_of(page(browser, f"/models/{row.pk}/remove"))
+    assert "Its plans are kept" in text_of(page(browser, f"/models/{row.pk}/remove"))
     assert PlannerModel.objects.exists()
     assert "Removed: own/other" in text_of(page(browser, sent(browser, f"/models/{row.pk}/remove", {})))
     page(browser, f"/models/{row.pk}", 404)
@@ -382,8 +382,8 @@ def test_changing_the_base_url_says_that_the_key_is_gone(browser: Client, redlin
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
     told = text_of(page(browser, place.partition("#")[0]))
-    assert "The key of own was forgotten" in told
-    assert "plan only when you ask for it again" in told
+    assert "The key of own was deleted" in told
+    assert "plan only when you start a run" in told
     assert read_keys(redline.data) == {}
 
 
@@ -399,7 +399,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     origin = field(page(browser, "/providers/openai"), "origin")
     assert origin == "https://api.openai.com"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
-    assert "…ZYXW entered by you, sent to https://api.openai.com alone" in text_of(page(browser))
+    assert "…ZYXW entered by you, sent only to https://api.openai.com" in text_of(page(browser))
     shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 422)
     assert "Type the key." in text_of(shown)
     shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
@@ -414,16 +414,16 @@ def test_an_entered_key_counts_where_the_variable_cannot_be_used(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
     told = text_of(page(browser))
-    assert "It is not asked. OPENAI_API_KEY cannot be used." in told
+    assert "Not used. OPENAI_API_KEY cannot be used." in told
     assert "or enter a key on the Models page" in told
     assert link(page(browser), "Key… of OpenAI") == "/providers/openai"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
     shown = page(browser)
     told = text_of(shown)
-    assert "It is not asked" not in told
-    assert "…ZYXW entered by you, sent to https://api.openai.com alone" in told
+    assert "Not used." not in told
+    assert "…ZYXW entered by you, sent only to https://api.openai.com" in told
     assert "OPENAI_API_KEY cannot be used." in told
-    assert "the entered one counts" in told
+    assert "the key you entered is used" in told
     assert "torn" not in shown
     sent(browser, "/models/add", {**MODEL, "provider": "openai"})
     assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
@@ -435,7 +435,7 @@ def test_a_key_is_not_asked_for_where_it_could_not_be_sent(
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     shown = page(browser)
-    assert "It is not asked. OPENAI_BASE_URL is" in text_of(shown)
+    assert "Not used. OPENAI_BASE_URL is" in text_of(shown)
     assert "/providers/openai" not in addresses(shown)
 
 
@@ -467,14 +467,14 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
 def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     told = text_of(page(browser))
-    assert "Never: its models plan only when you start a run." in told
-    assert "That sends transcripts to https://llm.example.com unasked." in told
+    assert "Not allowed: its models plan only when you start a run." in told
+    assert "This sends transcripts to https://llm.example.com without asking you." in told
     shown = sent(browser, "/providers/own/agreement", {"origin": "https://evil.example"}, 409)
     assert "and not where the page said" in text_of(shown)
     assert not Agreement.objects.exists()
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     assert provider_named("own").agreed
-    assert "You agreed" in text_of(page(browser))
+    assert "Allowed: when a session is due" in text_of(page(browser))
     sent(browser, "/providers/own/agreement", {"back": "1"})
     assert not Agreement.objects.exists()
     assert browser.get("/providers/own/agreement")["Location"] == "/models#provider-own"
