@@ -145,7 +145,7 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 def _record_compactions_left(session: Session, path: Path) -> None:
     """Bring the runs of a session's compactions into the state that the file bears out."""
     left = compactions_in(path)
-    written = Compaction.objects.filter(session=session, run__isnull=False)
+    written = session.compactions.filter(run__isnull=False)
     for entry_id, run_id in written.values_list("entry_id", "run_id"):
         change_state(run_id, RunState.COMMITTED if entry_id in left else RunState.RESTORED)
 
@@ -177,7 +177,7 @@ def settle(locked: LockedSession) -> None:
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
     for run in _being_committed():
         # The lock is held here, so whoever was writing its plan is gone.
-        if place_of(run.session) == locked.path:
+        if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
         with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
@@ -209,11 +209,6 @@ def _being_committed() -> QuerySet[Run]:
     return Run.objects.filter(committing_since__isnull=False).select_related("session__root")
 
 
-def place_of(session: Session) -> Path:
-    """Where a session lies by its row. Nothing is looked at: a link there now is not noticed."""
-    return Path(session.root.path) / session.relative_path
-
-
 def unsettled() -> list[Path]:
     """The sessions of runs whose commit began and, unless it is still under way, was killed."""
-    return [place_of(run.session) for run in _being_committed()]
+    return [run.session.path for run in _being_committed()]

@@ -10,17 +10,16 @@ from django.shortcuts import get_object_or_404
 from sessions_app.index.session_locks import is_interrupted, settle_session
 from sessions_app.models import Session
 
-from .change_records import place_of
 from .models import Compaction, Run
 
 
 def known_session(root: int, path: str) -> Session:
     """The session of an address. Raises Http404."""
     found = get_object_or_404(
-        Session.objects.select_related("root"), root_id=root, root__configured=True, relative_path=path
+        Session.objects.shown().select_related("root"), root_id=root, relative_path=path
     )
-    if is_interrupted(place_of(found)):
-        settle_session(place_of(found))
+    if is_interrupted(found.path):
+        settle_session(found.path)
     return found
 
 
@@ -28,7 +27,7 @@ def known_run(run: int) -> Run:
     """The run of an address. Raises Http404."""
     runs = Run.objects.select_related("session__root", "replaces")
     found = get_object_or_404(runs, pk=run, session__root__configured=True)
-    path = place_of(found.session)
+    path = found.session.path
     if found.committing_since is not None or is_interrupted(path):
         settle_session(path)
         found.refresh_from_db(fields=["state", "committing_since"])

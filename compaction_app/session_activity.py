@@ -6,7 +6,7 @@ One place for what a commit and a restore demand, and for what pages show.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 
@@ -44,13 +44,4 @@ def activity_of(session: Session, state: FileState | None, now: datetime) -> Act
     """What others do with a session, which is in this state; nothing if it is gone."""
     if state is None:
         return Activity(is_recent=False, writers=())
-    return Activity(is_recent=is_recent(session, state, now), writers=writers_of(state))
-
-
-def is_recent(session: Session, state: FileState, now: datetime) -> bool:
-    """Whether someone other than Redline wrote to a session in the last minutes."""
-    if state.mtime_ns == session.own_write_ns:
-        return False
-    return now - datetime.fromtimestamp(state.mtime_ns / 1e9, UTC) < timedelta(
-        minutes=settings.REDLINE.live_minutes
-    )
+    return Activity(is_recent=session.is_live(now, state.mtime_ns), writers=writers_of(state))

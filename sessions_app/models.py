@@ -6,14 +6,20 @@ decided: a vanished file is marked missing, and a header id that turns up elsewh
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+from urllib.parse import quote
 
 from django.db import models
 
 from .agents.base import Agent
 from .agents.registry import AGENTS, agent_at
+from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
+
+UNQUOTED: Final = "/~:@!$&'()*+,;="
+"""What stands for itself in a path: RFC 3986."""
 
 
 class Root(models.Model):
@@ -87,6 +93,8 @@ class Session(models.Model):
     """Where the next reading goes on: see `sessionlog.session.ParserState` and `sessionlog.context.Tally`."""
     damage: models.JSONField[Any, Any] = models.JSONField(default=list)
 
+    objects = SessionQuerySet.as_manager()
+
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["root", "relative_path"], name="session_by_path"),
@@ -95,6 +103,43 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return self.relative_path
+
+    def get_absolute_url(self) -> str:
+        """As `reverse` gives it, but without loading the pages: commands list thousands of sessions."""
+        return f"/sessions/{self.root_id}/{quote(self.relative_path, safe=UNQUOTED)}"
+
+    @property
+    def path(self) -> Path:
+        """Where it lies by its row. Nothing is looked at: a link there now is not noticed."""
+        return Path(self.root.path, self.relative_path)
+
+    @property
+    def heading(self) -> str:
+        """Its title, else the name of its file."""
+        return self.title or self.path.name
+
+    def is_live(self, now: datetime, mtime_ns: int | None = None) -> bool:
+        """Whether somebody other than Redline wrote to the file in the last minutes.
+
+        `mtime_ns` is that of the file as it is now, if the index may not know it yet.
+        """
+        if mtime_ns is None and not self.missing:
+            mtime_ns = self.mtime_ns
+        return mtime_ns is not None and mtime_ns > live_since(now) and mtime_ns != self.own_write_ns
+
+    @property
+    def fill_percent(self) -> int | None:
+        """How full the window is, at most 100; None if that is not known."""
+        if self.context_tokens is None or not self.window:
+            return None
+        return min(100, round(100 * self.context_tokens / self.window))
+
+    @property
+    def due_percent(self) -> float | None:
+        """Where compaction falls due, in percent of the window."""
+        if not self.window or self.window <= self.reserve_tokens:
+            return None
+        return round(100 * (self.window - self.reserve_tokens) / self.window, 1)
 
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:
@@ -109,12 +154,15 @@ class Session(models.Model):
     @property
     def agent(self) -> Agent:
         """The agent whose files it is read as, as its root is configured or its place shows."""
-        return AGENTS.get(self.root.agent) or agent_at(Path(self.root.path, self.relative_path))
+        return AGENTS.get(self.root.agent) or agent_at(self.path)
 
     @property
     def has_header(self) -> bool:
         """Whether the file begins with a session header. While it is indexed anew, nothing else is known."""
         return self.state is None or self.state["parser"].get("header") is not None
+
+    def has_entry(self, entry_id: str) -> bool:
+        return self.entries.filter(entry_id=entry_id).exists()
 
     @property
     def own_entries(self) -> frozenset[str]:

@@ -25,7 +25,7 @@ from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.runs.presenter import standing_of
-from sessions_app.models import Entry, Session
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import well_formed
 
@@ -94,7 +94,7 @@ def _wanted(told: Mapping[str, object], *, strict: bool) -> Wanted:
 
 def demand_entry(session: Session, leaf: str) -> None:
     """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
-    if leaf and not Entry.objects.filter(session=session, entry_id=leaf).exists():
+    if leaf and not session.has_entry(leaf):
         raise BadInput(
             "unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned."
         )
@@ -116,9 +116,7 @@ def told_run(run: Run, addresses: Addresses) -> dict[str, Any]:
     pages = {"reviewUrl": "review", "commitUrl": "commit"} if standing.is_reviewable else {}
     return {
         **started_run(run, addresses),
-        "session": addresses.page(
-            reverse("compaction:session", args=(run.session.root_id, run.session.relative_path))
-        ),
+        "session": addresses.page(run.session.get_absolute_url()),
         "leaf": run.leaf_id,
         "planner": run.planner,
         "thinking": run.thinking,

@@ -16,7 +16,7 @@ from django.http.multipartparser import MultiPartParserError
 
 from compaction_app.lookups import known_run, known_session
 from compaction_app.runs.commands import start_run, stop_run
-from sessions_app.list.listing import list_page, summary_of
+from sessions_app.list.listing import list_page, session_json
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.credentials import page_address
 from sessions_app.web.middleware import failed
@@ -65,10 +65,10 @@ def sessions(request: HttpRequest) -> HttpResponse:
     after = _number(query["after"], "after", most=2**63 - 1) if query.get("after") else None
     text = query.get("q", "").strip()
     page = list_page(text, limit, after)
-    following = {"q": text, "limit": limit, "after": page.sessions[-1].id} if page.more else None
+    following = {"q": text, "limit": limit, "after": page.sessions[-1].pk} if page.more else None
     return JsonResponse(
         {
-            "sessions": [summary.to_json() for summary in page.sessions],
+            "sessions": list(map(session_json, page.sessions)),
             "next": f"{request.path}?{urlencode(following)}" if following else None,
         }
     )
@@ -84,7 +84,7 @@ def _number(given: str, name: str, *, most: int) -> int:
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """One session, as the list has it."""
     del request
-    return JsonResponse(summary_of(known_session(root, path)).to_json())
+    return JsonResponse(session_json(known_session(root, path)))
 
 
 @told_as_json("POST")

@@ -10,16 +10,7 @@ import re
 from typing import Final
 from urllib.parse import quote
 
-from django.urls import reverse
-
-from sessions_app.models import Session
-
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
-
-
-def session_address(session: Session) -> str:
-    """The address of a session's page. To resolve it is slow: make it once if many lie below it."""
-    return reverse("compaction:session", args=(session.root_id, session.relative_path))
 
 
 def entry_address(session: str, entry_id: str) -> str:

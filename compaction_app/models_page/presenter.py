@@ -98,9 +98,7 @@ def models_page() -> ModelsPage:
 
 def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:
     usable = {provider.name: provider for provider in known if not provider.unset}
-    named = Session.objects.filter(root__configured=True, missing=False, provider__in=usable).exclude(
-        model=""
-    )
+    named = Session.objects.shown().with_model().filter(provider__in=usable)
     counted = (
         named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
     )

@@ -73,7 +73,7 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 
 def session_path(session: Session) -> Path:
     """Where a session lies. Raises BadInput `outside_root` if a link now leads elsewhere."""
-    path = Path(session.root.path) / session.relative_path
+    path = session.path
     if real_path(path) != path:
         raise BadInput(
             "outside_root",

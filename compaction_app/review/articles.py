@@ -12,7 +12,7 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.entry_items import BLOCKS, clamp
-from compaction_app.display.links import entry_address, session_address, text_address
+from compaction_app.display.links import entry_address, text_address
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
@@ -141,7 +141,7 @@ class ArticleMaker:
         self._texts = texts
         session = run.session
         # Made once: an address is resolved far more slowly than a text is put together.
-        self._session = session_address(session)
+        self._session = session.get_absolute_url()
         self._planner = run.planner
         self._run = run
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from compaction_app.core.states import ACTIVE, RunState
 from compaction_app.models import Compaction, Run, RunEvent
@@ -39,8 +39,8 @@ from compaction_app.planning.model_registry import ResolvedModel, level_for, mod
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS, reading_by
-from sessions_app.index.due import DUE
 from sessions_app.models import Session
+from sessions_app.querysets import WRITTEN_BY_OTHERS
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .commands import start_run
@@ -96,11 +96,10 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
 def due_sessions(now: datetime) -> QuerySet[Session]:
     """The sessions that are due and that nothing in their rows speaks against planning."""
     since = int((now - FRESH).timestamp() * 1e9)
-    there = Q(root__configured=True, missing=False, fault="", mtime_ns__gte=since)
     busy = Run.objects.filter(session=OuterRef("pk")).filter(Q(state__in=ACTIVE) | is_unseen())
-    found = Session.objects.filter(DUE, there).exclude(own_write_ns=F("mtime_ns")).exclude(Exists(busy))
-    found = found.select_related("root").defer("damage", "state", "fingerprint")
-    return found.order_by("-mtime_ns", "pk")
+    readable = Session.objects.shown().due().filter(missing=False, fault="")
+    found = readable.filter(WRITTEN_BY_OTHERS, mtime_ns__gte=since).exclude(Exists(busy))
+    return found.for_display().latest_first()
 
 
 def left_because(session: Session, now: datetime, home: Path) -> str:

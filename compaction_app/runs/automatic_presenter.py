@@ -10,7 +10,6 @@ from typing import Final
 from django.conf import settings
 
 from compaction_app.planning.planners import EMBEDDED
-from sessions_app.index.due import DUE
 from sessions_app.models import Session
 
 from .automatic import due_sessions, left_because, note_on_planner
@@ -49,7 +48,7 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     left = [(session, why) for session, why in due if why]
     older = (
         unseen_proposals()
-        .filter(session__in=Session.objects.filter(DUE))
+        .filter(session__in=Session.objects.due())
         .annotate(outgrown=outgrown())
         .filter(outgrown=True)
     )

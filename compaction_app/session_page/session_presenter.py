@@ -17,9 +17,7 @@ import msgspec
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, tied
 from compaction_app.display.entry_notes import EntryNote
-from compaction_app.models import Compaction
 from compaction_app.planning.snapshots import session_path
-from compaction_app.session_activity import is_recent
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
@@ -255,11 +253,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
     An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
     """
     leaf = tree.leaf.id
-    written = (
-        Compaction.objects.filter(session=session)
-        .order_by("pk")
-        .values_list("entry_id", "run_id", "run__base_url")
-    )
+    written = session.compactions.order_by("pk").values_list("entry_id", "run_id", "run__base_url")
     for entry_id, run_id, base_url in written:
         if entry_id not in tree or tree.descends(leaf, entry_id):
             continue
@@ -306,4 +300,4 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
 def is_live(session: Session, now: datetime) -> bool:
     """Whether an agent wrote to the session in the last minutes."""
     state = file_state(session_path(session))
-    return state is not None and is_recent(session, state, now)
+    return state is not None and session.is_live(now, state.mtime_ns)

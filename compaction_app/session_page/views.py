@@ -14,7 +14,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, leaf_below
-from compaction_app.display.links import session_address
 from compaction_app.lookups import known_session
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS
@@ -89,7 +88,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
     asked = {"view": view, "leaf": leaf, "at": at}
     query = urlencode({name: value for name, value in asked.items() if value})
-    return f"{session_address(found)}?{query}"
+    return f"{found.get_absolute_url()}?{query}"
 
 
 @require_safe
@@ -144,7 +143,7 @@ def _act(
         made = act(found) or found
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    return redirect(session_address(made))
+    return redirect(made)
 
 
 def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:

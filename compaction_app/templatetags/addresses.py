@@ -13,10 +13,10 @@ register = template.Library()
 @register.simple_tag
 def entry_address(session: Session, entry_id: str) -> str:
     """The address of an entry of a session."""
-    return links.entry_address(links.session_address(session), entry_id)
+    return links.entry_address(session.get_absolute_url(), entry_id)
 
 
 @register.simple_tag
 def text_address(session: Session, entry_id: str, block: int | None = None) -> str:
     """The address of the whole text of an entry, or of one block of it."""
-    return links.text_address(links.session_address(session), entry_id, block)
+    return links.text_address(session.get_absolute_url(), entry_id, block)

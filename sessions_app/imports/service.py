@@ -19,7 +19,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import only_indexer, remember_own_write
+from sessions_app.index.index_store import only_indexer, remember_own_write, remove_entries
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots, managed_place, managed_root
 from sessions_app.index.session_locks import lock_session
@@ -41,8 +41,6 @@ from sessions_app.storage.files import (
 
 LONGEST_NAME: Final = 120
 """Characters of a name in the managed root, with its ending."""
-FORGOTTEN_AT_ONCE: Final = 1_000
-"""Rows removed in one transaction."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IMPORTED: Final = "It was not imported."
 
@@ -198,8 +196,7 @@ def _imported_at(kept: ImportedFile) -> datetime:
 
 
 def _rows() -> Iterator[Session]:
-    rows = Session.objects.filter(root__path=str(managed_place()), root__configured=True)
-    return rows.defer("state", "fingerprint", "damage").iterator()
+    return Session.objects.shown().filter(root__path=str(managed_place())).for_display().iterator()
 
 
 def imported_by_key(keys: list[int]) -> list[Session]:
@@ -266,9 +263,7 @@ def remove(name: str, backups: int) -> ImportRemoval:
 
 def _forget(session: Session, *, gone: bool) -> None:
     """Take a session whose file is gone out of the index; what was done with it keeps its row, marked as missing."""
-    rows = EntryRow.objects.filter(session=session)
-    while numbers := list(rows.order_by("-number").values_list("number", flat=True)[:FORGOTTEN_AT_ONCE]):
-        rows.filter(number__gte=numbers[-1]).delete()
+    remove_entries(session, 0)
     if gone:
         session.delete()
     else:

@@ -43,8 +43,7 @@ def _import(request: HttpRequest) -> HttpResponse:
     if fault or any(one.refusal for one in told):
         return _page(request, told, fault, status=422)
     if len(told) == 1 and not told[0].known and told[0].session is not None:
-        session = told[0].session
-        return redirect("compaction:session", session.root_id, session.relative_path)
+        return redirect(told[0].session)
     keys = {
         "new": ".".join(str(one.session.pk) for one in told if one.session is not None and not one.known),
         "known": ".".join(str(one.session.pk) for one in told if one.session is not None and one.known),

@@ -13,7 +13,6 @@ import filelock
 from django.conf import settings
 from django.db import connection, transaction
 
-from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -225,6 +224,6 @@ def _settled(session: Session) -> list[Any]:
 
 def remove_entries(session: Session, number: int) -> None:
     """Remove a session's entries from a number on, the last ones first, so that a kill leaves no gap."""
-    rows = EntryRow.objects.filter(session=session, number__gte=number)
+    rows = session.entries.filter(number__gte=number)
     while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
         rows.filter(number__gte=numbers[-1]).delete()

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sessions_app.agents.registry import agent_of, choose_reader, may_show_another
-from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
@@ -194,7 +193,7 @@ class Scan:
         if self._previous is None or self._tally is None:
             return
         ids = [entry.id for entry in self.pending]
-        known = EntryRow.objects.filter(session=self.session)
+        known = self.session.entries
         repeated = known.filter(entry_id__in=ids).exists()
         if repeated or (self._tree_damaged and known.filter(parent_id__in=ids).exists()):
             self._tally = None
@@ -296,7 +295,7 @@ class Scan:
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; what steers a branch is read from the file again."""
-    rows = EntryRow.objects.filter(session=session).order_by("number")
+    rows = session.entries.order_by("number")
     agent = session.agent
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):

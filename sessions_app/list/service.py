@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.db.models import Count, Max, Q, Sum
 
 from sessions_app.index import progress
-from sessions_app.index.due import DUE
 from sessions_app.index.progress import Indexing
 from sessions_app.index.roots import managed_place
 from sessions_app.models import Session
+from sessions_app.querysets import DUE, SessionQuerySet, live
 from sessions_app.storage.files import real_path
 
 from .session_badges import SessionBadge, marks_of
@@ -84,36 +83,12 @@ class ListFilters:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """One session in the list. Sizes in bytes, context and window in tokens, percentages of the window."""
+class SessionRow(NamedTuple):
+    """One session in the list."""
 
-    root: int
-    path: str
-    title: str
-    project: str
-    agent: str
-    kept: bool
-    """Whether it lies in the managed root, and so with no agent."""
-    model: str
-    entries: int
-    size: int
-    last_used: datetime | None
-    context: int | None
-    estimated: bool
-    window: int | None
-    percent: int | None
-    tick: float | None
-    """Where compaction falls due, in percent of the window."""
-    due: str
-    """Why the agent would compact it by itself; empty where it would not."""
-    live: bool
-    damaged: int
-    version: int
-    headerless: bool
-    missing: bool
-    fault: str
-    marks: Sequence[SessionBadge] = ()
+    session: Session
+    is_live: bool
+    badges: Sequence[SessionBadge]
     """What other parts of Redline have to say of it."""
 
 
@@ -156,6 +131,8 @@ class Listing:
 
     choice: ListFilters
     rows: list[SessionRow]
+    managed: str
+    """The root of what was imported, and so of what lies with no agent."""
     columns: list[ListColumn]
     tabs: list[Tab]
     projects: list[str]
@@ -182,7 +159,7 @@ class Listing:
 
 def browse(choice: ListFilters, now: datetime) -> Listing:
     """The page of the list that a choice asks for; a page beyond the last is the last."""
-    shown = Session.objects.filter(root__configured=True)
+    shown = Session.objects.shown()
     filters = _filters(now)
     counts = shown.aggregate(
         **{name: Count("pk", filter=found) for name, found in filters.items()},
@@ -192,12 +169,15 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     matching = _matching(shown, choice, filters, now)
     paginator = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE)
     page = paginator.get_page(choice.page)
-    managed = str(managed_place())
     marks = marks_of([session.pk for session in page.object_list])
     labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
     return Listing(
         choice=choice,
-        rows=[_row(session, now, managed, marks.get(session.pk, ())) for session in page.object_list],
+        rows=[
+            SessionRow(session, session.is_live(now), marks.get(session.pk, ()))
+            for session in page.object_list
+        ],
+        managed=str(managed_place()),
         columns=_columns(choice),
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
@@ -243,22 +223,21 @@ def _columns(choice: ListFilters) -> list[ListColumn]:
 
 
 def _filters(now: datetime) -> dict[str, Q]:
-    since = (now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9
     return {
         "all": Q(),
         "due": DUE,
-        "live": Q(mtime_ns__gte=int(since), missing=False) & ~Q(own_write_ns=F("mtime_ns")),
+        "live": live(now),
         "damaged": Q(damage_count__gt=0) | ~Q(fault=""),
         "compacted": Q(compaction_count__gt=0),
     }
 
 
 def _matching(
-    shown: QuerySet[Session], choice: ListFilters, filters: Mapping[str, Q], now: datetime
-) -> QuerySet[Session]:
+    shown: SessionQuerySet, choice: ListFilters, filters: Mapping[str, Q], now: datetime
+) -> SessionQuerySet:
     found = shown.filter(filters[choice.show])
     if choice.text:
-        found = found.filter(Q(title__icontains=choice.text) | Q(cwd__icontains=choice.text))
+        found = found.containing(choice.text)
     if choice.project:
         found = found.filter(cwd=choice.project)
     if choice.agent:
@@ -268,45 +247,10 @@ def _matching(
     if choice.age:
         since = now.timestamp() - 86_400 * AGES[choice.age]
         found = found.filter(mtime_ns__gte=int(since * 1e9))
-    return found.select_related("root").defer("damage", "state", "fingerprint")
+    return found.for_display()
 
 
-def _values(shown: QuerySet[Session], field: str) -> list[str]:
+def _values(shown: SessionQuerySet, field: str) -> list[str]:
     """What there is to choose from. What could steer a display cannot be chosen: it is data from a file."""
     values = shown.order_by(field).values_list(field, flat=True).distinct()[:CHOICES]
     return [value for value in values if value and value.isprintable()]
-
-
-def _row(session: Session, now: datetime, managed: str, marks: Sequence[SessionBadge]) -> SessionRow:
-    context, window, reserve = session.context_tokens, session.window, session.reserve_tokens
-    live = (
-        not session.missing
-        and session.mtime_ns is not None
-        and session.mtime_ns >= (now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9
-        and session.mtime_ns != session.own_write_ns
-    )
-    return SessionRow(
-        root=session.root_id,
-        path=session.relative_path,
-        title=session.title or Path(session.relative_path).name,
-        project=session.cwd,
-        agent=session.root.agent,
-        kept=session.root.path == managed,
-        model=session.model,
-        entries=session.entry_count,
-        size=session.size,
-        last_used=session.last_used,
-        context=context,
-        estimated=session.context_source == "estimate",
-        window=window,
-        percent=round(100 * context / window) if context is not None and window else None,
-        tick=round(100 * (window - reserve) / window, 1) if window and window > reserve else None,
-        due=session.due,
-        live=live,
-        damaged=session.damage_count,
-        version=session.version,
-        headerless=not session.header_id and session.version > 0,
-        missing=session.missing,
-        fault=session.fault,
-        marks=marks,
-    )

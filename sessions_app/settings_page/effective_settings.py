@@ -115,7 +115,7 @@ def effective_settings(home: Path) -> EffectiveSettings:
     windows = model_windows(home)
     models = _models(windows)
     file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
-    shown = Session.objects.filter(root__configured=True)
+    shown = Session.objects.shown()
     unreadable = shown.exclude(fault="").order_by("root", "relative_path")
     return EffectiveSettings(
         faults=list(settings.REDLINE_FAULTS),
@@ -129,7 +129,7 @@ def effective_settings(home: Path) -> EffectiveSettings:
         agent_files=_agent_files(home),
         models=models,
         snippet=_snippet([model.name for model in models if model.window is None]),
-        unreadable=list(unreadable.select_related("root").defer("state", "fingerprint", "damage")[:SHOWN]),
+        unreadable=list(unreadable.for_display()[:SHOWN]),
         unreadable_count=unreadable.count(),
         damaged=shown.filter(damage_count__gt=0, fault="").count(),
         versions=_versions(),
@@ -230,7 +230,7 @@ def choose_root_reader(root: Root, reader: str) -> None:
 
 
 def _models(agents: Mapping[str, int]) -> list[ModelWindow]:
-    named = Session.objects.filter(root__configured=True, missing=False).exclude(model="")
+    named = Session.objects.shown().with_model()
     counted = dict(named.order_by("model").values_list("model").annotate(Count("pk")))
     counted |= {model: 0 for model in settings.REDLINE.windows if model not in counted}
     models = [
@@ -250,9 +250,8 @@ def _snippet(unknown: list[str]) -> str:
 
 def index_again(session: Session) -> None:
     """Try to read a session again. If that fails, the reason is kept with it, and nothing is raised."""
-    path = Path(session.root.path) / session.relative_path
     try:
-        index_file(path)
+        index_file(session.path)
     except RedlineError as fault:
         Session.objects.filter(pk=session.pk).update(fault=fault.message)
 

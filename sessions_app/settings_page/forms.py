@@ -28,7 +28,7 @@ class RereadForm(forms.Form):
     """Reads a session again."""
 
     session = forms.ModelChoiceField(
-        Session.objects.filter(root__configured=True).select_related("root"),
+        Session.objects.shown().select_related("root"),
         error_messages=dict.fromkeys(("required", "invalid_choice"), "That session is not known."),
     )
 

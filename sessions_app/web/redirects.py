@@ -15,8 +15,8 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
-def redirect(to: str, *args: Any) -> HttpResponse:
-    """To a view or an address, like Django's, but with 303: the next request is a GET, also after a POST."""
+def redirect(to: Any, *args: Any) -> HttpResponse:
+    """To a view, an address or the page of a row, like Django's, but with 303: the next request is a GET."""
     response = shortcuts.redirect(to, *args)
     response.status_code = 303
     return response

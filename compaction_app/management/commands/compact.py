@@ -33,7 +33,6 @@ from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.models import Entry
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.files import real_path
@@ -127,7 +126,7 @@ class Command(RedlineCommand):
         if not options["dry_run"]:
             session = index_file(path, report=lambda read: self._show_read(read.bytes))
             if session.has_header and session.version == session.agent.current_version:
-                if leaf and not Entry.objects.filter(session=session, entry_id=leaf).exists():
+                if leaf and not session.has_entry(leaf):
                     raise unknown_entry(leaf)
                 run = new_run(session, options["planner"], own, leaf, thinking)
                 plan = work_here(run, heard)

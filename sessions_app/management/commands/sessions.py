@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.cli import RedlineCommand, one_line, printable
-from sessions_app.list.listing import SessionSummary, list_sessions
+from sessions_app.list.listing import session_json
+from sessions_app.models import Session
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -28,41 +29,41 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         del options
-        summaries = list_sessions()
-        self.show_json([summary.to_json() for summary in summaries])
-        if not summaries:
+        sessions = list(Session.objects.for_display().latest_first())
+        self.show_json(list(map(session_json, sessions)))
+        if not sessions:
             self.say("No session is indexed. `redline index PATH` reads sessions from a directory.")
         else:
-            self.say_all(self.screen.table(COLUMNS, list(map(_row, summaries))))
+            self.say_all(self.screen.table(COLUMNS, list(map(_row, sessions))))
         return None
 
 
-def _row(summary: SessionSummary) -> list[str]:
+def _row(session: Session) -> list[str]:
     return [
-        one_line(summary.title or "(no user message)", 80),
-        printable(Path(summary.cwd).name if summary.cwd else "?"),
-        printable(summary.agent or "?"),
-        str(summary.entries),
-        _megabytes(summary.size),
-        _gauge(summary),
-        DUE[summary.due],
-        summary.last_used.strftime("%Y-%m-%d %H:%M") if summary.last_used else "?",
-        str(summary.damaged) if summary.damaged else "-",
-        printable(summary.path) + _state(summary),
+        one_line(session.title or "(no user message)", 80),
+        printable(Path(session.cwd).name if session.cwd else "?"),
+        printable(session.root.agent or "?"),
+        str(session.entry_count),
+        _megabytes(session.size),
+        _gauge(session),
+        DUE[session.due],
+        session.last_used.strftime("%Y-%m-%d %H:%M") if session.last_used else "?",
+        str(session.damage_count) if session.damage_count else "-",
+        printable(str(session.path)) + _state(session),
     ]
 
 
-def _state(summary: SessionSummary) -> str:
-    if summary.missing:
+def _state(session: Session) -> str:
+    if session.missing:
         return " (missing)"
-    return " (cannot be read)" if summary.fault else ""
+    return " (cannot be read)" if session.fault else ""
 
 
-def _gauge(summary: SessionSummary) -> str:
-    if summary.context_tokens is None:
+def _gauge(session: Session) -> str:
+    if session.context_tokens is None:
         return "?"
-    used = f"{summary.context_tokens / 1000:.1f}k"
-    window = "unknown" if summary.window is None else f"{summary.window / 1000:.0f}k"
+    used = f"{session.context_tokens / 1000:.1f}k"
+    window = "unknown" if session.window is None else f"{session.window / 1000:.0f}k"
     return f"{used} / {window}"
 
 

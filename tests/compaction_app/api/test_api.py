@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings as django_settings
 from django.http import HttpResponse
 from django.test import Client
+from django.urls import reverse
 
 from compaction_app.core.states import RunState
-from compaction_app.display.links import session_address
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
@@ -94,7 +94,7 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
     assert answered["next"] is None
     for one in answered["sessions"]:
         found = Session.objects.get(pk=one["id"])
-        assert one["url"] == session_address(found)
+        assert one["url"] == reverse("compaction:session", args=(found.root_id, found.relative_path))
         assert script.get(one["api"]).json() == one
         assert script.post(one["api"] + "/compact").status_code in (202, 400), (
             "a run of one message is refused"

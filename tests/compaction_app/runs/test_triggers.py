@@ -29,7 +29,7 @@ from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
-from sessions_app.list.listing import list_sessions
+from sessions_app.list.listing import session_json
 from sessions_app.list.service import ListFilters, browse
 from sessions_app.models import Session
 from tests.factories import assistant, session_bytes, text, user, working_session
@@ -140,13 +140,11 @@ def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -
     put(known_root, assistant(**MODEL, **TOO_LONG), name="over", title="the overflown one")
     put(known_root, name="fine", title="the fine one")
     listing = browse(ListFilters(show="due"), timezone.now())
-    assert {row.title: row.due for row in listing.rows} == {
+    assert {row.session.title: row.session.due for row in listing.rows} == {
         "the full one": "threshold",
         "the overflown one": "overflow",
     }
-    assert {one.title: one.to_json()["dueReason"] for one in list_sessions()}[
-        "the overflown one"
-    ] == "overflow"
+    assert session_json(Session.objects.get(title="the overflown one"))["dueReason"] == "overflow"
     (row,) = [row for row in elements(browser.get("/"), "tr") if "the overflown one" in text_of(row)]
     assert "overflow" in texts(row, ".mark--due")
 

@@ -20,7 +20,6 @@ from redline.configuration import RootSetting
 from sessions_app.index import indexer
 from sessions_app.index.indexer import Indexed, index_file, index_paths, index_roots
 from sessions_app.index.session_reading import reading_of
-from sessions_app.list.listing import list_sessions
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
@@ -388,10 +387,8 @@ def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tm
     index_paths([tmp_path])
     path.rename(tmp_path / "away")
     index_paths([tmp_path])
-    assert [(one.path, one.missing) for one in sorted(list_sessions(), key=lambda one: one.path)] == [
-        (str(path), True),
-        (str(other), False),
-    ]
+    listed = sorted(Session.objects.all(), key=lambda session: session.path)
+    assert [(session.path, session.missing) for session in listed] == [(path, True), (other, False)]
     (tmp_path / "away").rename(path)
     index_paths([tmp_path])
     assert not Session.objects.filter(missing=True).exists()
@@ -523,7 +520,7 @@ def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_pat
         with roots(*([inner, outer] if order == "inner first" else [outer, inner])):
             index_roots()
     index_file(path)
-    assert [(one.path, one.missing) for one in list_sessions()] == [(str(path), False)]
+    assert [(session.path, session.missing) for session in Session.objects.all()] == [(path, False)]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -555,7 +552,7 @@ def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installatio
         total = index_roots()
     assert (total.files, total.bytes_read) == (0, 0)
     assert [(fault.path, "out of the root" in fault.reason) for fault in total.faults] == [(link, True)]
-    assert list_sessions() == []
+    assert not Session.objects.exists()
 
 
 def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation) -> None:
@@ -565,7 +562,9 @@ def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation)
 
     def index() -> str:
         total = index_paths([root])
-        listed = {Path(one.path).name: (one.fault != "", one.entries) for one in list_sessions()}
+        listed = {
+            session.path.name: (session.fault != "", session.entry_count) for session in Session.objects.all()
+        }
         return f"{total.files} {sorted(listed.items())}"
 
     assert (
@@ -612,7 +611,7 @@ def test_a_named_file_that_could_not_be_indexed_is_not_listed(
     before = snapshot(tmp_path / "data").keys()
     with pytest.raises(BadInput):
         index_file(path)
-    assert list_sessions() == []
+    assert not Session.objects.exists()
     assert snapshot(tmp_path / "data").keys() >= before
 
 

@@ -1,0 +1,55 @@
+"""What is asked of the index in more than one place."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Self
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet
+
+from .sessionlog.overflow import ANY_WINDOW
+
+if TYPE_CHECKING:
+    from .models import Session  # noqa: F401  # the base class below names it
+
+OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
+"""The last assistant said that the context was too long."""
+PAST_THRESHOLD: Final = Q(context_tokens__gt=F("window") - F("reserve_tokens"))
+DUE: Final = PAST_THRESHOLD | OVERFLOWN
+"""The rule of `Session.due`."""
+WRITTEN_BY_OTHERS: Final = ~Q(own_write_ns=F("mtime_ns"))
+
+
+def live_since(now: datetime) -> int:
+    """A session that somebody else wrote to after this moment is live. In nanoseconds, like the times of files."""
+    return int((now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9)
+
+
+def live(now: datetime) -> Q:
+    """The rule of `Session.is_live`."""
+    return Q(mtime_ns__gt=live_since(now), missing=False) & WRITTEN_BY_OTHERS
+
+
+class SessionQuerySet(QuerySet["Session"]):
+    def shown(self) -> Self:
+        """Those of configured roots: pages and the API know no others."""
+        return self.filter(root__configured=True)
+
+    def due(self) -> Self:
+        return self.filter(DUE)
+
+    def with_model(self) -> Self:
+        """Those whose file is there and names a model."""
+        return self.filter(missing=False).exclude(model="")
+
+    def containing(self, text: str) -> Self:
+        """Those with this text in their title or project."""
+        return self.filter(Q(title__icontains=text) | Q(cwd__icontains=text))
+
+    def for_display(self) -> Self:
+        """With their roots, and without what only the indexer reads."""
+        return self.select_related("root").defer("state", "fingerprint", "damage")
+
+    def latest_first(self) -> Self:
+        return self.order_by(F("mtime_ns").desc(nulls_last=True), "pk")
