@@ -91,7 +91,7 @@ class Cancel:
     why: str
 
     def __post_init__(self) -> None:
-        _demand_text(self.why)
+        _require_text(self.why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Supply:
     why: str = ""
 
     def __post_init__(self) -> None:
-        _demand_text(self.why)
+        _require_text(self.why)
         if not isinstance(self.deletions, list | tuple):
             raise TypeError("Supply takes a list of deletions, each an object with kind and entryId.")
         if not self.deletions:
@@ -126,7 +126,7 @@ class Pin:
     why: str = ""
 
     def __post_init__(self) -> None:
-        _demand_text(self.why)
+        _require_text(self.why)
         targets = tuple(self.targets)
         if not all(map(_is_target, targets)):
             raise TypeError(
@@ -138,7 +138,7 @@ class Pin:
 Answer = Pin | Supply | Cancel
 
 
-def _demand_text(why: object) -> None:
+def _require_text(why: object) -> None:
     if not isinstance(why, str):
         raise TypeError("The reason of an answer is a text.")
 
@@ -189,7 +189,7 @@ def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
             return
 
 
-def tell_hooks(**sent: Any) -> None:
+def notify_hooks(**sent: Any) -> None:
     """Tell every receiver of `session_compact`. What fails in one is logged, and changes nothing for the others."""
     for receiver in session_compact.listening():
         try:
@@ -244,7 +244,7 @@ def silent() -> Sequence[str]:
     return tuple(_silent)
 
 
-def demand_loaded() -> None:
+def require_loaded() -> None:
     """Raise BadInput `hook_not_loaded` if a hook is missing: it may have been there to keep something."""
     for module, why in _unloaded:
         raise BadInput(

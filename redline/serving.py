@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.runs.automatic import plan_due
-from compaction_app.runs.badge import told_anew
+from compaction_app.runs.badge import new_proposals
 from compaction_app.runs.lease import LeaseWatch
 from compaction_app.runs.worker_processes import WorkerProcesses, serve_with
 from sessions_app.children import Children
@@ -46,7 +46,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     serve_with(processes)
     tasks = [
         asyncio.create_task(one)
-        for one in (_follow(children), _look_after_runs(processes), _look_at_due(news), _tell_of_proposals())
+        for one in (_follow(children), _look_after_runs(processes), _look_at_due(news), _publish_proposals())
     ]
     await send({"type": "lifespan.startup.complete"})
     await receive()
@@ -60,14 +60,14 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "lifespan.shutdown.complete"})
 
 
-def _relay(news: asyncio.Event, told: dict[str, Any]) -> None:
-    group = told.pop("group", None)
+def _relay(news: asyncio.Event, fact: dict[str, Any]) -> None:
+    group = fact.pop("group", None)
     if group == broadcast.SESSIONS:
-        progress.remember(told)
-        if told.get("sessions"):
+        progress.remember(fact)
+        if fact.get("sessions"):
             news.set()
     if isinstance(group, str):
-        broadcast.announce(group, **told)
+        broadcast.publish(group, **fact)
 
 
 async def _follow(children: Children) -> None:
@@ -126,14 +126,14 @@ async def _look_at_due(news: asyncio.Event) -> None:
         await asyncio.sleep(DUE_SECONDS)
 
 
-async def _tell_of_proposals() -> None:
+async def _publish_proposals() -> None:
     """Tell the pages that are open of each proposal that begins to wait; of those from before they tell themselves."""
     known: set[int] | None = None
     while True:
         try:
-            known, facts = await sync_to_async(told_anew)(known)
+            known, facts = await sync_to_async(new_proposals)(known)
             for fact in facts:
-                broadcast.announce(broadcast.SESSIONS, **fact)
+                broadcast.publish(broadcast.SESSIONS, **fact)
         except DatabaseError as fault:
             _log.error("Proposals that wait could not be looked at: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged

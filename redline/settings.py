@@ -91,7 +91,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.no_form_token"
+CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.csrf_failure"
 # What was done is said on the next page, from a signed cookie, which takes its attributes from those of sessions.
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 SESSION_COOKIE_SAMESITE = "Strict"

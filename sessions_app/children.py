@@ -2,7 +2,7 @@
 
 A child runs one of Redline's commands. What it prints are announcements, one JSON object a line, which are handed on;
 what it writes to its standard error goes line by line into the server's log. Its standard input ends when the server
-does, however that happens: a child that follows files ends then as well (`end_when_told`), and a worker does not,
+does, however that happens: a child that follows files ends then as well (`end_with_parent`), and a worker does not,
 because a run outlives the server and is kept in its rows.
 
 A child imports nothing from the directory in which the server was started: anyone may have put a module there. It runs
@@ -36,7 +36,7 @@ DIRECTORY: Final = "/"
 PATH_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
 """Of the variables that Redline and its libraries read, those that name a file or a directory."""
 
-Told = Callable[[dict[str, Any]], object]
+FactListener = Callable[[dict[str, Any]], object]
 
 _log = logging.getLogger("redline")
 
@@ -67,13 +67,13 @@ def environment() -> dict[str, str]:
 class Children:
     """The running children of one server."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, on_fact: FactListener) -> None:
+        self._on_fact = on_fact
         self._running: set[asyncio.subprocess.Process] = set()
         self.stopping = False
 
     async def run(self, *arguments: str) -> int:
-        """Run a command to its end and give its exit code; what it announces is told meanwhile. Raises OSError."""
+        """Run a command to its end, relaying the facts that it prints; gives its exit code. Raises OSError."""
         if self.stopping:
             return -1
         child = await asyncio.create_subprocess_exec(
@@ -93,24 +93,24 @@ class Children:
             if self.stopping:
                 child.terminate()
             assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018  # they were asked for
-            await asyncio.gather(self._tell(child.stdout), _complain(child.stderr, " ".join(arguments)))
+            await asyncio.gather(self._relay(child.stdout), _complain(child.stderr, " ".join(arguments)))
             return await child.wait()
         finally:
             self._running.discard(child)
 
-    async def _tell(self, stream: asyncio.StreamReader) -> None:
+    async def _relay(self, stream: asyncio.StreamReader) -> None:
         async for line in _lines(stream, LINE_LIMIT):
             try:
-                told = json.loads(line)
+                fact = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if not isinstance(told, dict):
+            if not isinstance(fact, dict):
                 continue
             try:
-                self._told(told)
+                self._on_fact(fact)
             except Exception:  # noqa: BLE001  # it is logged
                 # A defect on our side of the pipe: the child knows nothing of it and goes on.
-                _log.exception("What a child announced could not be told")
+                _log.exception("What a child announced could not be relayed")
 
     async def stop(self) -> None:
         """End all children, and wait until they have."""
@@ -159,7 +159,7 @@ def end_with_parent(ended: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def end_when_told() -> None:
+def exit_with_parent() -> None:
     """In a child: end at once, and well, when the parent says so or is gone, whatever is going on.
 
     For work that may be cut short at any point. A handler would wait for what the main thread is at, such as a
@@ -172,5 +172,5 @@ def end_when_told() -> None:
         signal.sigwait({signal.SIGTERM})
         os._exit(0)
 
-    threading.Thread(target=wait, name="told", daemon=True).start()
+    threading.Thread(target=wait, name="parent", daemon=True).start()
     end_with_parent(lambda: os._exit(0))

@@ -227,7 +227,7 @@ class RedlineCommand(BaseCommand):
             self.progress.clear()
             sys.stderr.write("redline: interrupted\n")
             code = INTERRUPTED
-        with self._heard_or_not():
+        with self._tolerating_closed_output():
             sys.stdout.flush()
         if self._unheard is not None:
             reason = self._unheard.strerror
@@ -238,7 +238,7 @@ class RedlineCommand(BaseCommand):
         sys.exit(code)
 
     @contextmanager
-    def _heard_or_not(self) -> Iterator[None]:
+    def _tolerating_closed_output(self) -> Iterator[None]:
         """What a command does never depends on whether anyone still reads what it prints.
 
         A reader that has seen enough is no failure; a full disk is, and is told at the end.
@@ -302,7 +302,7 @@ class RedlineCommand(BaseCommand):
         """Print a line for people; nothing with `--json`. What it quotes is printable already."""
         if not self.as_json:
             self.progress.clear()
-            with self._heard_or_not():
+            with self._tolerating_closed_output():
                 self.stdout.write(self.screen.paint(line, style))
 
     def say_all(self, lines: Iterable[str], *, paged: bool = True) -> None:
@@ -320,7 +320,7 @@ class RedlineCommand(BaseCommand):
     def show_json(self, document: object) -> None:
         """Print the one document, if `--json` was given."""
         if self.as_json:
-            with self._heard_or_not():
+            with self._tolerating_closed_output():
                 self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
 
     def ask(self, question: str) -> bool:

@@ -62,7 +62,7 @@ class Wanted(BaseModel):
         return value
 
     @property
-    def asked(self) -> dict[str, object]:
+    def requested_parameters(self) -> dict[str, object]:
         """The run's own parameters. Raises BadInput if one is out of range."""
         return own_parameters(self.compression_ratio, self.preserve_recent, self.query or None)
 
@@ -92,7 +92,7 @@ def _wanted(told: Mapping[str, object], *, strict: bool) -> Wanted:
         raise BadInput("bad_body", f"{name}: {first['msg']}. Nothing was planned.") from fault
 
 
-def demand_entry(session: Session, leaf: str) -> None:
+def require_entry(session: Session, leaf: str) -> None:
     """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
     if leaf and not session.has_entry(leaf):
         raise BadInput(
@@ -110,7 +110,7 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
     }
 
 
-def told_run(run: Run, addresses: Addresses) -> dict[str, Any]:
+def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
     standing = standing_of(run)
     pages = {"reviewUrl": "review", "commitUrl": "commit"} if standing.is_reviewable else {}

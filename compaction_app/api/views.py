@@ -21,7 +21,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.credentials import page_address
 from sessions_app.web.middleware import failed
 
-from .presenter import Addresses, Wanted, demand_entry, started_run, told_run, wanted_in, wanted_of
+from .presenter import Addresses, Wanted, require_entry, run_as_json, started_run, wanted_in, wanted_of
 
 SESSIONS, MOST_SESSIONS = 100, 1_000
 """How many sessions a page of the list has, and at most."""
@@ -30,7 +30,7 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
-def told_as_json(*methods: str) -> Callable[[View[P]], View[P]]:
+def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
     """A view that takes these methods, and whose failures in words are JSON."""
 
     def decorate(view: View[P]) -> View[P]:
@@ -57,7 +57,7 @@ def _status(fault: RedlineError) -> int:
     return 409 if isinstance(fault, Conflict) else 503
 
 
-@told_as_json("GET", "HEAD")
+@json_view("GET", "HEAD")
 def sessions(request: HttpRequest) -> HttpResponse:
     """The sessions of configured roots, a page at a time, the most recently used first."""
     query = request.GET
@@ -80,24 +80,24 @@ def _number(given: str, name: str, *, most: int) -> int:
     raise BadInput("bad_query", f"{name} is a number from 1 to {most}. Nothing was listed.")
 
 
-@told_as_json("GET", "HEAD")
+@json_view("GET", "HEAD")
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """One session, as the list has it."""
     del request
     return JsonResponse(session_json(known_session(root, path)))
 
 
-@told_as_json("POST")
+@json_view("POST")
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Start a run of a session, asked for by JSON or by a form."""
     found = known_session(root, path)
     wanted = _wanted(request)
-    demand_entry(found, wanted.leaf)
+    require_entry(found, wanted.leaf)
     run = start_run(
         found,
         planner=wanted.planner,
         thinking=wanted.thinking,
-        requested_parameters=wanted.asked,
+        requested_parameters=wanted.requested_parameters,
         leaf_id=wanted.leaf,
     )
     return JsonResponse(started_run(run, _addresses(request)), status=202)
@@ -113,19 +113,19 @@ def _wanted(request: HttpRequest) -> Wanted:
     return wanted_of({name: str(value) for name, value in form.items() if name != "csrfmiddlewaretoken"})
 
 
-@told_as_json("GET", "HEAD")
+@json_view("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """How a run stands."""
-    return JsonResponse(told_run(known_run(run), _addresses(request)))
+    return JsonResponse(run_as_json(known_run(run), _addresses(request)))
 
 
-@told_as_json("POST")
+@json_view("POST")
 def stop(request: HttpRequest, run: int) -> HttpResponse:
     """Ask a run to stop; what was validated stays."""
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()
-    return JsonResponse(told_run(found, _addresses(request)), status=202)
+    return JsonResponse(run_as_json(found, _addresses(request)), status=202)
 
 
 def _addresses(request: HttpRequest) -> Addresses:

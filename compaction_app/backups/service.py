@@ -17,7 +17,7 @@ from compaction_app.change_records import BackupNote, RestoreNote, record_restor
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import demand_name, session_row
+from sessions_app.index.index_store import require_name, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.controls import DeletionControl
@@ -90,7 +90,7 @@ class RestoreConfirmations:
 
 def list_backups(session: Path) -> list[ListedBackup]:
     """What lies beside a session and is named like a backup, newest first."""
-    demand_name(session)
+    require_name(session)
     found = files.list_backups(session)
     rows = {
         row.path: row
@@ -254,7 +254,7 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
     return restore_needs(session, backup, recorded_hash(backup), change, activity)
 
 
-def demand_given(session: Path, backup: Path, yeses: RestoreConfirmations, now: datetime) -> None:
+def require_confirmations(session: Path, backup: Path, yeses: RestoreConfirmations, now: datetime) -> None:
     """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if that one is missing."""
     for name, missing in needs_of(session, backup, now).items():
         if not getattr(yeses, name):
@@ -280,7 +280,7 @@ def restore(
     `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
     """
     session = files.session_of(backup)
-    demand_name(session)
+    require_name(session)
     with lock_session(session) as locked:
         recorded = recorded_hash(backup)
         present = file_state(locked.path)
@@ -290,7 +290,7 @@ def restore(
                 f"{locked.path}, or its backup, is not as it was when this was shown. {NOT_RESTORED} "
                 "Look at what would be taken away now, then decide again.",
             )
-        demand_given(locked.path, backup, yeses, now)
+        require_confirmations(locked.path, backup, yeses, now)
         size = backup.stat().st_size
         restored = restore_session(
             locked,

@@ -66,7 +66,7 @@ class Approved:
     """The run it was reviewed in; it is committed with the line, or not at all."""
 
 
-def demand_writable(loaded: LoadedSession) -> None:
+def require_writable(loaded: LoadedSession) -> None:
     """Raise BadInput `no_header`, `needs_migration` or `unknown_version` if a session cannot be written to."""
     version, current = loaded.log.version, agent_at(loaded.path).current_version
     if loaded.log.header is None:
@@ -121,7 +121,7 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight
     Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
     `plan_changed`.
     """
-    demand_writable(present)
+    require_writable(present)
     parent_id = _parent_of(approved, present)
     validated = _validate_again(approved, present, parent_id)
     reading = reading_of_session(session_row(present.path), present.path, present.log.entries)
@@ -131,7 +131,7 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight
     return Preflight(present, parent_id, validated, reading, activity, torn, needs)
 
 
-def demand_given(finding: Preflight, yeses: Confirmations) -> None:
+def require_confirmations(finding: Preflight, yeses: Confirmations) -> None:
     """Raise ConfirmationNeeded or TargetNotMet for the first yes that is needed and not given."""
     for name, failure in finding.needs.items():
         if not getattr(yeses, name):

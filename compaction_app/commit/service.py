@@ -49,7 +49,7 @@ from sessions_app.storage.backups import back_up, delete_backup
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import LoadedSession, continue_loading
 
-from .preflight import Approved, Confirmations, Preflight, demand_given, demand_writable, find
+from .preflight import Approved, Confirmations, Preflight, find, require_confirmations, require_writable
 
 logger = logging.getLogger("redline")
 
@@ -114,12 +114,12 @@ def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed
     was, unless the message says otherwise.
     """
     path = approved.loaded.path
-    demand_writable(approved.loaded)
+    require_writable(approved.loaded)
     with lock_session(path) as locked, _committing_what_is(approved, now):
         written = _commit(
             locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
         )
-    return _tell(approved, written)
+    return _finish(approved, written)
 
 
 def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Committed:
@@ -142,7 +142,7 @@ def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Com
                 "Look at it again.",
             )
         written = _commit(locked, approved, finding, yeses, now)
-    return _tell(approved, written)
+    return _finish(approved, written)
 
 
 def look_at(run: Run, now: datetime) -> tuple[Approved, Preflight]:
@@ -192,7 +192,7 @@ def _left_to_the_next_lock(what: str) -> Iterator[None]:
         logger.warning("%s was not recorded: %s", what, failure_of(fault).code)
 
 
-def _tell(approved: Approved, written: Committed) -> Committed:
+def _finish(approved: Approved, written: Committed) -> Committed:
     """Let the index follow, and tell the hooks. Raises what went wrong after the line was written."""
     path = approved.loaded.path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
@@ -214,7 +214,7 @@ def _tell(approved: Approved, written: Committed) -> Committed:
 def _commit(
     locked: LockedSession, approved: Approved, finding: Preflight, yeses: Confirmations, now: datetime
 ) -> Committed:
-    demand_given(finding, yeses)
+    require_confirmations(finding, yeses)
     session = session_row(locked.path)
     present, parent_id, validated = finding.present, finding.parent_id, finding.validated
     copy = back_up(locked, present.fingerprint, now)

@@ -255,7 +255,9 @@ class EmbeddedPlanner:
             return f"a repeat of the output in {entries[worth.units[repeated_by].position].entry_id}"
         if unit.kind == "output" and unit.output is None:
             return "an output that is empty"
-        return _what(unit) if unit.kind == "part" else f"{_what(unit)}; {_standing(index, worth)}"
+        return (
+            _description(unit) if unit.kind == "part" else f"{_description(unit)}; {_standing(index, worth)}"
+        )
 
 
 def search_words(query: str) -> list[str]:
@@ -287,7 +289,7 @@ def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
     return found
 
 
-def _what(unit: Unit) -> str:
+def _description(unit: Unit) -> str:
     if unit.kind == "reasoning":
         return "old reasoning"
     if unit.kind == "part":

@@ -128,7 +128,7 @@ class Loop:
         self.outcome: Outcome | None = None
         self.report = Report()
         self._origins: dict[Target, Origin] = dict(carried or {})
-        self._told: tuple[Target, ...] | None = None
+        self._last_chosen: tuple[Target, ...] | None = None
         self._last_refusal: Refusal | None = None
 
     @property
@@ -176,10 +176,10 @@ class Loop:
 
     def _stopped(self) -> Iterator[Event]:
         chosen = self._store.targets
-        if chosen == self._told:
+        if chosen == self._last_chosen:
             yield self.close()
             return
-        self._told = chosen
+        self._last_chosen = chosen
         budget = self._workbench.budget
         text = (
             f"The target is not reached: {budget.stats.percent_reduction}% of the tokens are deleted, and "

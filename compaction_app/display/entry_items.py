@@ -15,7 +15,7 @@ from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, 
 from sessions_app.sessionlog.protection import Protection
 
 from .branches import BranchState
-from .entry_notes import WORDS, EntryNote, name_of, said_by
+from .entry_notes import WORDS, EntryNote, meaning_of, name_of
 from .tool_call_text import call_words
 
 CLAMP_LINES: Final = 5
@@ -101,7 +101,7 @@ def items_of(
     blocks = _blocks(look)
     first = EntryItem(
         kind_of(entry, None),
-        _who(entry),
+        _author(entry),
         entry.id,
         protection=state.protections.get(entry.id),
         marks=[*_standing_marks(look), *_label(state, entry)],
@@ -155,7 +155,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
         replace(
             base,
             kind=kind_of(look.entry, block),
-            who=_who(look.entry, block),
+            who=_author(look.entry, block),
             block=block.index,
             text=shown,
             more=more,
@@ -295,7 +295,7 @@ def _note(
         text=text,
         more=more,
         tokens=message.tokens if message is not None else 0,
-        marks=[said_by(entry, state.reading.reader, state.tree), *_label(state, entry)],
+        marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
         remarks=remarks,
         standing="" if entry.rebuilds else "quiet",
     )
@@ -312,7 +312,7 @@ def kind_of(entry: Entry, block: Block | None) -> str:
     return "user" if entry.role == Role.USER else "out"
 
 
-def _who(entry: Entry, block: Block | None = None) -> str:
+def _author(entry: Entry, block: Block | None = None) -> str:
     if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
             return "thinking"

@@ -1,4 +1,4 @@
-"""What is said of entries: short marks beside them, and what an entry says that is no message itself."""
+"""What is note of entries: short marks beside them, and what an entry says that is no message itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class EntryNote:
-    """Something that is said of an entry, and the entry that it points to."""
+    """Something that is note of an entry, and the entry that it points to."""
 
     words: str
     entry_id: str = ""
@@ -46,10 +46,10 @@ def is_ignored(entry: Entry, reader: Reader) -> bool:
     return entry.rebuilds and entry.kind not in reader.honours
 
 
-def said_by(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
+def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
     """What an entry that is no message says, and whether this reading listens."""
-    said = _said(entry, tree)
-    return replace(said, tail=", ignored by this reading") if is_ignored(entry, reader) else said
+    note = _meaning(entry, tree)
+    return replace(note, tail=", ignored by this reading") if is_ignored(entry, reader) else note
 
 
 _NAMES: Final = {
@@ -61,7 +61,7 @@ _NAMES: Final = {
 }
 
 
-def _said(entry: Entry, tree: SessionTree) -> EntryNote:
+def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
     """What an entry that is no message says."""
     match entry.control:
         case DeletionControl() as deletion:
@@ -84,7 +84,7 @@ def _said(entry: Entry, tree: SessionTree) -> EntryNote:
 
 
 def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:
-    """What is said of another entry, which the session need not have."""
+    """What is note of another entry, which the session need not have."""
     if target is not None and target in tree:
         return EntryNote(words, target)
     return EntryNote(f"{words} an entry that is not there")
@@ -96,9 +96,9 @@ def _deleted(deletion: DeletionControl) -> str:
         _plural(len(deletion.targets) - blocks, "entry", "entries"),
         _plural(blocks, "block", "blocks"),
     ]
-    said = " and ".join(filter(None, parts)) or "nothing"
+    note = " and ".join(filter(None, parts)) or "nothing"
     reduction = f", {deletion.percent:.1f}% of the tokens" if deletion.percent is not None else ""
-    return f"{said} of what is above deleted{reduction}"
+    return f"{note} of what is above deleted{reduction}"
 
 
 def _plural(number: int, one: str, many: str) -> str:

@@ -81,7 +81,7 @@ class PlanningScreen:
         if isinstance(event, Called):
             self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
 
-    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         self.usage = usage
         host = printable(usage["host"])
         if kind == "asked" and data["turn"] == 1:

@@ -29,10 +29,10 @@ from compaction_app.hooks import (
     Pin,
     Supply,
     ask_hooks,
-    demand_loaded,
+    notify_hooks,
+    require_loaded,
     session_before_compact,
     session_compact,
-    tell_hooks,
 )
 from compaction_app.models import Decision, Proposal, Run
 from sessions_app.models import Session
@@ -88,7 +88,7 @@ def before_compact(
 
     Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
-    demand_loaded()
+    require_loaded()
     if not session_before_compact.listening():
         return NO_ANSWERS
     loaded = load()
@@ -182,7 +182,7 @@ def after_compact(
     if not session_compact.listening():
         return
     entry: dict[str, Any] = parse(line)
-    tell_hooks(
+    notify_hooks(
         path=path,
         session=session,
         result=validated,

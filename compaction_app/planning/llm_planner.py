@@ -128,8 +128,8 @@ class LLMPlanner:
         """A JSON value as it may be kept and shown: without the key that the provider was asked with."""
         return self._redactor.value(value)
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        self._listener.tell(kind, self.hide(data), self._usage.to_json())
+    def _report(self, kind: str, data: dict[str, Any]) -> None:
+        self._listener.on_event(kind, self.hide(data), self._usage.to_json())
 
     @property
     def _limit(self) -> int:
@@ -157,7 +157,7 @@ class LLMPlanner:
         """Drop what is too much; whether something was."""
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
-            self._tell(
+            self._report(
                 "trimmed",
                 {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
             )
@@ -198,15 +198,15 @@ class LLMPlanner:
         if isinstance(piece, Sent):
             self._sent = piece.characters
             self._usage.add_request(piece.characters)
-            self._tell("asked", {"turn": self.turn, "characters": piece.characters})
+            self._report("asked", {"turn": self.turn, "characters": piece.characters})
         elif isinstance(piece, Retrying):
-            self._tell("retried", self._retried(piece))
+            self._report("retried", self._retried(piece))
         elif piece is not None:
             before = pieces.characters
             pieces.add(piece)
             self._usage.add_received(pieces.characters - before)
         if pieces.is_due:
-            self._tell("streamed", {"turn": self.turn, "pieces": pieces.take()})
+            self._report("streamed", {"turn": self.turn, "pieces": pieces.take()})
 
     def _retried(self, piece: Retrying) -> dict[str, Any]:
         return {
@@ -220,12 +220,12 @@ class LLMPlanner:
         """Keep what came of an answer that is not whole, and what it may have cost."""
         if pieces.characters:
             self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
-            self._tell("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
+            self._report("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
 
     def _answered(self, piece: AnswerEnd, pieces: StreamBuffer, began: float) -> None:
         taken = pieces.take(last=True)
         if taken:
-            self._tell("streamed", {"turn": self.turn, "pieces": taken})
+            self._report("streamed", {"turn": self.turn, "pieces": taken})
         self._usage.add_received(piece.characters - pieces.characters)
         added = self._usage.add_answer(piece.usage, self._sent, piece.characters, self._model.prices)
         tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
@@ -233,7 +233,7 @@ class LLMPlanner:
             # By what is counted here, not by the body: what is escaped there is longer.
             said = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
             self._ratio = min(FIRST_GUESS, max(1.0, said / tokens))
-        self._tell(
+        self._report(
             "answered",
             {
                 "turn": self.turn,

@@ -33,7 +33,7 @@ class PlanListener(Protocol):
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
         """One event of the loop; `place` is that of a call in an LLM planner's answers."""
 
-    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """One event of an LLM planner, with the sums of what was sent and received."""
 
     def is_stopped(self) -> bool: ...

@@ -149,11 +149,11 @@ def known_fingerprint(session: Session, reader: SessionReader) -> Fingerprint:
             "not_indexed", f"{reader.path} is not in the index. Nothing was planned. {session.fault}".strip()
         )
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-    _demand_same(reader, fingerprint)
+    _require_same(reader, fingerprint)
     return fingerprint
 
 
-def _demand_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
+def _require_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
     growth = reader.growth(fingerprint)
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
@@ -185,7 +185,7 @@ def read_snapshot_texts(
     agent = agent_at(path)
     texts = {}
     with SessionReader(path) as reader:
-        _demand_same(reader, prepared.fingerprint)
+        _require_same(reader, prepared.fingerprint)
         for entry in prepared.entries if entries is None else entries:
             number, offset, length = prepared.places[entry.position]
             place = Entry(number, offset, length, entry.entry_id, None, entry.entry_type)
@@ -265,7 +265,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
     """
     path = session_path(session)
     with SessionReader(path) as reader:
-        _demand_same(reader, prepared.fingerprint)
+        _require_same(reader, prepared.fingerprint)
         known = read_entries(session, reader, prepared.parser.version)
         entries = [entry for entry in known if entry.number <= prepared.last_number]
     if not entries or entries[-1].number != prepared.last_number:

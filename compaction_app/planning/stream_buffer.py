@@ -75,7 +75,7 @@ class StreamBuffer:
         """All that came, told or not."""
 
     def add(self, piece: Piece) -> None:
-        head, text = _told(piece)
+        head, text = _head_and_text(piece)
         self.characters += len(text)
         if self._since is None:
             self._since = time.monotonic()
@@ -123,7 +123,7 @@ class StreamBuffer:
         return taken
 
 
-def _told(piece: Piece) -> tuple[Head, str]:
+def _head_and_text(piece: Piece) -> tuple[Head, str]:
     if isinstance(piece, TextPiece):
         return ("text",), piece.text
     if isinstance(piece, ThoughtPiece):

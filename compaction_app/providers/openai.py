@@ -111,11 +111,11 @@ def _messages(request: Request) -> list[dict[str, Any]]:
         elif isinstance(message, AssistantMessage):
             said += _answer(message)
         elif message.text.strip():
-            _tell(said, message)
+            _add_user_message(said, message)
     return said
 
 
-def _tell(said: list[dict[str, Any]], message: UserMessage) -> None:
+def _add_user_message(said: list[dict[str, Any]], message: UserMessage) -> None:
     if said and said[-1]["role"] == "user":
         # Templates of local models refuse two turns of one side in a row.
         said[-1]["content"] += f"\n\n{message.text}"

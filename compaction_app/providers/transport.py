@@ -96,7 +96,7 @@ class Exchange:
 
     async def begin(self, client: httpx.AsyncClient) -> None:
         """Send the request, and read its answer up to its first piece. Raises Failed."""
-        with self._told():
+        with self._mapping_errors():
             now = asyncio.get_running_loop().time()
             self._deadline = now + self._whole
             # The client waits for each read, this for all of them.
@@ -121,7 +121,7 @@ class Exchange:
                 yield piece
             if self._answered is not None:
                 break
-            with self._told():
+            with self._mapping_errors():
                 await self._read_event()
         yield self._answered
         await self._read_rest()
@@ -204,7 +204,7 @@ class Exchange:
     # ---- what went wrong --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _mapping_errors(self) -> Iterator[None]:
         try:
             yield
         except Reported as reported:

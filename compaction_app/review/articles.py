@@ -22,7 +22,7 @@ from sessions_app.sessionlog.targets import Target
 
 from .outline import tokens_of
 from .review_text import as_sentence
-from .target_ref import anchor, key
+from .target_ref import anchor, ref_of
 
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
@@ -168,11 +168,11 @@ class ArticleMaker:
             label = f"{sum(choice.chosen for choice in choices)} of {len(choices)} blocks go"
         return Article(
             anchor=anchor(item.position, item.target),
-            key=key(item.target),
+            key=ref_of(item.target),
             entry_id=item.target.entry_id,
             block=item.target.block_index,
             address=self._address(item.target.entry_id),
-            who=self._who(entry, item.target),
+            who=self._author(entry, item.target),
             style=style,
             icon=icon,
             label=label,
@@ -209,16 +209,16 @@ class ArticleMaker:
             goes = block is not None and block.index in touched
             actions: list[tuple[str, str]] = []
             if not entry.is_protected and not goes:
-                actions.append((key(target), "Delete" if whole else "Delete block"))
+                actions.append((ref_of(target), "Delete" if whole else "Delete block"))
                 if not whole and number == 0 and not touched:
-                    actions.append((key(Target(entry.entry_id)), "Delete entry"))
+                    actions.append((ref_of(Target(entry.entry_id)), "Delete entry"))
             yield Article(
                 anchor="",
-                key=key(target),
+                key=ref_of(target),
                 entry_id=entry.entry_id,
                 block=None if block is None else block.index,
                 address=self._address(entry.entry_id),
-                who=self._who(entry, own),
+                who=self._author(entry, own),
                 style="open" if goes else "stays",
                 icon="",
                 label=("proposed" if own in items else "goes with its pair") if goes else "",
@@ -291,7 +291,7 @@ class ArticleMaker:
         prose = entry.role in (Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY)
         return Part("text" if prose else "out", "", cut.strip("\n"), more, address, fate)
 
-    def _who(self, entry: TranscriptEntry | None, target: Target) -> str:
+    def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
             return "unknown"
         if entry.role == Role.ASSISTANT:
@@ -380,7 +380,7 @@ class ArticleMaker:
         chosen = self._review.followers.get(item.target, ()) if item.standing is ReviewStatus.NARROWED else ()
         return [
             BlockChoice(
-                key(Target(entry.entry_id, block.index)),
+                ref_of(Target(entry.entry_id, block.index)),
                 f"{_block_name(block)} {' '.join(texts.block(block.index)[:400].split())[:PREVIEW] if texts else ''}",
                 block.tokens,
                 Target(entry.entry_id, block.index) in chosen,

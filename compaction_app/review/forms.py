@@ -1,6 +1,6 @@
 """What a button of the review page asks for: a decision of which kind, about which objects.
 
-approve | reject | reopen | withdraw | add = KEY        one object, as `target_ref.key` writes it
+approve | reject | reopen | withdraw | add = KEY        one object, as `target_ref.ref_of` writes it
 narrow = KEY, block = KEY …                             the blocks of an entry that go
 approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
 undo                                                    the last decision

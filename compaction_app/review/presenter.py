@@ -25,7 +25,7 @@ from sessions_app.sessionlog.targets import Target
 
 from .articles import Article, ArticleMaker, title_of
 from .outline import Hunk, Outline, OutlineTurn, Stay
-from .review_text import fold_words, said
+from .review_text import fold_words, step_text
 
 RAIL: Final = 120
 """Turns that the rail lists."""
@@ -189,7 +189,7 @@ class ReviewDesk:
             end=window[-1].end if window else 0,
             earlier=self._address(outline.windows[number - 1][0]) if number else "",
             later=self._address(outline.windows[number + 1][0]) if number + 1 < len(outline.windows) else "",
-            last=said(self.last.step) if self.last is not None else "",
+            last=step_text(self.last.step) if self.last is not None else "",
             last_at=self.last.at if self.last is not None else None,
         )
 

@@ -49,7 +49,7 @@ _DONE: Final = {
 }
 
 
-def said(step: Step) -> str:
+def step_text(step: Step) -> str:
     """A decision in words: rejected 0000003c; approved 17 proposals."""
     entries = list(dict.fromkeys(target.entry_id for target in step.targets))
     what = entries[0] if len(entries) == 1 else f"{len(step.targets):,} proposals"

@@ -8,7 +8,7 @@ from zlib import crc32
 from sessions_app.sessionlog.targets import Target
 
 
-def key(target: Target) -> str:
+def ref_of(target: Target) -> str:
     """A target in an address or a form: the entry's id, quoted, and the block after a colon."""
     name = quote(target.entry_id, safe="")
     return name if target.block_index is None else f"{name}:{target.block_index}"

@@ -30,12 +30,12 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
 from .presenter import Page, ReviewDesk, ShownRanges
 from .review_map import struck_map
-from .review_text import said
-from .target_ref import anchor, key
+from .review_text import step_text
+from .target_ref import anchor, ref_of
 
 PARTS: Final = ("window", "anew")
 """The parts of the page that are asked for beside the map: a later window, and all that changes with another one."""
-KEYS: Final = (
+SHORTCUTS: Final = (
     ("j k", "next and previous proposal"),
     ("n", "next undecided"),
     ("a", "approve"),
@@ -69,7 +69,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     context |= {
         "torn": known_torn_line(found.session),
         "map": struck_map(desk.transcript, desk.review),
-        "help": KEYS,
+        "help": SHORTCUTS,
     }
     return render(request, "review/review.html", context)
 
@@ -192,7 +192,7 @@ def _words(asked: DecisionRequest, step: Step | None) -> str:
         return "There is nothing to undo"
     if not step.targets:
         return "Nothing was undecided there"
-    return f"Undone: {said(step)}" if asked.kind is None else said(step).capitalize()
+    return f"Undone: {step_text(step)}" if asked.kind is None else step_text(step).capitalize()
 
 
 def _address(desk: ReviewDesk, step: Step | None) -> str:
@@ -206,7 +206,7 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
     at = desk.position(leader.entry_id)
     if position is None or at is None:
         return ""
-    return f"?at={key(Target(leader.entry_id))}#{anchor(at, leader)}"
+    return f"?at={ref_of(Target(leader.entry_id))}#{anchor(at, leader)}"
 
 
 def _place(desk: ReviewDesk, step: Step | None, shown: ShownRanges) -> int:

@@ -34,7 +34,7 @@ def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     }
 
 
-def told_anew(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
+def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
     """The runs that wait, and for each one not among the known what the pages that are open are told.
 
     At a first look, without any known, nothing is new.

@@ -18,7 +18,7 @@ from compaction_app.planning.planners import is_llm, model_of_run, require_plann
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.web.broadcast import announce, run_group
+from sessions_app.web.broadcast import publish, run_group
 
 from .lease import change_state, require_state, wrong_state
 from .worker_processes import wake_workers
@@ -107,7 +107,7 @@ def stop_run(run: Run) -> None:
     """
     with transaction.atomic():
         if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_requested=True):
-            transaction.on_commit(partial(announce, run_group(run.pk), state=RunState.RUNNING.value))
+            transaction.on_commit(partial(publish, run_group(run.pk), state=RunState.RUNNING.value))
         elif not change_state(run.pk, RunState.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
             raise wrong_state(run, "There was nothing to stop.")

@@ -81,7 +81,7 @@ class RunConsumer(AsyncWebsocketConsumer):
             if self.follower is None:
                 self.follower = asyncio.create_task(self._follow())
 
-    async def told(self, message: dict[str, Any]) -> None:
+    async def on_event(self, message: dict[str, Any]) -> None:
         """Something is new; what it is stands in the rows."""
         del message
         self.news.set()

@@ -64,7 +64,7 @@ def row_of(seq: int, kind: str, data: Mapping[str, Any]) -> EventRow:
         number=data.get("call"),
         tool=data.get("tool", ""),
         arguments=list(_arguments(data["arguments"])) if "arguments" in data else [],
-        said=_said(kind, data),
+        said=_sentence(kind, data),
         code=data.get("code", ""),
         target=_hit(target) if target else None,
         hits=hits[:HITS_SHOWN],
@@ -81,7 +81,7 @@ def _hit(match: Mapping[str, Any]) -> Hit:
     return Hit(str(match["entryId"]), match.get("blockIndex"), snippet if snippet.strip("…") else "")
 
 
-def _said(kind: str, data: Mapping[str, Any]) -> str:
+def _sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind == "prepared":
         return (
             f"{data['entries']:,} entries with {data['tokens']:,} tokens can be looked at; {data['protected']:,} of "

@@ -20,7 +20,7 @@ from django.utils import timezone
 from compaction_app.core.states import ACTIVE, TRANSITIONS, RunState
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.web.broadcast import announce, run_group
+from sessions_app.web.broadcast import publish, run_group
 
 # A run whose worker was killed is interrupted within 30 seconds, even if the server was killed with it: the next
 # server starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
@@ -50,7 +50,7 @@ def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fie
         runs = runs.filter(committing_since=None)
     changed = runs.update(state=to, **fields) == 1
     if changed:
-        transaction.on_commit(lambda: announce(run_group(run_id), state=to.value))
+        transaction.on_commit(lambda: publish(run_group(run_id), state=to.value))
     return changed
 
 

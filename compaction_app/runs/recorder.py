@@ -2,7 +2,7 @@
 
     with heartbeat(recorder):                   the lease is renewed, and a stop is seen
         recorder.step(plan, event)
-        recorder.tell("streamed", {…}, usage)   of an LLM planner
+        recorder.on_event("streamed", {…}, usage)   of an LLM planner
 
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
 announced. A worker that has lost its lease writes nothing more: LostLease.
@@ -29,7 +29,7 @@ from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import Plan, PlanListener
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
-from sessions_app.web.broadcast import announce, run_group
+from sessions_app.web.broadcast import publish, run_group
 
 from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease
 
@@ -111,12 +111,12 @@ class Recorder:
             raise LostLease
         return self.stop_requested
 
-    def tell(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Keep an event of an LLM planner, with the sums of what it has sent and received."""
         self.record(kind, data, usage=usage)
         self._since = time.perf_counter()
         if self.listener is not None:
-            self.listener.tell(kind, data, usage)
+            self.listener.on_event(kind, data, usage)
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
         """Keep one event of the loop, with what it changed."""
@@ -172,7 +172,7 @@ class Recorder:
             RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
             self.stop_requested = self.stop_requested or stop_requested
         self.seq = seq
-        transaction.on_commit(lambda: announce(run_group(self.run.pk), seq=seq))
+        transaction.on_commit(lambda: publish(run_group(self.run.pk), seq=seq))
 
     def propose(self, origins: Mapping[Target, Origin]) -> None:
         """Bring the proposals up to what is chosen now; mostly that adds some at the end."""

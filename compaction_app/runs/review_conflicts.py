@@ -77,13 +77,13 @@ def _stands(review: Review, target: Target) -> ReviewStatus | None:
 
 
 def _sentence(latest: Review, targets: Sequence[Target]) -> str:
-    happened = [f"{target} {_what(latest, target)}" for target in targets[:NAMED]]
+    happened = [f"{target} {_decision_text(latest, target)}" for target in targets[:NAMED]]
     if len(targets) > NAMED:
         happened.append(f"{len(targets) - NAMED:,} more changed")
     listed = " and ".join([", ".join(happened[:-1]), happened[-1]] if len(happened) > 1 else happened)
     return f"Since this page was made, in another window: {listed}. Nothing was decided. {SEEN_NOW}"
 
 
-def _what(latest: Review, target: Target) -> str:
+def _decision_text(latest: Review, target: Target) -> str:
     standing = _stands(latest, target)
     return _WORDS[standing] if standing is not None else "changed: other parts of it were decided"

@@ -95,7 +95,7 @@ def carried_from(run: Run) -> Carried:
         return Carried([], [], [])
     review = review_of(run)
     goes = review.approved.targets if review.approved is not None else ()
-    asked = _asked_for(run)
+    asked = _chosen_targets(run)
     refused = [
         item.target
         for item in review.items.values()
@@ -118,7 +118,7 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
     return own, [pin for pin in hooked if pin not in pins]
 
 
-def _asked_for(run: Run) -> set[Target]:
+def _chosen_targets(run: Run) -> set[Target]:
     """What a human's last word wants to go."""
     asked: set[Target] = set()
     for _, step, _ in _in_force(run):
@@ -152,7 +152,7 @@ def decide(
     """
     wanted = list(dict.fromkeys(targets))
     with transaction.atomic():
-        _demand_reviewable(run)
+        _require_reviewable(run)
         latest = _version(run)
         if seen is not None and seen != latest:
             was, now_is = reviewed(run, seen).review, reviewed(run).review
@@ -176,7 +176,7 @@ def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
     `decided_elsewhere` if the last decision is not the one of the version that was `seen`.
     """
     with transaction.atomic():
-        _demand_reviewable(run)
+        _require_reviewable(run)
         latest = reviewed(run)
         if seen is not None and reviewed(run, seen).last != latest.last:
             raise Conflict(
@@ -199,7 +199,7 @@ def _version(run: Run) -> int:
     return Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
 
 
-def _demand_reviewable(run: Run) -> None:
+def _require_reviewable(run: Run) -> None:
     """Look at the row itself: the run may have been committed or planned again meanwhile."""
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
     run.state, since = row if row is not None else (RunState.FAILED, None)

@@ -111,7 +111,7 @@ class ModelTurn:
     end_drawn: str = ""
 
     @classmethod
-    def asked(cls, seq: int, data: Mapping[str, Any]) -> ModelTurn:
+    def from_request(cls, seq: int, data: Mapping[str, Any]) -> ModelTurn:
         return cls(
             seq=seq,
             number=data["turn"],
@@ -220,7 +220,7 @@ class Log:
                 # It is asked again, and why is a note of this turn.
                 return
             self.close()
-            self._open = ModelTurn.asked(seq, data)
+            self._open = ModelTurn.from_request(seq, data)
             self.items.append(self._open)
         elif kind == "streamed":
             if turn is not None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from compaction_app.core.states import ACTIVE, RunState
 from compaction_app.models import Run, RunEvent
 from sessions_app.sqlite import left_out_if_busy
-from sessions_app.web.broadcast import SESSIONS, announce
+from sessions_app.web.broadcast import SESSIONS, publish
 
 FINISHED: Final = (RunState.TARGET_MET, RunState.BELOW_TARGET)
 """The states in which a run holds a finished proposal that nobody has acted on."""
@@ -49,4 +49,4 @@ def mark_seen(run: Run) -> None:
         Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())
         if run.reviewed_at is not None:
             return
-        announce(SESSIONS, sessions=[run.session_id], page={"waiting": unseen_proposals().count()})
+        publish(SESSIONS, sessions=[run.session_id], page={"waiting": unseen_proposals().count()})

@@ -28,7 +28,7 @@ class RequestFault(Exception):
         self.param = param
 
 
-def demand(is_right: object, message: str, param: str | None = None) -> None:
+def require(is_right: object, message: str, param: str | None = None) -> None:
     """Raise RequestFault unless it is right."""
     if not is_right:
         raise RequestFault(message, param)
@@ -42,18 +42,18 @@ def is_whole(value: object) -> bool:
 def known_only(found: Mapping[str, Any], known: Collection[str], where: str) -> None:
     """Raise RequestFault where there is a field that the service does not know."""
     for name in found:
-        demand(name in known, f"{where}{name}: Extra inputs are not permitted", f"{where}{name}")
+        require(name in known, f"{where}{name}: Extra inputs are not permitted", f"{where}{name}")
 
 
 def check_tool_name(name: object, where: str, longest: int) -> None:
     """Raise RequestFault where the name is none that a tool may have."""
     is_right = isinstance(name, str) and re.fullmatch(rf"[a-zA-Z0-9_-]{{1,{longest}}}", name)
-    demand(is_right, f"{where}: String should match pattern '^[a-zA-Z0-9_-]{{1,{longest}}}$'", where)
+    require(is_right, f"{where}: String should match pattern '^[a-zA-Z0-9_-]{{1,{longest}}}$'", where)
 
 
 def check_schema(schema: object, where: str, *, is_strict: bool) -> None:
     """Raise RequestFault where a tool's JSON schema is not valid; strict ones admit no other property."""
-    demand(
+    require(
         isinstance(schema, dict) and schema.get("type") == "object",
         f"{where}.type: Input should be 'object'",
         where,
@@ -65,18 +65,18 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
     if not isinstance(schema, dict):
         raise RequestFault(f"{where}: JSON schema is invalid: it is no object", where)
     for keyword in schema:
-        demand(keyword in _KEYWORDS, f"{where}: JSON schema is invalid: unknown keyword {keyword!r}", where)
+        require(keyword in _KEYWORDS, f"{where}: JSON schema is invalid: unknown keyword {keyword!r}", where)
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     has_choice = bool({"anyOf", "oneOf", "allOf", "$ref", "enum", "const"} & schema.keys())
-    demand(has_choice or set(kinds) <= _TYPES, f"{where}: JSON schema is invalid: type {kind!r}", where)
-    demand(
+    require(has_choice or set(kinds) <= _TYPES, f"{where}: JSON schema is invalid: type {kind!r}", where)
+    require(
         isinstance(schema.get("enum", []), list), f"{where}: JSON schema is invalid: enum is no list", where
     )
     if "object" in kinds:
         _check_object(schema, where, is_strict)
     if "array" in kinds:
-        demand("items" in schema, f"{where}: array schema missing items", where)
+        require("items" in schema, f"{where}: array schema missing items", where)
         _check_schema(schema["items"], f"{where}.items", is_strict)
     for keyword in ("anyOf", "oneOf", "allOf"):
         for place, one in enumerate(schema.get(keyword, ())):
@@ -85,14 +85,14 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
 
 def _check_object(schema: Mapping[str, Any], where: str, is_strict: bool) -> None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    demand(isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is no object", where)
-    demand(
+    require(isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is no object", where)
+    require(
         isinstance(required, list) and set(required) <= properties.keys(),
         f"{where}: JSON schema is invalid: required names what is no property",
         where,
     )
     if is_strict:
-        demand(
+        require(
             schema.get("additionalProperties") is False,
             f"{where}: 'additionalProperties' is required to be supplied and to be false",
             where,

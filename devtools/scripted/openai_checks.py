@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .checks import RequestFault, check_schema, check_tool_name, demand, is_whole
+from .checks import RequestFault, check_schema, check_tool_name, is_whole, require
 from .response import is_checked, is_sealed, signature_of
 
 FIELDS: Final = {
@@ -43,23 +43,23 @@ _UNASKED: Final = (
 def check(body: Mapping[str, Any]) -> None:
     """Raise RequestFault where the service would answer 400."""
     for name in body:
-        demand(name in FIELDS, f"Unknown parameter: '{name}'.", name)
-    demand(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
-    demand("messages" in body, "Missing required parameter: 'messages'.", "messages")
-    demand(
+        require(name in FIELDS, f"Unknown parameter: '{name}'.", name)
+    require(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
+    require("messages" in body, "Missing required parameter: 'messages'.", "messages")
+    require(
         isinstance(body.get("stream", False), bool),
         "Invalid type for 'stream': expected a boolean.",
         "stream",
     )
     limits = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
-    demand(
+    require(
         len(limits) < 2, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
     )
     for name in limits:
         is_right = is_whole(body[name]) and body[name] >= 1
-        demand(is_right, f"Invalid '{name}': integer below minimum value. Expected a value >= 1.", name)
+        require(is_right, f"Invalid '{name}': integer below minimum value. Expected a value >= 1.", name)
     effort = body.get("reasoning_effort")
-    demand(
+    require(
         effort in _EFFORTS,
         f"Invalid value: '{effort}'. Supported values are: {_EFFORTS[1:]}",
         "reasoning_effort",
@@ -79,9 +79,9 @@ def check_thoughts(body: Mapping[str, Any], *, with_details: bool) -> None:
             continue
         text = message.get("reasoning_content")
         words = f"Missing `reasoning_content` field in the assistant message at message index {place}"
-        demand(isinstance(text, str), words, f"messages.[{place}]")
+        require(isinstance(text, str), words, f"messages.[{place}]")
         changed = f"`reasoning_content` at message index {place} is not what was answered"
-        demand(is_checked(str(text)), changed, f"messages.[{place}]")
+        require(is_checked(str(text)), changed, f"messages.[{place}]")
 
 
 def _check_stream_options(body: Mapping[str, Any]) -> None:
@@ -89,25 +89,25 @@ def _check_stream_options(body: Mapping[str, Any]) -> None:
     if options is None:
         return
     only = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-    demand(body.get("stream"), only, "stream_options")
+    require(body.get("stream"), only, "stream_options")
     is_known = isinstance(options, dict) and options.keys() <= {"include_usage", "include_obfuscation"}
-    demand(is_known, "Unknown parameter in 'stream_options'.", "stream_options")
+    require(is_known, "Unknown parameter in 'stream_options'.", "stream_options")
 
 
 def _check_tools(body: Mapping[str, Any]) -> None:
     if "tools" not in body:
         for name in ("tool_choice", "parallel_tool_calls"):
-            demand(name not in body, f"'{name}' is only allowed when 'tools' are specified.", name)
+            require(name not in body, f"'{name}' is only allowed when 'tools' are specified.", name)
         return
     tools = body["tools"]
     is_list = isinstance(tools, list) and len(tools) > 0
-    demand(is_list, "Invalid 'tools': empty array. Expected an array with minimum length 1.", "tools")
+    require(is_list, "Invalid 'tools': empty array. Expected an array with minimum length 1.", "tools")
     for index, tool in enumerate(tools):
         where = f"tools[{index}].function"
         is_function = (
             isinstance(tool, dict) and tool.get("type") == "function" and tool.keys() == {"type", "function"}
         )
-        demand(
+        require(
             is_function and isinstance(tool["function"], dict),
             f"Missing required parameter: '{where}'.",
             where,
@@ -115,7 +115,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         function = tool["function"]
         for name in function:
             is_known = name in ("name", "description", "parameters", "strict")
-            demand(is_known, f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}")
+            require(is_known, f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}")
         check_tool_name(function.get("name"), f"{where}.name", 64)
         if "parameters" in function:
             is_strict = function.get("strict") is True
@@ -133,7 +133,7 @@ def _check_all_required(schema: Any, where: str) -> None:
     words = (
         "'required' is required to be supplied and to be an array including every key in properties. Missing"
     )
-    demand(not missing, f"{where}: {words} {sorted(missing)}.")
+    require(not missing, f"{where}: {words} {sorted(missing)}.")
     for one in [*properties.values(), schema.get("items")]:
         _check_all_required(one, where)
 
@@ -147,33 +147,33 @@ def _check_messages(messages: object) -> None:
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
         role = message.get("role") if isinstance(message, dict) else None
-        demand(
+        require(
             role in _MESSAGE_FIELDS,
             f"Invalid value: '{role}'. Supported values are: 'system', …",
             f"{where}.role",
         )
         for name in message:
-            demand(
+            require(
                 name in _MESSAGE_FIELDS[str(role)], f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}"
             )
         if role == "tool":
             call_id = message.get("tool_call_id")
-            demand(call_id in open_ids, _UNASKED, f"messages.[{place}].role")
+            require(call_id in open_ids, _UNASKED, f"messages.[{place}].role")
             open_ids.remove(str(call_id))
         else:
-            demand(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{place}].role")
+            require(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{place}].role")
         if role == "assistant":
             open_ids = _check_answer(message, where)
         else:
             _check_content(message.get("content"), where)
-    demand(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{len(messages)}].role")
-    demand(messages[-1]["role"] != "assistant", "The conversation must end with a user message.", "messages")
-    demand(
+    require(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{len(messages)}].role")
+    require(messages[-1]["role"] != "assistant", "The conversation must end with a user message.", "messages")
+    require(
         any(message["role"] == "user" for message in messages),
         "messages: there is no user message",
         "messages",
     )
-    demand(
+    require(
         next(message["role"] for message in messages if message["role"] not in ("system", "developer"))
         == "user",
         "messages: the first message after the system's must be a user's",
@@ -193,22 +193,22 @@ def _check_answer(message: Mapping[str, Any], where: str) -> list[str]:
         _check_content(message["content"], where)
     for index, call in enumerate(calls):
         here = f"{where}.tool_calls[{index}]"
-        demand(isinstance(call, dict), f"Invalid type for '{here}'.", here)
-        demand(call.keys() == {"id", "type", "function"}, f"Missing or unknown parameter: '{here}'.", here)
-        demand(
+        require(isinstance(call, dict), f"Invalid type for '{here}'.", here)
+        require(call.keys() == {"id", "type", "function"}, f"Missing or unknown parameter: '{here}'.", here)
+        require(
             isinstance(call["id"], str) and 0 < len(call["id"]) <= 64, f"Invalid '{here}.id'.", f"{here}.id"
         )
-        demand(call["type"] == "function", f"Invalid value: '{call['type']}'.", f"{here}.type")
+        require(call["type"] == "function", f"Invalid value: '{call['type']}'.", f"{here}.type")
         function = call["function"]
         is_function = isinstance(function, dict) and function.keys() == {"name", "arguments"}
-        demand(is_function, f"Missing or unknown parameter: '{here}.function'.", f"{here}.function")
-        demand(
+        require(is_function, f"Missing or unknown parameter: '{here}.function'.", f"{here}.function")
+        require(
             isinstance(function["name"], str) and function["name"], f"Invalid '{here}.function.name'.", here
         )
         words = f"Invalid type for '{here}.function.arguments': expected a string."
-        demand(isinstance(function["arguments"], str), words, f"{here}.function.arguments")
+        require(isinstance(function["arguments"], str), words, f"{here}.function.arguments")
     ids = [call["id"] for call in calls]
-    demand(
+    require(
         len(set(ids)) == len(ids), f"Duplicate value for 'tool_call_id' in {where}.", f"{where}.tool_calls"
     )
     return ids
@@ -225,7 +225,7 @@ def _check_content(content: object, where: str) -> None:
             for part in content
         )
     words = f"Invalid value for 'content': expected a string, got {type(content).__name__}."
-    demand(is_right, words, f"{where}.content")
+    require(is_right, words, f"{where}.content")
 
 
 def _check_details(details: object, place: int) -> None:
@@ -238,10 +238,10 @@ def _check_details(details: object, place: int) -> None:
     merged = _merged(details)
     kinds = [detail.get("type") for detail in merged]
     changed = f"`reasoning_details` at message index {place} are not what was answered"
-    demand(kinds == ["reasoning.text", "reasoning.encrypted"], changed, where)
+    require(kinds == ["reasoning.text", "reasoning.encrypted"], changed, where)
     text, unseen = merged
-    demand(text.get("signature") == signature_of(str(text.get("text"))), changed, where)
-    demand(is_sealed(str(unseen.get("data"))), changed, where)
+    require(text.get("signature") == signature_of(str(text.get("text"))), changed, where)
+    require(is_sealed(str(unseen.get("data"))), changed, where)
 
 
 def _merged(details: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ class ScriptedProvider:
     def __init__(self, *, script: str = "", key: str = "", pace: float = 0.0) -> None:
         self.app = ScriptedApp(script=script, key=key, pace=pace)
         self._changed = threading.Condition()
-        self.app.changed = self._tell
+        self.app.changed = self._notify
         self._server = server_of(self.app)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -127,7 +127,7 @@ class ScriptedProvider:
         closed: list[Received] = self.wait_for(lambda: self.closed, seconds)
         return closed[0]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -136,5 +136,5 @@ class ScriptedProvider:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._tell()
+        self._notify()
         await self._server.serve(sockets=[self._listener])

@@ -23,7 +23,7 @@ from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.storage.discovery import discover, fault_of_root
 from sessions_app.storage.nofollow import stat_file
 from sessions_app.storage.watcher import PathChanges, Watcher
-from sessions_app.web.broadcast import SESSIONS, announce
+from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
@@ -37,7 +37,7 @@ LOOK_SECONDS: Final = 60
 ROOTS_SECONDS: Final = 2
 """Between two looks at whether roots came or went."""
 TELL_SECONDS: Final = 0.25
-TOLD_AT_ONCE: Final = 10_000
+SESSIONS_PER_FACT: Final = 10_000
 """Sessions in one announcement, which is one line."""
 
 
@@ -81,7 +81,7 @@ class Announcer:
             self._of_bytes += size
 
     def reading(self, so_far: ReadSoFar) -> None:
-        self._tell(so_far.path, so_far.bytes)
+        self._report(so_far.path, so_far.bytes)
 
     def ready(self, path: Path, key: int | None, size: int) -> None:
         """One more of them is indexed."""
@@ -89,23 +89,23 @@ class Announcer:
         self._bytes += size
         if key is not None:
             self._ready.append(key)
-        self._tell(path, 0)
+        self._report(path, 0)
 
     def changed(self, keys: Iterable[int]) -> None:
         """Tell at once of sessions of which something else is known now."""
         found = [*self._ready, *keys]
         self._ready = []
-        for start in range(0, len(found), TOLD_AT_ONCE):
-            announce(SESSIONS, sessions=found[start : start + TOLD_AT_ONCE])
+        for start in range(0, len(found), SESSIONS_PER_FACT):
+            publish(SESSIONS, sessions=found[start : start + SESSIONS_PER_FACT])
 
     def over(self) -> None:
         """The indexing is over."""
         self.changed(())
         if self._underway:
             self._underway = False
-            announce(SESSIONS, indexing=None)
+            publish(SESSIONS, indexing=None)
 
-    def _tell(self, path: Path, read: int) -> None:
+    def _report(self, path: Path, read: int) -> None:
         now = time.monotonic()
         if now < self._next:
             return
@@ -119,7 +119,7 @@ class Announcer:
             "of_bytes": self._of_bytes,
             "file": path.name,
         }
-        announce(SESSIONS, sessions=ready, indexing=indexing)
+        publish(SESSIONS, sessions=ready, indexing=indexing)
 
 
 class Follower:
@@ -187,7 +187,7 @@ class Follower:
                 faults[str(root)] = fault
         if faults != self._faults:
             self._faults = faults
-            announce(SESSIONS, roots=faults)
+            publish(SESSIONS, roots=faults)
         self._announcer.changed(changed)
         self._wait_for(waiting)
         took = time.monotonic() - started

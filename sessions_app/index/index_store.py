@@ -45,7 +45,7 @@ _SETTLE: Final = (
 )
 
 
-def demand_name(path: Path) -> None:
+def require_name(path: Path) -> None:
     """Raise BadInput `unusable_name` if a path cannot be kept in the database."""
     if not str(path).isascii() and well_formed(str(path)) != str(path):
         raise BadInput(
@@ -66,7 +66,7 @@ def session_row(path: Path) -> Session:
 
     Raises BadInput `unusable_name`.
     """
-    demand_name(path)
+    require_name(path)
     return find_rows([path]).rows[path]
 
 

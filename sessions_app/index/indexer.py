@@ -20,13 +20,13 @@ from sessions_app.storage.nofollow import stat_file
 
 from .context_window_lookup import ContextWindowLookup
 from .index_store import (
-    demand_name,
     find_rows,
     keep_fault,
     known_paths,
     lost_below,
     mark_missing,
     only_indexer,
+    require_name,
     write_read,
 )
 from .roots import configured_roots, root_for
@@ -103,7 +103,7 @@ def index_file(
 
     Raises what reading it raises; a file that was not known stays unknown.
     """
-    demand_name(path)
+    require_name(path)
     with only_indexer(path):
         found = find_rows([path])
         session = found.rows[path]
@@ -178,7 +178,7 @@ def index_batch(
 def _unusable(path: Path) -> str:
     """Why a path cannot be kept in the database; empty if it can."""
     try:
-        demand_name(path)
+        require_name(path)
     except RedlineError as fault:
         return fault.message
     return ""

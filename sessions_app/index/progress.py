@@ -1,4 +1,4 @@
-"""What the follower told the serving process last: how far the index is, and which roots cannot be looked at.
+"""What the follower announced the serving process last: how far the index is, and which roots cannot be looked at.
 
 Held in memory: a follower that starts tells it anew.
 """
@@ -27,38 +27,38 @@ class Indexing:
 
 
 @dataclass(slots=True)
-class _Told:
+class _State:
     indexing: Indexing | None = None
     faults: dict[str, str] = field(default_factory=dict)
 
 
-_told = _Told()
+_state = _State()
 
 
 def begin() -> None:
     """A follower is being started: until it says otherwise, the index may be behind."""
-    _told.indexing = Indexing()
+    _state.indexing = Indexing()
 
 
 def end() -> None:
     """There is no follower any more."""
-    _told.indexing = None
+    _state.indexing = None
 
 
 def remember(fact: dict[str, Any]) -> None:
     """Keep what a follower announced: `indexing` (the fields of Indexing, or None at the end) and `roots`."""
     if "indexing" in fact:
-        told = fact["indexing"]
-        _told.indexing = Indexing(**told) if told is not None else None
+        announced = fact["indexing"]
+        _state.indexing = Indexing(**announced) if announced is not None else None
     if "roots" in fact:
-        _told.faults = dict(fact["roots"])
+        _state.faults = dict(fact["roots"])
 
 
 def indexing() -> Indexing | None:
     """How far the indexing is that goes on; None where none does."""
-    return _told.indexing
+    return _state.indexing
 
 
 def fault_of(root: str) -> str:
     """Why the root with this real path cannot be looked at; empty where it can, as far as is known."""
-    return _told.faults.get(root, "")
+    return _state.faults.get(root, "")

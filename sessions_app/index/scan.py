@@ -128,12 +128,12 @@ class Scan:
         for line in split_lines(self._reader.chunks(start), offset=start, number=state.next_number):
             self._read(line)
             if len(self.pending) >= BATCH:
-                self._demand_session()
+                self._require_session()
                 self._check_ids()
                 insert_entries(session, self.pending)
                 self.pending.clear()
                 report(ReadSoFar(self.path, line.offset))
-        self._demand_session()
+        self._require_session()
         self._check_ids()
         fingerprint = self._reader.fingerprint(state.next_offset, previous)
         if not self._count:
@@ -185,7 +185,7 @@ class Scan:
         is_undecided = not self._chosen_reader and not self._agent
         return is_undecided and may_show_another(entry, self.session.read_as)
 
-    def _demand_session(self) -> None:
+    def _require_session(self) -> None:
         require_session(self._parser.state, str(self.path))
 
     def _check_ids(self) -> None:

@@ -74,7 +74,7 @@ class SessionsConsumer(AsyncWebsocketConsumer):
         if len(text_data or "") > MESSAGE_LIMIT or len(bytes_data or b"") > MESSAGE_LIMIT:
             await self.close(TOO_BIG)
             return
-        asked = asked_in(text_data or "")
+        asked = subscription_in(text_data or "")
         if asked is None:
             return
         self._asked = asked
@@ -82,7 +82,7 @@ class SessionsConsumer(AsyncWebsocketConsumer):
         if self._drawing is None:
             self._drawing = asyncio.create_task(self._draw())
 
-    async def told(self, message: dict[str, Any]) -> None:
+    async def on_event(self, message: dict[str, Any]) -> None:
         """Something changed. What it is the rows say, but for what is meant for the page as it is."""
         told = message.get("fact", {}).get("page")
         if told is not None:
@@ -118,7 +118,7 @@ class SessionsConsumer(AsyncWebsocketConsumer):
         return drawn
 
 
-def asked_in(message: str) -> ListSubscription | None:
+def subscription_in(message: str) -> ListSubscription | None:
     """What a page's message asks for; None where it is no such message."""
     try:
         hello = msgspec.json.decode(message, type=Hello)

@@ -97,18 +97,18 @@ def append_line(
     """
     if not line or b"\n" in line:
         raise ValueError("a line has content and no newline")
-    locked.demand_held()
+    locked.require_held()
     path, intent = locked.path, locked.intent
     with opened(path, os.O_RDWR | os.O_APPEND, NOTHING_WRITTEN) as fd:
         with reported(path, NOTHING_WRITTEN):
-            _demand_state(fd, expected, path)
+            _require_state(fd, expected, path)
             joint = _joint(fd, expected.size, is_complete, path, after_torn_line=after_torn_line)
             payload = joint + line + b"\n"
         with reported(intent, f"Nothing was written to {path}."):
             locked.announce(AppendIntent(os.fspath(path), expected.inode, expected.size, payload, note))
         try:
             with reported(path, NOTHING_WRITTEN, code="write_failed"):
-                _demand_state(fd, expected, path)
+                _require_state(fd, expected, path)
                 written = write(fd, payload)
         except RedlineError:
             with reported(intent, f"Nothing was written to {path}, but this record of it remains."):
@@ -131,7 +131,7 @@ def append_line(
     return appended
 
 
-def _demand_state(fd: int, expected: FileState, path: Path) -> None:
+def _require_state(fd: int, expected: FileState, path: Path) -> None:
     if FileState.of(os.fstat(fd)) != expected:
         message = f"{path} was written to after it was judged. {NOTHING_WRITTEN} Read it again."
         raise Conflict("session_changed", message)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .copies import BACKUP_DRAFT, created, demand_space, draft_of
+from .copies import BACKUP_DRAFT, created, draft_of, require_space
 from .copies import create_beside as create_beside
 from .files import (
     BACKUP_LABELS,
@@ -193,7 +193,7 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
     `fingerprint` on the way. Raises Conflict `session_rewritten` where they differ; SystemFailure `no_space`
     before anything is written, `disk_full` and others of `os_failure`. Then there is no backup.
     """
-    locked.demand_held()
+    locked.require_held()
     if fingerprint.size != (fingerprint.segments[-1][0] if fingerprint.segments else 0):
         raise ValueError("the segments of a fingerprint reach to its size")
     with SessionReader(locked.path) as reader:
@@ -201,7 +201,7 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
         if growth.kind is GrowthKind.REWRITTEN:
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
-        demand_space(locked.path, size, NO_BACKUP)
+        require_space(locked.path, size, NO_BACKUP)
         return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
 
 

@@ -69,7 +69,7 @@ def created(path: Path, like: os.stat_result, undo: ExitStack) -> Iterator[int]:
         os.close(fd)
 
 
-def demand_space(session: Path, needed: int, not_done: str) -> None:
+def require_space(session: Path, needed: int, not_done: str) -> None:
     """Raises SystemFailure `no_space` where fewer than `needed` bytes are free beside `session`."""
     with reported(session.parent, not_done):
         disk = os.statvfs(session.parent)

@@ -90,7 +90,7 @@ class LockedSession:
     recovery: Recovery
     held: bool = True
 
-    def demand_held(self) -> None:
+    def require_held(self) -> None:
         """Raises RuntimeError after the lock was given back: writing then is a mistake of the caller."""
         if not self.held:
             raise RuntimeError(f"the lock on {self.path} was given back")
@@ -102,7 +102,7 @@ class LockedSession:
 
     def announce(self, intent: Intent) -> None:
         """Writes the record so that it is there in full, on disk, or not at all. Raises OSError."""
-        self.demand_held()
+        self.require_held()
         draft = _draft(self.intent)
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

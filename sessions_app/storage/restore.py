@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 from .backups import Backup, copy_beside, copy_checked, digest_of, session_of, verify
-from .copies import RESTORE_DRAFT, created, demand_space, draft_of
+from .copies import RESTORE_DRAFT, created, draft_of, require_space
 from .files import FileState, SessionReader, file_state, reported, sync_directory
 from .locks import LockedSession, ReplaceIntent
 from .open_files import Writer, writers_of
@@ -83,7 +83,7 @@ def restore(
 
     and then the session is as it was; a backup of it that was complete by then stays.
     """
-    locked.demand_held()
+    locked.require_held()
     session = locked.path
     if session_of(backup) != session:
         message = (
@@ -93,16 +93,16 @@ def restore(
     checked = verify(backup, recorded)
     if checked.holds is False:
         raise _damaged(backup)
-    _demand_present(session, present)
+    _require_present(session, present)
     with reported(session, NOT_RESTORED), ExitStack() as undo:
-        demand_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
+        require_space(session, backup.stat().st_size + (present.size if present else 0), NOT_RESTORED)
         replaced: SessionReader | None = None
         previous: tuple[Backup, ...] = ()
         if present is not None:
             replaced = undo.enter_context(SessionReader(session))
             previous = (copy_beside(replaced, present.size, (), now, NOT_RESTORED),)
         ready = _write_ready(backup, session, checked.sha256, undo)
-        _demand_present(session, present)
+        _require_present(session, present)
         _announced_step(locked, ready, present, note(previous), replace)
         with reported(session, RESTORED_BUT + "a power cut may undo that."):
             sync_directory(session.parent)
@@ -175,7 +175,7 @@ def _appear(ready: Path, session: Path) -> None:
         raise _changed(session) from None
 
 
-def _demand_present(session: Path, present: FileState | None) -> None:
+def _require_present(session: Path, present: FileState | None) -> None:
     if file_state(session) != present:
         raise _changed(session)
 

@@ -56,7 +56,7 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     """
     path = real_path(path)
     with SessionReader(path) as reader:
-        chunks = _told(reader, progress) if progress is not None else reader.chunks(0)
+        chunks = _reporting_progress(reader, progress) if progress is not None else reader.chunks(0)
         log = read_session(agent_at(path).parser(ParserState(), []), split_lines(chunks), str(path))
         fingerprint = reader.fingerprint(log.state.next_offset, None)
         state = reader.state()
@@ -138,7 +138,7 @@ def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int =
     return found
 
 
-def _told(reader: SessionReader, progress: Progress) -> Iterable[bytes]:
+def _reporting_progress(reader: SessionReader, progress: Progress) -> Iterable[bytes]:
     for chunk in reader.chunks(0):
         progress(reader.bytes_read)
         yield chunk

@@ -42,7 +42,7 @@ class Watcher:
     """Watches directories from a thread of its own."""
 
     def __init__(self) -> None:
-        self._told: queue.SimpleQueue[PathChanges] = queue.SimpleQueue()
+        self._changes: queue.SimpleQueue[PathChanges] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -69,11 +69,11 @@ class Watcher:
         files: set[Path] = set()
         directories: set[Path] = set()
         try:
-            told = self._told.get(timeout=seconds) if seconds > 0 else self._told.get_nowait()
+            told = self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
             while True:
                 files |= told.files
                 directories |= told.directories
-                told = self._told.get_nowait()
+                told = self._changes.get_nowait()
         except queue.Empty:
             return PathChanges(frozenset(files), frozenset(directories))
 
@@ -91,16 +91,16 @@ class Watcher:
                     ignore_permission_denied=True,
                 )
                 for changes in found:
-                    self._tell(changes)
+                    self._report(changes)
             except (OSError, WatchfilesRustInternalError) as fault:
                 _log.warning("cannot watch for changes%s: %s", " by polling" if polling else "", fault)
                 continue
             return
 
-    def _tell(self, changes: set[tuple[Change, str]]) -> None:
+    def _report(self, changes: set[tuple[Change, str]]) -> None:
         paths = {path for _, told in changes if _is_in_place(path := Path(told))}
         files = frozenset(path for path in paths if path.name.endswith(SESSION_SUFFIX))
-        self._told.put(PathChanges(files, frozenset(paths - files)))
+        self._changes.put(PathChanges(files, frozenset(paths - files)))
 
 
 def _matters(change: Change, path: str) -> bool:

@@ -39,7 +39,7 @@ def relay_through(parent: TextIO | None) -> None:
     _parent = parent
 
 
-def announce(group: str, **fact: Any) -> None:
+def publish(group: str, **fact: Any) -> None:
     """Tell a group a fact. From any thread; never waits, and never fails for want of a listener."""
     if _parent is not None:
         try:
@@ -57,4 +57,4 @@ def announce(group: str, **fact: Any) -> None:
 
     layer = get_channel_layer()
     if layer is not None:
-        asyncio.run_coroutine_threadsafe(layer.group_send(group, {"type": "told", "fact": fact}), _loop)
+        asyncio.run_coroutine_threadsafe(layer.group_send(group, {"type": "on_event", "fact": fact}), _loop)

@@ -16,7 +16,7 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, Sys
 from sessions_app.sqlite import BUSY, UNKNOWN, failure_of
 
 from .forms import FormInvalid
-from .middleware import failed, is_for_scripts
+from .middleware import failed, is_api
 
 NOT_SENT_FROM_HERE = (
     "This request was not sent from one of Redline's pages, and brings no token. Nothing was done. A script sends the "
@@ -62,7 +62,7 @@ def _failure(exception: Exception) -> SystemFailure | None:
 def unavailable(request: HttpRequest, failure: SystemFailure) -> HttpResponse:
     """503: the system refused something, and the same request may work later."""
     _log.warning("A request was not answered: %s", failure.code)
-    if is_for_scripts(request):
+    if is_api(request):
         answer: HttpResponse = failed(failure.code, failure.message, 503)
     else:
         heading = HEADINGS.get(failure.code, "The system refused something")
@@ -88,27 +88,27 @@ def status_of(fault: RedlineError | None) -> int:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400: what Django itself refuses, such as a body that is too long."""
-    if is_for_scripts(request):
+    if is_api(request):
         return failed("bad_request", f"The request cannot be read ({type(exception).__name__}).", 400)
     return defaults.bad_request(request, exception)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404."""
-    if is_for_scripts(request):
+    if is_api(request):
         return failed("not_found", f"There is nothing at {request.path}. Nothing was done.", 404)
     return defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """500: a bug of Redline."""
-    if is_for_scripts(request):
+    if is_api(request):
         return failed("redline_failed", "Redline itself failed. Its log tells where.", 500)
     return defaults.server_error(request)
 
 
-def no_form_token(request: HttpRequest, reason: str = "") -> HttpResponse:
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """403: a form without its token."""
-    if is_for_scripts(request):
+    if is_api(request):
         return failed("not_sent_from_here", NOT_SENT_FROM_HERE, 403)
     return csrf.csrf_failure(request, reason)

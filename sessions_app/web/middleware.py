@@ -72,7 +72,7 @@ class HostMiddleware:
         if credentials.name_our_host():
             return self.get_response(request)
         why = f"Nothing is served at {credentials.host!r}."
-        if is_for_scripts(request):
+        if is_api(request):
             response: HttpResponse = failed("bad_request", why, 400)
         else:
             response = defaults.bad_request(request, DisallowedHost(why))
@@ -128,7 +128,7 @@ def _let_in(response: HttpResponse, session: str = "") -> None:
 
 def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
     """What who is not known is answered."""
-    if is_for_scripts(request):
+    if is_api(request):
         return unauthorized(
             "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
             "`Authorization: Bearer TOKEN`."
@@ -155,12 +155,12 @@ class BodyMiddleware:
         why = request.scope.get(REFUSED_BODY) if isinstance(request, ASGIRequest) else None
         if why is None:
             return self.get_response(request)
-        if is_for_scripts(request):
+        if is_api(request):
             return failed("body_too_long", why, 413)
         return render(request, "413.html", {"why": why}, status=413)
 
 
-def is_for_scripts(request: HttpRequest) -> bool:
+def is_api(request: HttpRequest) -> bool:
     """Whether it asks for something that is told as JSON, failures too."""
     return request.path.startswith(API)
 

@@ -10,9 +10,9 @@ from django.core.management.base import CommandParser
 from compaction_app.backups.service import (
     Newer,
     RestoreConfirmations,
-    demand_given,
     needs_of,
     newer_lines,
+    require_confirmations,
     restore,
 )
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
@@ -86,7 +86,7 @@ class Command(RedlineCommand):
     def _confirm(self, session: Path, backup: Path, yeses: RestoreConfirmations) -> None:
         """Ask whether to restore. Raises ConfirmationNeeded; nobody is asked if that would not be enough."""
         if self.can_ask:
-            demand_given(session, backup, yeses, datetime.now(UTC))
+            require_confirmations(session, backup, yeses, datetime.now(UTC))
         if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded("not_confirmed", f"{session} was not restored.", "--yes")
 

@@ -47,14 +47,14 @@ class Command(RedlineCommand):
             port = port_of(listeners)
             anthropic, openai = base_url(port, "anthropic"), base_url(port, "openai")
             self.show_json({"anthropic": anthropic, "openai": openai})
-            self._tell(anthropic, openai, script)
+            self._report(anthropic, openai, script)
             self.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
                 # An interrupt is how it is meant to end.
                 server_of(app).run(sockets=listeners)
         return None
 
-    def _tell(self, anthropic: str, openai: str, script: str) -> None:
+    def _report(self, anthropic: str, openai: str, script: str) -> None:
         self.say("The scripted provider answers on this machine, without a model and without a key:")
         self.say()
         self.say(f"  Anthropic's dialect  {anthropic}")

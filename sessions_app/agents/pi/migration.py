@@ -43,7 +43,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
             if header is not None and parser.state.header is None:
                 above = [_header_line(header), above[0].removeprefix(BYTE_ORDER_MARK), *above[1:]]
             else:
-                _demand_old(parser.state.version)
+                _require_old(parser.state.version)
             yield from above
             above = None
     require_session(parser.state, name)
@@ -67,7 +67,7 @@ def _header_line(header: Header) -> bytes:
     return stringify(fields).encode() + b"\n"
 
 
-def _demand_old(version: int) -> None:
+def _require_old(version: int) -> None:
     if version >= CURRENT_VERSION:
         raise BadInput("is_current", f"The session is at version {version} already. Nothing was written.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.children import end_when_told
+from sessions_app.children import exit_with_parent
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
@@ -73,7 +73,7 @@ class Command(RedlineCommand):
                 "bad_arguments",
                 "--follow is for the configured roots: it takes no PATH and no --rebuild. Nothing was done.",
             )
-        end_when_told()
+        exit_with_parent()
         # What the server reads are announcements, and nothing else gets among them.
         relay_through(sys.stdout)
         sys.stdout = sys.stderr

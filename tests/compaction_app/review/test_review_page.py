@@ -22,7 +22,7 @@ from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.review import outline
 from compaction_app.review import presenter as review_pages
 from compaction_app.review.review_text import fold_words
-from compaction_app.review.target_ref import key, target_of
+from compaction_app.review.target_ref import ref_of, target_of
 from compaction_app.runs.commands import plan_again
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
@@ -115,7 +115,7 @@ def test_a_reason_ends_in_one_stop(browser: Client, run: Run, reason: str, said:
 def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
     browser: Client, run: Run, known_root: Path
 ) -> None:
-    post(browser, run, approve=key(leads(run)[0]))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     lines = (known_root / "work.jsonl").read_bytes()
     (known_root / "work.jsonl").write_bytes(lines.replace(b"parser", b"lexer!"))
     for base_url, said in (("https://gateway.example:8443/api", True), ("", False)):
@@ -131,7 +131,7 @@ def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
 
 def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser: Client, run: Run) -> None:
     first = leads(run)[0]
-    answer = post(browser, run, approve=key(first))
+    answer = post(browser, run, approve=ref_of(first))
     assert answer.status_code == 303
     address, _, anchor = answer["Location"].partition("#")
     assert anchor in ids(page(browser, run, address.partition("review")[2]))
@@ -153,7 +153,7 @@ def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, r
 
 def test_a_turn_is_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
     kept = leads(run)[1]
-    post(browser, run, reject=key(kept))
+    post(browser, run, reject=ref_of(kept))
     post(browser, run, approve_turn="1")
     review = review_of(run)
     assert review.undecided == 0
@@ -207,7 +207,7 @@ def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_r
     added, pair = Target(f"e{step}", 1), Target(f"e{step + 1}")
     if side == "result":
         added, pair = pair, added
-    told = post(browser, run, in_place=True, add=key(added), **extent(shown))
+    told = post(browser, run, in_place=True, add=ref_of(added), **extent(shown))
     assert "goes with it, −" in text_of(told)
     after = review_of(run)
     assert pair in after.goes
@@ -219,15 +219,15 @@ def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_r
     assert folded(told) == folded(shown)
     rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99")
     assert f"e{step}:0" in values(rows, "add")
-    assert key(pair) not in values(rows, "add")
+    assert ref_of(pair) not in values(rows, "add")
     assert ("goes with its pair" in text_of(rows)) is (side == "result")
 
 
 def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client, run: Run) -> None:
     first = leads(run)[0]
-    post(browser, run, reject=key(first))
+    post(browser, run, reject=ref_of(first))
     call_of = review_of(run).followers[first][0]
-    post(browser, run, approve=key(call_of))
+    post(browser, run, approve=ref_of(call_of))
     # It is told on the article of the result that it belongs to.
     assert "protected_pair" not in page_words(browser, run)
     post(browser, run, add="e1")
@@ -286,7 +286,7 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: 
 
 def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> None:
     first = leads(run)[0]
-    answer = post(browser, run, in_place=True, approve=key(first), **extent(page(browser, run)))
+    answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(page(browser, run)))
     assert answer.status_code == 200
     assert shown_entries(answer) == [first.entry_id]
     assert {"bar", "h-1", "r-1", "said"} <= set(ids(answer))
@@ -308,7 +308,7 @@ def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None
 
 
 def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
-    told = post(browser, run, in_place=True, approve=key(leads(run)[0]), shown="5-6")
+    told = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), shown="5-6")
     assert shown_entries(told) == []
     assert {"h-1", "r-1"}.isdisjoint(ids(told))
     assert "bar" in ids(told)
@@ -352,7 +352,7 @@ def test_the_page_says_by_whom_why_and_with_what(browser: Client, run: Run) -> N
 
 
 def test_below_the_target_a_commit_is_possible_and_says_so(browser: Client, run: Run) -> None:
-    post(browser, run, approve=key(leads(run)[0]))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     shown = page(browser, run)
     assert f"/runs/{run.pk}/commit" in addresses(shown)
     assert f"{review_of(run).tokens_to_go:,} tokens short of the target" in text_of(shown)
@@ -387,7 +387,7 @@ def test_windows_hold_whole_turns_and_lead_on(
 
 
 def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
-    post(browser, run, approve=key(leads(run)[0]))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     page(browser, run)
     with CaptureQueriesContext(connection) as queries:
         page(browser, run)
@@ -405,7 +405,7 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
         )
     ]
     run = planned(known_root, chain(user(evil), *worked, user("x"), assistant(text("y"))))
-    post(browser, run, approve=key(leads(run)[0]))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     for shown in (page(browser, run), browser.get(f"/runs/{run.pk}/stays?from=0&to=99")):
         assert_inert(shown)
         assert "<script>alert(1)</script>\"'{{ 7|add:7 }}" in text_of(shown)
@@ -426,7 +426,7 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
 def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
     browser: Client, run: Run, state: RunState, words: str
 ) -> None:
-    first = key(leads(run)[0])
+    first = ref_of(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=state)
     shown = page(browser, run)
     assert words in text_of(shown)
@@ -437,7 +437,7 @@ def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
 
 
 def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Client, run: Run) -> None:
-    first = key(leads(run)[0])
+    first = ref_of(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED, failure="The model was overloaded.")
     assert post(browser, run, approve=first).status_code == 303
     assert Decision.objects.get().kind == Decision.APPROVE
@@ -474,7 +474,7 @@ def test_a_run_that_ended_without_a_proposal_offers_no_review(
 def test_a_session_that_is_another_one_now_keeps_the_decisions(
     browser: Client, run: Run, known_root: Path, gone: bool
 ) -> None:
-    post(browser, run, approve=key(leads(run)[0]))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     path = known_root / "work.jsonl"
     if gone:
         path.unlink()
@@ -567,7 +567,7 @@ def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
     "target", [Target("1a2b3c4d"), Target("1a2b3c4d", 2), Target("a:b/ü%", 0), Target("a b?#&")]
 )
 def test_a_key_names_one_target(target: Target) -> None:
-    assert target_of(key(target)) == target
+    assert target_of(ref_of(target)) == target
 
 
 def test_what_stays_is_counted_in_words() -> None:

@@ -12,7 +12,7 @@ from django.test import Client
 
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.models import Decision, Run
-from compaction_app.review.target_ref import key
+from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.targets import Target
 from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
@@ -38,8 +38,8 @@ def first(run: Run) -> Target:
 def test_what_another_window_pinned_is_not_approved(
     browser: Client, run: Run, stale: dict[str, Any], first: Target, button: str, in_place: bool
 ) -> None:
-    post(browser, run, reject=key(first))
-    answer = post(browser, run, in_place, **stale, **{button: key(first)})
+    post(browser, run, reject=ref_of(first))
+    answer = post(browser, run, in_place, **stale, **{button: ref_of(first)})
     assert answer.status_code == 409
     assert f"in another window: {first} was rejected and pinned. Nothing was decided." in text_of(answer)
     assert review_of(run).items[first].standing is ReviewStatus.REJECTED
@@ -49,11 +49,11 @@ def test_what_another_window_pinned_is_not_approved(
 def test_a_refused_decision_brings_how_it_stands_and_can_then_be_made(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
-    post(browser, run, reject=key(first))
-    told = post(browser, run, True, **stale, approve=key(first))
+    post(browser, run, reject=ref_of(first))
+    told = post(browser, run, True, **stale, approve=ref_of(first))
     assert shown_entries(told) == [first.entry_id]
     assert "rejected, pinned" in text_of(told)
-    answer = post(browser, run, True, **{**stale, "seen": field(told, "seen")}, approve=key(first))
+    answer = post(browser, run, True, **{**stale, "seen": field(told, "seen")}, approve=ref_of(first))
     assert answer.status_code == 200
     assert review_of(run).items[first].standing is ReviewStatus.APPROVED
 
@@ -62,8 +62,8 @@ def test_a_pin_on_the_other_side_of_a_pair_is_noticed(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
     call = review_of(run).followers[first][0]
-    post(browser, run, reject=key(call))
-    answer = post(browser, run, **stale, approve=key(first))
+    post(browser, run, reject=ref_of(call))
+    answer = post(browser, run, **stale, approve=ref_of(first))
     assert answer.status_code == 409
     assert f"{first} stays with its pair, which was pinned" in text_of(answer)
 
@@ -71,8 +71,8 @@ def test_a_pin_on_the_other_side_of_a_pair_is_noticed(
 def test_what_was_decided_alike_is_not_decided_twice(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
-    post(browser, run, approve=key(first))
-    assert post(browser, run, **stale, approve=key(first)).status_code == 303
+    post(browser, run, approve=ref_of(first))
+    assert post(browser, run, **stale, approve=ref_of(first)).status_code == 303
     assert Decision.objects.count() == 1
 
 
@@ -80,8 +80,8 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
     other = leads(run)[1]
-    post(browser, run, reject=key(other))
-    told = post(browser, run, True, **stale, approve=key(first))
+    post(browser, run, reject=ref_of(other))
+    told = post(browser, run, True, **stale, approve=ref_of(first))
     assert set(shown_entries(told)) == {first.entry_id, other.entry_id}
     assert field(told, "seen") == str(version(run))
 
@@ -98,7 +98,7 @@ def test_a_bulk_decision_is_refused_where_another_window_decided_otherwise(
     button: str,
     in_place: bool,
 ) -> None:
-    post(browser, run, **{meanwhile: key(first)})
+    post(browser, run, **{meanwhile: ref_of(first)})
     answer = post(browser, run, in_place, **stale, **{button: "1"})
     alike = button.startswith(meanwhile)
     assert (answer.status_code == 409) is not alike
@@ -109,9 +109,9 @@ def test_a_bulk_decision_is_refused_where_another_window_decided_otherwise(
 def test_undo_is_refused_where_the_last_step_is_another_one(
     browser: Client, run: Run, first: Target, meanwhile: dict[str, Any]
 ) -> None:
-    post(browser, run, reject=key(leads(run)[1]))
+    post(browser, run, reject=ref_of(leads(run)[1]))
     seen = version(run)
-    post(browser, run, **{name: value or key(first) for name, value in meanwhile.items()})
+    post(browser, run, **{name: value or ref_of(first) for name, value in meanwhile.items()})
     rows = Decision.objects.count()
     answer = post(browser, run, seen=seen, undo="1")
     assert answer.status_code == 409
@@ -121,10 +121,10 @@ def test_undo_is_refused_where_the_last_step_is_another_one(
 
 
 def test_an_undo_elsewhere_is_told(browser: Client, run: Run, first: Target) -> None:
-    post(browser, run, approve=key(first))
+    post(browser, run, approve=ref_of(first))
     seen = version(run)
     post(browser, run, undo="1")
-    answer = post(browser, run, seen=seen, reopen=key(first))
+    answer = post(browser, run, seen=seen, reopen=ref_of(first))
     assert answer.status_code == 409
     assert f"{first} is undecided again" in text_of(answer)
 
@@ -133,14 +133,14 @@ def test_an_undo_elsewhere_is_told(browser: Client, run: Run, first: Target) -> 
 def test_a_decision_without_the_version_it_was_made_on_is_refused(
     browser: Client, run: Run, first: Target, seen: str
 ) -> None:
-    answer = post(browser, run, seen=seen, approve=key(first))
+    answer = post(browser, run, seen=seen, approve=ref_of(first))
     assert answer.status_code == 422
     assert "Nothing was decided" in text_of(answer)
     assert not Decision.objects.exists()
 
 
 def test_every_form_of_the_review_names_its_version(browser: Client, run: Run, first: Target) -> None:
-    post(browser, run, approve=key(first))
+    post(browser, run, approve=ref_of(first))
     for address in ("review", "stays?from=0&to=99"):
         shown = browser.get(f"/runs/{run.pk}/{address}")
         assert values(shown, "seen") == [str(version(run))], address

@@ -805,7 +805,7 @@ def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
     def hear(group: str, **fact: object) -> None:
         told.append(connection.in_atomic_block)
 
-    monkeypatch.setattr(commands, "announce", hear)
+    monkeypatch.setattr(commands, "publish", hear)
     run = started(session)
     claim(run.pk, "one", timezone.now())
     stop_run(run)

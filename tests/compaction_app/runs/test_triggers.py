@@ -21,7 +21,7 @@ from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
-from compaction_app.runs.badge import told_anew
+from compaction_app.runs.badge import new_proposals
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import change_state, worker_name
 from compaction_app.runs.unseen_proposals import mark_seen, unseen_proposals
@@ -590,16 +590,16 @@ def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path,
 
 def test_a_proposal_is_told_of_once_and_not_those_from_before(known_root: Path) -> None:
     put(known_root, full(), title=HOSTILE)
-    known, facts = told_anew(set())
+    known, facts = new_proposals(set())
     assert (known, facts) == (set(), [])
     run = planned()
-    assert told_anew(None) == ({run.pk}, [])
-    known, [fact] = told_anew(known)
+    assert new_proposals(None) == ({run.pk}, [])
+    known, [fact] = new_proposals(known)
     tell = fact["page"]["tell"]
     assert (fact["page"]["waiting"], tell["address"]) == (1, f"/runs/{run.pk}/review")
     assert tell["words"].isprintable()
     assert "<b>the</b>" in tell["words"], "a system shows it as text"
-    assert told_anew(known) == ({run.pk}, [])
+    assert new_proposals(known) == ({run.pk}, [])
 
 
 # ---- on a real server --------------------------------------------------------------------------------------

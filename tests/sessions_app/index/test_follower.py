@@ -243,7 +243,7 @@ def test_changed_files_are_read_before_waiting_ones(
     def is_noticed() -> bool:
         # Written until the watcher, which has a thread of its own, has begun to watch.
         place(root / "live.jsonl", session_bytes(chain(user("just written"))))
-        return not follower._watcher._told.empty()
+        return not follower._watcher._changes.empty()
 
     wait_until(is_noticed)
     until(follower, lambda: "just written" in titles())

@@ -14,7 +14,7 @@ from sessions_app.index import progress
 from sessions_app.index.demo import offer_demo
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots, managed_root
-from sessions_app.list.consumers import asked_in, draw
+from sessions_app.list.consumers import draw, subscription_in
 from sessions_app.models import Root, Session
 from sessions_app.templatetags.formatting import size
 from tests.factories import chain, session_bytes, user
@@ -86,7 +86,7 @@ def test_updates_do_not_redraw_the_filter(browser: Client, known_root: Path) -> 
     index_roots()
     page = browser.get("/")
     part = browser.get("/", headers={"HX-Request": "true"})
-    asked = asked_in('{"query": "?sort=name", "asked": 3}')
+    asked = subscription_in('{"query": "?sort=name", "asked": 3}')
     assert asked is not None
     drawn = draw(asked)
     for source in (page, part, drawn):

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from sessions_app.list.consumers import asked_in
+from sessions_app.list.consumers import subscription_in
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
 from tests.html import element, elements, links, text_of, texts
@@ -148,7 +148,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("message", HOSTILE)
 def test_a_malformed_message_is_ignored(message: str) -> None:
-    assert asked_in(message) is None
+    assert subscription_in(message) is None
 
 
 def test_a_socket_survives_malformed_messages(server: Server) -> None:
