@@ -44,9 +44,9 @@ from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.tools import ToolCall
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.addresses import is_loopback
+from compaction_app.providers.answer_stream import AnswerStream
 from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import Overflow, ProviderError
-from compaction_app.providers.streaming import Streaming
 from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, Retrying, Sent
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
@@ -178,7 +178,7 @@ class LLMPlanner:
         request = request_for(self._model, self._thinking, self._conversation.messages)
         began, pieces = time.monotonic(), StreamBuffer(self._redactor)
         try:
-            with Streaming(self._endpoint, request, self._patience) as stream:
+            with AnswerStream(self._endpoint, request, self._patience) as stream:
                 while True:
                     piece = stream.next(min(LOOK_SECONDS, pieces.wait))
                     if isinstance(piece, AnswerEnd):

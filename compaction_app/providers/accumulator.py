@@ -1,10 +1,10 @@
-"""An answer as it grows: what a reader of either dialect puts together from fragments.
+"""An answer while it arrives: what a reader of either dialect puts together from fragments.
 
-A reader opens parts and adds to them; each addition gives the piece that can be shown now. Text may come cut inside
-a character (JSON escapes its two halves apart), may hold halves that belong to nothing, and NULs, which no database
-takes: what is shown and what is told back is mended, what goes back as reasoning is put together and left as it is.
+A reader opens parts and adds to them; each addition returns the piece that can be shown now. Text may be cut inside a
+character (JSON escapes its two surrogates apart), may contain lone surrogates, and NULs, which no database accepts:
+what is shown and what is sent back as text is repaired, and reasoning goes back complete and unchanged.
 
-Nothing grows without an end: an answer that is too long is `Unreadable`.
+Nothing grows without limit: an answer that is too long is `Unreadable`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ CALLS: Final = 1_000
 PARTS: Final = 10_000
 NAME_CHARACTERS: Final = 1_000
 STOP_CHARACTERS: Final = 50
-"""Of a provider's own word for how an answer ended."""
+"""Characters of a provider's own word for how an answer ended."""
 
 _HIGH_HALF: Final = re.compile("[\ud800-\udbff]\\Z")
 
 
-class Growing:
-    """Text that comes in fragments."""
+class FragmentBuffer:
+    """Text that arrives in fragments."""
 
     def __init__(self) -> None:
         self._fragments: list[str] = []
         self._held = ""
 
     def add(self, fragment: str) -> str:
-        """What can be shown of it by now: half a character is held until the next fragment."""
+        """What can be shown of it so far: half a character is held back until the next fragment."""
         self._fragments.append(fragment)
         text = self._held + fragment
         half = _HIGH_HALF.search(text)
@@ -47,24 +47,24 @@ class Growing:
         return _shown(text[: half.start()] if half else text)
 
     def rest(self) -> str:
-        """What was held and can no longer become a character."""
+        """What was held back and can no longer become a character."""
         held, self._held = self._held, ""
         return _shown(held)
 
     @property
     def shown(self) -> str:
-        """What could be shown of it by now."""
+        """What could be shown of it so far."""
         text = "".join(self._fragments)
         return _shown(text[: len(text) - len(self._held)])
 
     @property
     def raw(self) -> str:
-        """All of it, with halves put together where they stand side by side."""
+        """All of it, with adjacent surrogates joined."""
         return well_formed("".join(self._fragments))
 
     @property
     def text(self) -> str:
-        """All of it as it is shown in the end."""
+        """All of it, as it is shown in the end."""
         return _shown("".join(self._fragments))
 
     def __bool__(self) -> bool:
@@ -79,14 +79,14 @@ def _shown(text: str) -> str:
 class Text:
     """Text of the model."""
 
-    growing: Growing = field(default_factory=Growing)
+    buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
 
 
 @dataclass
 class Reasoning:
-    """Reasoning of the model, and what its provider wants back for it."""
+    """Reasoning of the model, and what its provider requires back for it."""
 
-    growing: Growing = field(default_factory=Growing)
+    buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
     block: dict[str, Any] = field(default_factory=dict)
 
 
@@ -97,27 +97,27 @@ class AccumulatedCall:
     index: int
     call_id: str
     name: str = ""
-    growing: Growing = field(default_factory=Growing)
+    buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
     ends_with: str = ""
-    """The last character of its arguments by now that is no white space."""
+    """The last character of its arguments so far that is not white space."""
 
 
 Part = Text | Reasoning | AccumulatedCall
 
 
-class Gathering:
-    """One answer: its parts in order, what it has counted, and how it ended. `conversation` is what came before it."""
+class AnswerBuilder:
+    """One answer: its parts in order, its tokens, and how it ended. `conversation` are the messages before it."""
 
     def __init__(self, conversation: Iterable[Message]) -> None:
         self.parts: list[Part] = []
         self.calls: list[AccumulatedCall] = []
         self.stop = ""
-        """How it ended, in the words of `Answered.stop`; empty: it has not ended yet."""
+        """How it ended, in the words of `AnswerEnd.stop`; empty while it has not ended."""
         self.usage: ReportedUsage | None = None
         self.characters = 0
         self._weight = 0
         before = [message for message in conversation if isinstance(message, AssistantMessage)]
-        self._ids = {asked.call_id for answer in before for asked in answer.calls}
+        self._ids = {call.call_id for answer in before for call in answer.calls}
         self._next_id = sum(len(answer.calls) for answer in before) + 1
 
     # ---- parts ------------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ class Gathering:
         return part
 
     def open_call(self, call_id: str) -> AccumulatedCall:
-        """A new call. Where its id is missing or was used before in the conversation it gets another: `call_1`, …"""
+        """A new call. If its id is missing or already used in the conversation it gets another: `call_1`, …"""
         if len(self.calls) >= CALLS:
-            raise Unreadable(f"it asks for more than {CALLS:,} tool calls at once")
+            raise Unreadable(f"it makes more than {CALLS:,} tool calls at once")
         self.weigh(call_id)
         call = AccumulatedCall(len(self.calls), self._own_id(_shown(call_id)))
         self._open(call)
@@ -144,31 +144,31 @@ class Gathering:
 
     def add_text(self, part: Text, fragment: str) -> list[Piece]:
         self._count(fragment)
-        shown = part.growing.add(fragment)
+        shown = part.buffer.add(fragment)
         return [TextPiece(shown)] if shown else []
 
     def add_reasoning(self, part: Reasoning, fragment: str) -> list[Piece]:
         self._count(fragment)
-        shown = part.growing.add(fragment)
+        shown = part.buffer.add(fragment)
         return [ThoughtPiece(shown)] if shown else []
 
     def name_call(self, call: AccumulatedCall, name: str) -> list[Piece]:
-        """Give a call its name; what came of its arguments before is told now."""
+        """Give a call its name; arguments that came before it are returned now."""
         self._count(name)
         if len(name) > NAME_CHARACTERS:
-            raise Unreadable(f"it asks for a tool by a name of more than {NAME_CHARACTERS:,} characters")
+            raise Unreadable(f"it calls a tool by a name of more than {NAME_CHARACTERS:,} characters")
         call.name = _shown(name)
-        before = call.growing.shown
+        before = call.buffer.shown
         return [CallBegun(call.index, call.name), *([ArgumentsPiece(call.index, before)] if before else [])]
 
     def add_arguments(self, call: AccumulatedCall, fragment: str) -> list[Piece]:
         self._count(fragment)
         call.ends_with = fragment.rstrip()[-1:] or call.ends_with
-        shown = call.growing.add(fragment)
+        shown = call.buffer.add(fragment)
         return [ArgumentsPiece(call.index, shown)] if shown and call.name else []
 
     def weigh(self, kept: str) -> None:
-        """Count what is kept and is not shown, such as a signature."""
+        """Count what is kept but not shown, such as a signature."""
         self._weight += len(kept)
         if self.characters + self._weight > ANSWER_CHARACTERS:
             raise Unreadable(f"it is longer than {ANSWER_CHARACTERS:,} characters")
@@ -179,21 +179,21 @@ class Gathering:
         """Pieces for what was held back, and for calls that never got a name."""
         pieces: list[Piece] = []
         for part in self.parts:
-            held = part.growing.rest()
+            held = part.buffer.rest()
             if isinstance(part, AccumulatedCall) and not part.name:
                 pieces.append(CallBegun(part.index, ""))
-                held = part.growing.text
+                held = part.buffer.text
             if held:
                 pieces.append(_piece(part, held))
         return pieces
 
-    def answered(self) -> AnswerEnd:
-        """The whole answer. Text and reasoning that hold nothing are left out."""
+    def build(self) -> AnswerEnd:
+        """The whole answer, without empty text and reasoning."""
         answer = AssistantMessage([part for part in map(_finished, self.parts) if part is not None])
         stop = "calls" if self.stop == "end" and self.calls else self.stop
         return AnswerEnd(answer, stop, self.usage, self.characters)
 
-    # ---- within -----------------------------------------------------------------------------------------
+    # ---- helpers -----------------------------------------------------------------------------------------
 
     def _open(self, part: Part) -> None:
         if len(self.parts) >= PARTS:
@@ -220,7 +220,7 @@ def _piece(part: Part, text: str) -> Piece:
 
 def _finished(part: Part) -> TextPart | ThinkingPart | CallPart | None:
     if isinstance(part, AccumulatedCall):
-        return CallPart(part.call_id, part.name, part.growing.text)
+        return CallPart(part.call_id, part.name, part.buffer.text)
     if isinstance(part, Reasoning):
-        return ThinkingPart(part.growing.text, part.block) if part.growing or part.block else None
-    return TextPart(part.growing.text) if part.growing else None
+        return ThinkingPart(part.buffer.text, part.block) if part.buffer or part.block else None
+    return TextPart(part.buffer.text) if part.buffer else None

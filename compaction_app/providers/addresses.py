@@ -1,9 +1,9 @@
-"""Where providers are: base URLs as they are kept, and origins, to which keys belong.
+"""Addresses of providers: base URLs as they are stored, and origins, which keys belong to.
 
     https://API.example.com:443/v1/  →  https://api.example.com/v1    of the origin  https://api.example.com
 
-An address is read by the client that will go there, so that what a key is held against is what is connected to.
-A message never quotes an address that is refused: somebody may have typed a key into the wrong field.
+An address is parsed by the client that connects to it, so that a key is checked against the host it is sent to.
+A message never quotes a refused address: you may have typed a key into the wrong field.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ OWN: Final[Mapping[str, tuple[Dialect, str]]] = {
     "openai": ("openai", "https://api.openai.com/v1"),
     "openrouter": ("openai", "https://openrouter.ai/api/v1"),
 }
-"""Providers that keys in the environment are for: their dialect, and their own base URL."""
+"""Providers with keys in the environment: their dialect, and their own base URL."""
 
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?\Z")
 _PORTS: Final = range(1, 65_536)
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of an address: `https://api.openai.com`, with the port if it is not the scheme's own.
+    """Scheme, host and port of an address: `https://api.openai.com`, with the port unless it is the scheme's default.
 
-    Lower case, and a host in another script as it is looked up (IDNA). Raises BadInput `bad_base_url`.
+    Lower case; an international host name in its IDNA form. Raises BadInput `bad_base_url`.
     """
     read = _read(url)
     host = read.raw_host.decode("ascii")
@@ -43,20 +43,20 @@ def origin_of(url: str) -> str:
 
 
 def checked_base_url(url: str) -> str:
-    """The address as it is kept: its origin and its path, without a slash at the end. Raises BadInput `bad_base_url`.
+    """The address as it is stored: its origin and path, without a trailing slash. Raises BadInput `bad_base_url`.
 
-    Any host over http or https. Whether a key may go there is another question: over plain http only to loopback.
+    Any host over http or https. Whether a key may be sent there is another question: over plain http only to loopback.
     """
     read = _read(url)
     if read.userinfo:
-        raise _refused("holds a user name or password")
+        raise _refused("contains a user name or password")
     if "?" in url or "#" in url:
-        raise _refused("goes on after its path, with ? or #")
+        raise _refused("has a query or a fragment, after ? or #")
     return origin_of(url) + read.raw_path.decode("ascii").rstrip("/")
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the address is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Raises BadInput `bad_base_url`."""
+    """Whether the address is on this machine: `localhost`, 127.0.0.0/8 or ::1. Raises BadInput `bad_base_url`."""
     host = _read(url).raw_host.decode("ascii")
     if host == "localhost":
         return True
@@ -67,7 +67,7 @@ def is_loopback(url: str) -> bool:
 
 
 def _read(url: str) -> httpx.URL:
-    # Only an address of a provider needs it, and it takes long to import.
+    # Only an address of a provider needs it, and it is slow to import.
     import httpx
 
     try:
@@ -96,5 +96,5 @@ def _is_host(host: str) -> bool:
 def _refused(why: str) -> BadInput:
     return BadInput(
         "bad_base_url",
-        f"The base URL {why}. Nothing was sent or kept. It looks like https://api.example.com/v1.",
+        f"The base URL {why}. Nothing was sent or stored. It should look like https://api.example.com/v1.",
     )

@@ -1,11 +1,11 @@
-"""The Anthropic Messages dialect: requests as it wants them, and its event stream read into an answer.
+"""The Anthropic Messages dialect: requests as it requires them, and its event stream read into an answer.
 
     message_start · (content_block_start · content_block_delta … · content_block_stop) … · message_delta · message_stop
 
-with `ping` anywhere, `error` in place of the rest, and kinds of events and blocks that are yet to come
+with `ping` anywhere, `error` instead of the rest, and kinds of events and blocks that are yet to come
 (https://platform.claude.com/docs/en/build-with-claude/streaming). Blocks carry an index, and may be interleaved.
 
-What the API refuses is never sent: empty text, an answer of reasoning alone, two turns of one side in a row.
+What the API rejects is never sent: empty text, an answer of reasoning alone, two turns of one role in a row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import STOP_CHARACTERS, AccumulatedCall, Gathering, Reasoning, Text
+from .accumulator import STOP_CHARACTERS, AccumulatedCall, AnswerBuilder, Reasoning, Text
 from .coercion import count_of, event_object, mapping_of, printed, text_of
 from .error_mapping import ProviderFault, Reported, Unreadable
 from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
@@ -40,17 +40,17 @@ BUDGETS: Final[Mapping[str, int]] = {
     "high": 16_384,
     "xhigh": 32_768,
 }
-"""Tokens of reasoning per thinking level, for models that are given a number."""
+"""Tokens of reasoning per thinking level, for models that take a number."""
 LEAST_BUDGET: Final = 1_024
 ANSWER_TOKENS: Final = 1_024
-"""Tokens of an answer that reasoning leaves for text and calls, at least."""
+"""The least number of tokens of an answer that reasoning leaves for text and calls."""
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 CACHED_TURNS: Final = 2
-"""Turns of the user whose end is marked; with the system prompt there are three marks of at most four."""
+"""User turns whose end is a cache breakpoint; with the system prompt that makes three of at most four."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _BEFORE_XHIGH: Final = re.compile(r"-4[-.]6\b")
-"""Models that know the effort `max`, and not yet `xhigh`."""
+"""Models that know the effort `max`, but not `xhigh`."""
 _STOPS: Final[Mapping[str, str]] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -63,7 +63,7 @@ _STOPS: Final[Mapping[str, str]] = {
 
 
 def headers_for(endpoint: Endpoint) -> dict[str, str]:
-    """Headers of a request; the key is in them."""
+    """Headers of a request, with the key."""
     return {"anthropic-version": VERSION} | ({"x-api-key": endpoint.key} if endpoint.key else {})
 
 
@@ -85,7 +85,7 @@ def _thinking(request: Request) -> dict[str, Any]:
     if not request.thinking:
         return {}
     if request.thinking_style == "adaptive":
-        # Since Opus 4.7 reasoning is left out unless it is asked for, and nothing could be watched.
+        # Since Opus 4.7 reasoning is left out unless requested, and nothing could be watched.
         thinking = {"type": "adaptive", "display": "summarized"}
         return {"thinking": thinking, "output_config": {"effort": _effort(request)}}
     tokens = min(BUDGETS[request.thinking], request.output_limit - ANSWER_TOKENS)
@@ -98,16 +98,16 @@ def _effort(request: Request) -> str:
     return "max" if request.thinking == "xhigh" and _BEFORE_XHIGH.search(request.model) else request.thinking
 
 
-def _messages(said: Sequence[Message]) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
-    for message in said:
+    for message in messages:
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         blocks = _blocks(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": role, "content": blocks})
-    # What was sent before is found again from its own end: a turn can have more blocks than are looked back over.
+    # A breakpoint looks back a limited number of blocks, and a turn can have more: so earlier ends are marked too.
     for turn in [turn for turn in turns if turn["role"] == "user"][-CACHED_TURNS:]:
         turn["content"][-1]["cache_control"] = CACHED
     return turns
@@ -119,7 +119,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     if isinstance(message, ToolResults):
         return [_result_block(result) for result in message.results]
     blocks = [block for part in message.parts for block in _part_blocks(part)]
-    # Reasoning that nothing follows is refused, and says nothing to the model.
+    # Reasoning without anything after it is rejected, and means nothing to the model.
     return (
         blocks
         if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part))
@@ -145,18 +145,18 @@ def _part_blocks(part: TextPart | ThinkingPart | CallPart) -> list[dict[str, Any
 
 
 def tool_name(name: str) -> str:
-    """A tool's name as providers take it back, also one that a model made up."""
+    """A tool's name in the form that providers accept back, even if the model made it up."""
     return _NAME.sub("_", name)[:64] or "unnamed"
 
 
-# ---- what comes -----------------------------------------------------------------------------------------
+# ---- the answer -----------------------------------------------------------------------------------------
 
 
 class AnthropicReader:
-    """Reads an event stream, or an answer that came whole, into pieces and an answer."""
+    """Reads an event stream, or an answer sent as a whole, into pieces and an answer."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
-        self.gathering = Gathering(conversation)
+        self.builder = AnswerBuilder(conversation)
         self.is_done = False
         """Nothing more is to come."""
         self._open: dict[int, Text | Reasoning | AccumulatedCall | None] = {}
@@ -166,115 +166,113 @@ class AnthropicReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer is complete, should nothing more come."""
-        return bool(self.gathering.stop)
+        """Whether the answer is complete if nothing more comes."""
+        return bool(self.builder.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is none of this dialect."""
-        said = event_object(event, data)
-        kind = said.get("type") or event
+        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
+        payload = event_object(event, data)
+        kind = payload.get("type") or event
         if kind == "message_start":
-            self._count(mapping_of(mapping_of(said.get("message")).get("usage")))
+            self._count(mapping_of(mapping_of(payload.get("message")).get("usage")))
         elif kind == "content_block_start":
-            return self._begin(self._index(said), mapping_of(said.get("content_block")))
+            return self._begin(self._index(payload), mapping_of(payload.get("content_block")))
         elif kind == "content_block_delta":
-            return self._add(self._index(said), mapping_of(said.get("delta")))
+            return self._add(self._index(payload), mapping_of(payload.get("delta")))
         elif kind == "content_block_stop":
-            return self._end(self._index(said))
+            return self._end(self._index(payload))
         elif kind == "message_delta":
-            self._count(mapping_of(said.get("usage")))
-            self._stop(mapping_of(said.get("delta")).get("stop_reason"))
+            self._count(mapping_of(payload.get("usage")))
+            self._stop(mapping_of(payload.get("delta")).get("stop_reason"))
         elif kind == "message_stop":
-            self._stop(self.gathering.stop or "end_turn")
+            self._stop(self.builder.stop or "end_turn")
             self.is_done = True
         return []
 
-    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]:
-        """Pieces of an answer that came at once, as JSON."""
-        if not isinstance(said.get("content"), list):
+    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
+        """Pieces of an answer sent as one JSON object."""
+        if not isinstance(payload.get("content"), list):
             raise Unreadable("it is JSON without content")
         pieces: list[Piece] = []
-        for index, block in enumerate(said["content"]):
+        for index, block in enumerate(payload["content"]):
             pieces += [*self._begin(index, mapping_of(block)), *self._end(index)]
-        self._count(mapping_of(said.get("usage")))
-        self._stop(said.get("stop_reason"))
+        self._count(mapping_of(payload.get("usage")))
+        self._stop(payload.get("stop_reason"))
         self.is_done = True
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, once nothing more comes. Raises Unreadable if the end is missing."""
+        """The last pieces and the answer, when nothing more comes. Raises Unreadable if the end is missing."""
         if not self.is_whole:
-            raise Unreadable("it broke off before its end")
-        gathering = self.gathering
-        pieces = [piece for index in list(self._given) for piece in self._end(index)] + gathering.rest()
-        thoughts = [part for part in gathering.parts if isinstance(part, Reasoning)]
-        # A thought that the output limit cut has no signature, and the service takes none without.
-        has_cut = gathering.stop == "length" and any(map(_signed, thoughts))
+            raise Unreadable("it ended too early")
+        builder = self.builder
+        pieces = [piece for index in list(self._given) for piece in self._end(index)] + builder.rest()
+        thoughts = [part for part in builder.parts if isinstance(part, Reasoning)]
+        # Reasoning that the output limit cut off has no signature, and the service accepts none without one.
+        has_cut = builder.stop == "length" and any(map(_signed, thoughts))
         for part in thoughts:
             if part.block.get("type") == "thinking":
-                is_kept = _signed(part) or (part.growing and not has_cut)
-                part.block = part.block | {"thinking": part.growing.raw} if is_kept else {}
+                is_kept = _signed(part) or (part.buffer and not has_cut)
+                part.block = part.block | {"thinking": part.buffer.raw} if is_kept else {}
         usage = ReportedUsage(
             input=self._tokens.get("input_tokens", 0),
             output=self._tokens.get("output_tokens", 0),
             cache_read=self._tokens.get("cache_read_input_tokens", 0),
             cache_write=self._tokens.get("cache_creation_input_tokens", 0),
         )
-        gathering.usage = usage if usage != ReportedUsage() else None
-        return pieces, gathering.answered()
+        builder.usage = usage if usage != ReportedUsage() else None
+        return pieces, builder.build()
 
     # ---- blocks -----------------------------------------------------------------------------------------
 
-    def _index(self, said: Mapping[str, Any]) -> int:
-        index = said.get("index", self._last)
+    def _index(self, payload: Mapping[str, Any]) -> int:
+        index = payload.get("index", self._last)
         if not isinstance(index, int):
-            raise Unreadable("a block has no number")
+            raise Unreadable("a block has no index")
         return index
 
     def _begin(self, index: int, block: Mapping[str, Any]) -> list[Piece]:
         self._last = index
-        kind, gathering = block.get("type"), self.gathering
+        kind, builder = block.get("type"), self.builder
         if kind == "text":
-            text = self._open[index] = gathering.open_text()
-            return gathering.add_text(text, text_of(block.get("text")))
+            text = self._open[index] = builder.open_text()
+            return builder.add_text(text, text_of(block.get("text")))
         if kind in ("thinking", "redacted_thinking"):
-            thought = self._open[index] = gathering.open_reasoning()
+            thought = self._open[index] = builder.open_reasoning()
             thought.block = dict(block)
-            gathering.weigh(printed(thought.block))
-            return gathering.add_reasoning(thought, text_of(block.get("thinking")))
+            builder.weigh(printed(thought.block))
+            return builder.add_reasoning(thought, text_of(block.get("thinking")))
         if kind == "tool_use":
-            call = self._open[index] = gathering.open_call(text_of(block.get("id")))
-            # Some servers give the input here at once, and some an empty one that fragments follow.
+            call = self._open[index] = builder.open_call(text_of(block.get("id")))
+            # Some servers send the input here, and some an empty one, followed by fragments.
             given = block.get("input")
             self._given[index] = given if isinstance(given, str) else printed(given) if given else ""
             name = text_of(block.get("name"))
-            return gathering.name_call(call, name) if name else []
+            return builder.name_call(call, name) if name else []
         self._open[index] = None
         return []
 
     def _add(self, index: int, delta: Mapping[str, Any]) -> list[Piece]:
         if index not in self._open:
             raise Unreadable("a fragment belongs to no block")
-        part, kind, gathering = self._open[index], delta.get("type"), self.gathering
+        part, kind, builder = self._open[index], delta.get("type"), self.builder
         if isinstance(part, Text) and kind == "text_delta":
-            return gathering.add_text(part, text_of(delta.get("text")))
+            return builder.add_text(part, text_of(delta.get("text")))
         if isinstance(part, Reasoning) and kind == "thinking_delta":
-            return gathering.add_reasoning(part, text_of(delta.get("thinking")))
+            return builder.add_reasoning(part, text_of(delta.get("thinking")))
         if isinstance(part, Reasoning) and kind == "signature_delta":
-            gathering.weigh(text_of(delta.get("signature")))
+            builder.weigh(text_of(delta.get("signature")))
             part.block["signature"] = text_of(delta.get("signature"))
         if isinstance(part, AccumulatedCall) and kind == "input_json_delta":
             fragment = text_of(delta.get("partial_json"))
             if fragment:
                 self._given.pop(index, None)
-            return gathering.add_arguments(part, fragment)
+            return builder.add_arguments(part, fragment)
         return []
 
     def _end(self, index: int) -> list[Piece]:
         part, given = self._open.get(index), self._given.pop(index, "")
-        return (
-            self.gathering.add_arguments(part, given) if isinstance(part, AccumulatedCall) and given else []
-        )
+        return self.builder.add_arguments(part, given) if isinstance(part, AccumulatedCall) and given else []
 
     # ---- the rest ---------------------------------------------------------------------------------------
 
@@ -282,11 +280,11 @@ class AnthropicReader:
         if reason == "model_context_window_exceeded":
             raise Reported(ProviderFault(0, str(reason), "the model's context window is full"))
         if isinstance(reason, str) and reason:
-            self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+            self.builder.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         for name, value in usage.items():
-            # Counts are cumulative; servers that know one only at the end, or only at the start, send 0 for it.
+            # Counts are cumulative; servers that know one only at the end, or only at the start, send 0 elsewhere.
             self._tokens[name] = max(count_of(value), self._tokens.get(name, 0))
 
 

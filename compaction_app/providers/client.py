@@ -1,12 +1,12 @@
-"""Asking a model: one request, what comes of it piece by piece, and asking again if that may help.
+"""Requests to a model: one request, its answer piece by piece, and retries if they may help.
 
     async with aclosing(ask(endpoint, request)) as pieces:
-        async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · Answered
+        async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · AnswerEnd
 
-A provider that cannot answer now, and a connection that breaks before the first byte, are asked again. One that stays
-silent is not, and nothing is from the first piece of an answer on. Closing the generator, or cancelling its task,
-closes the connection, also while it waits. A key goes to the endpoint's own origin alone: no redirect is followed, and
-over plain http it goes only to loopback.
+A request is retried if the provider cannot answer now, or if the connection breaks before the first byte. It is
+not retried if the provider stays silent, nor after the first piece of an answer. Closing the generator, or
+cancelling its task, closes the connection, even during a wait. A key is sent only to the endpoint's own origin:
+no redirect is followed, and over plain http it is sent only to loopback.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from .transport import close as close
 from .types import Dialect, Endpoint, Piece, Request, Retrying, Sent
 
 FIRST_WAIT: Final = 1.0
-"""Seconds before a provider is asked for the second time; each wait is twice the one before."""
+"""Seconds before the second attempt; each wait is twice the one before."""
 JITTER: Final = 0.25
-"""A wait is longer by up to this part of it, so that runs that failed together do not ask together."""
+"""A wait is longer by up to this fraction of it, so that runs that failed together do not retry together."""
 DAY: Final = 24 * 3_600
 _KEY: Final = re.compile(r"[!-~]+\Z")
 
-# What is asked again is told as a `Retrying`, and not to a log as well.
+# A retry is reported as a `Retrying`, and need not be logged as well.
 stamina.instrumentation.set_on_retry_hooks([])
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a provider is waited for, in seconds, and how often it is asked."""
+    """How long to wait for a provider, in seconds, and how often to try."""
 
     connect: float = 10
     first_byte: float = 120
@@ -55,17 +55,17 @@ class Patience:
     whole: float = 1800
     """For an answer as a whole, from when its request is sent. A model may reason for many minutes."""
     attempts: int = 5
-    """Times in all."""
+    """Attempts in all."""
     longest_wait: float = 60
-    """Before asking again. A provider that wants a longer one is not asked again."""
+    """Longest wait before a retry. If a provider demands a longer one, the request is not retried."""
 
 
 async def ask(
     endpoint: Endpoint, request: Request, patience: Patience | None = None
 ) -> AsyncGenerator[Piece, None]:
-    """Ask a model, and give what happens piece by piece; the last one is the `Answered`.
+    """Send a request to a model and yield what happens piece by piece; the last piece is the `AnswerEnd`.
 
-    Raises ProviderError, and BadInput if the endpoint's address is none.
+    Raises ProviderError, and BadInput if the endpoint's address is invalid.
     """
     patience = patience or Patience()
     _refuse_unsafe(endpoint)
@@ -107,12 +107,12 @@ async def ask(
         if exchange is not None:
             await exchange.close()
     if error is not None:
-        # Raised here it holds nothing of the client's own error, which holds the request and so the key.
+        # Raised here, it has no reference to the client's own error, which contains the request and so the key.
         raise error
 
 
 def size_of(request: Request, dialect: Dialect) -> int:
-    """How many characters the body of a request has, as it would be sent."""
+    """The number of characters that the body of a request would have."""
     return len(_printed(anthropic.body_of(request) if dialect == "anthropic" else openai.body_of(request)))
 
 
@@ -125,14 +125,14 @@ def _refuse_unsafe(endpoint: Endpoint) -> None:
     if not endpoint.base_url.startswith("https://") and not is_loopback(endpoint.base_url):
         raise Rejected(
             "key_unprotected",
-            f"{endpoint.host} is asked over plain http, and a key would be readable on the way. Nothing was sent.",
+            f"{endpoint.host} uses plain http, so the key could be read on the way. Nothing was sent.",
             "Enter an address with https://, or remove the key.",
         )
     if not _KEY.match(endpoint.key):
-        # A header takes nothing else, and the client's own error would quote it.
+        # A header accepts nothing else, and the client's own error would quote it.
         raise Rejected(
             "bad_key",
-            f"The key for {endpoint.host} holds a blank or a character that no key has. Nothing was sent.",
+            f"The key for {endpoint.host} contains a blank or another invalid character. Nothing was sent.",
             "Enter it again.",
         )
 
@@ -184,11 +184,11 @@ def _exchange(
     )
 
 
-# ---- asking again ---------------------------------------------------------------------------------------
+# ---- retries --------------------------------------------------------------------------------------------
 
 
 def _wait(failed: Failed, backoff: float, patience: Patience) -> float | None:
-    """Seconds until it is asked again; None if it is not."""
+    """Seconds until the next attempt; None if there is none."""
     if not failed.again:
         return None
     if failed.after is not None:
@@ -197,21 +197,21 @@ def _wait(failed: Failed, backoff: float, patience: Patience) -> float | None:
 
 
 def _wait_after(failure: Exception) -> float | bool:
-    """What stamina waits for, as it was announced; False: it is not asked again."""
+    """The wait for stamina, as it was announced; False: no further attempt."""
     return failure.wait if isinstance(failure, Failed) and failure.wait is not None else False
 
 
 def _given_up(failure: Failed, patience: Patience) -> ProviderError:
-    """The error of the last exchange, with why there was no other."""
+    """The error of the last attempt, with the reason why there was no other."""
     error = failure.error
     if failure.after is not None and failure.after > patience.longest_wait:
         wants = (
-            f"It wants to be asked again in {_at_most_a_day(failure.after)}, "
+            f"It demands a wait of {_at_most_a_day(failure.after)} before the next attempt, "
             f"and Redline waits {patience.longest_wait:g} s at most."
         )
         return type(error)(error.code, f"{error.what} {wants}", error.advice)
     if failure.wait is not None and patience.attempts > 1:
-        return type(error)(error.code, f"{error.what} It was asked {patience.attempts} times.", error.advice)
+        return type(error)(error.code, f"{error.what} Redline tried {patience.attempts} times.", error.advice)
     return error
 
 

@@ -1,4 +1,4 @@
-"""Values in what a provider sends, taken for what they should be: nothing it sends is trusted to have its form."""
+"""Values that a provider sends, converted to the types they should have: nothing it sends is trusted to be valid."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .error_mapping import ProviderFault, Reported, Unreadable, fault_in
 
 MOST_TOKENS: Final = 2**53
 DEPTH: Final = 50
-"""Levels of what is kept of an answer to be sent back."""
+"""Levels of nesting in what is kept of an answer to be sent back."""
 
 
 def event_object(event: str, data: str) -> Mapping[str, Any]:
-    """The object that an event of a stream holds. Raises Reported if it is an error, Unreadable if it is none."""
+    """The object in an event of a stream. Raises Reported if it is an error, Unreadable if it is not an object."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -23,7 +23,7 @@ def event_object(event: str, data: str) -> Mapping[str, Any]:
     if fault is not None or event == "error":
         raise Reported(fault or ProviderFault(0, "", data))
     if not isinstance(found, dict):
-        raise Unreadable("one of its events is no JSON object")
+        raise Unreadable("one of its events is not a JSON object")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Trying a model out: one tiny tool call, and in plain words what came of it."""
+"""The test of a model: one tiny tool call, and its outcome in plain words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROMPT: Final = "This is a test of the connection. Call the tool say_ready once,
 OUTPUT_TOKENS: Final = 4_096
 """Enough for a model that thinks before it calls a tool."""
 PATIENCE: Final = Patience(connect=5, first_byte=60, between=30, attempts=1)
-"""Somebody waits in front of a page."""
+"""You wait in front of a page."""
 LONGEST: Final = 60.0
 """Seconds in all."""
 AT_ONCE: Final = 0.1
@@ -39,11 +39,11 @@ AT_ONCE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a model can plan, in words for whoever pressed «test»."""
+    """Whether a model can plan, in words for the person who pressed “Test”."""
 
     ok: bool
     said: str
-    """What happened, and what to do if it is not well. Holds no key."""
+    """What happened, and what to do about a problem. Does not contain the key."""
     seconds: float
 
 
@@ -56,9 +56,9 @@ async def try_model(
     patience: Patience = PATIENCE,
     longest: float = LONGEST,
 ) -> Verdict:
-    """Ask the model for one tool call, with the thinking that a run would ask for, `longest` seconds in all.
+    """Ask the model for one tool call, with the thinking that a run would use, within `longest` seconds.
 
-    Raises BadInput for no address.
+    Raises BadInput if the address is invalid.
     """
     request = Request(
         model=model,
@@ -98,9 +98,11 @@ async def try_model(
 def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
     who = f"{model} at {endpoint.host}"
     if not begun:
-        return f"{who} says nothing for a minute. The test was ended. It may still be loading: test it again."
+        return (
+            f"{who} sent nothing for a minute. The test was stopped. It may still be loading: test it again."
+        )
     return (
-        f"{who} thinks for longer than a minute without calling a tool. The test was ended. It may plan, but slowly: "
+        f"{who} thought for longer than a minute without a tool call. The test was stopped. It may plan, but slowly: "
         "give it a lower thinking level, or choose a faster model."
     )
 
@@ -110,12 +112,12 @@ def _fault(answered: AnswerEnd, endpoint: Endpoint, model: str) -> str:
     if any(call.name == TOOL.name for call in answered.answer.calls):
         return ""
     if answered.answer.calls:
-        return f"{who} calls a tool that it was not offered. It would not plan well: choose another model."
+        return f"{who} called a tool that it was not offered. It would not plan well: choose another model."
     if answered.stop == "length":
-        return f"{who} reached its output limit before it called a tool. Raise the limit, or ask for less thinking."
+        return f"{who} reached its output limit before it called a tool. Raise the limit, or lower the thinking level."
     if answered.stop == "refusal":
-        return f"{who} refuses to answer. Choose another model."
+        return f"{who} refused to answer. Choose another model."
     return (
-        f"{who} answers, but calls no tool, and a planner acts through tools alone. "
-        "Choose another model, or switch tools on where it is served."
+        f"{who} answered without a tool call, and a planner acts only through tools. "
+        "Choose another model, or enable tools on its server."
     )

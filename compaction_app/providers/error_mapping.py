@@ -1,18 +1,18 @@
-"""What a provider says when it does not answer, and what that means: one `ProviderError` in words.
+"""What a provider reports instead of an answer, and what that means: one `ProviderError` in words.
 
-| it says                                                     | it means                        | asked again |
+| it reports                                                  | it means                        | retried     |
 |-------------------------------------------------------------|---------------------------------|-------------|
 | 413, or that the input is too long                          | Overflow                        | no          |
 | 402, or that quota, credit or a spending limit is used up   | QuotaUsed                       | no          |
 | 401                                                         | Rejected: the key               | no          |
-| 404 or 400, and speaks of the model                         | Rejected: the model's name      | no          |
-| that the model takes no tools                               | Rejected: no planner            | no          |
+| 404 or 400, and mentions the model                          | Rejected: the model's name      | no          |
+| that the model does not support tools                       | Rejected: cannot plan           | no          |
 | 404 or 405 otherwise, 3xx, a web page                       | Rejected: not this dialect      | no          |
-| 408, 409, 429, 5xx, or so inside an answer                  | Unavailable                     | yes         |
+| 408, 409, 429, 5xx, or one of these inside an answer        | Unavailable                     | yes         |
 | any other status                                            | Rejected                        | no          |
 | an error inside an answer that is none of these             | Broken                          | no          |
 
-Providers echo what they were sent. Whatever is quoted of them has no key in it, is on one line, and is short.
+Providers echo what they were sent. What is quoted of them contains no key, is on one line, and is short.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .types import Endpoint
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000
-"""Of a provider's words, before they are cut to what is quoted."""
+"""Characters of a provider's words, before they are cut to what is quoted."""
 SHOWN_OF_KEY: Final = 4
 _FRAGMENT: Final = 8
-"""A piece of a key is taken out from so many characters on."""
+"""Pieces of a key are hidden from this many characters on."""
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -48,7 +48,7 @@ _USED_UP: Final = re.compile(
     r"|account[^.]{0,40}(?:suspended|not active|deactivated)"
 )
 _TOO_LONG: Final = re.compile(
-    # One request larger than the tokens of a whole minute never passes, whatever the status says.
+    # A request larger than the tokens of a whole minute never succeeds, whatever the status says.
     r"request too large for [^.]{1,100} tokens per min|n_keep[^.]{0,20}>= ?n_ctx|model_context_window_exceeded"
 )
 _NO_TOOLS: Final = re.compile(
@@ -80,7 +80,7 @@ _LIKE_STATUS: Final[Mapping[str, int]] = {
     "overloaded_error": 529,
     "overloaded": 529,
 }
-"""Kinds of errors, as both dialects name them, and the status each has outside of a stream."""
+"""Kinds of errors, as both dialects name them, with the status each has outside of a stream."""
 _AGAIN: Final = frozenset({408, 409, 429})
 _NOT_NOW: Final[Mapping[int, tuple[str, str]]] = {
     429: ("rate_limited", "takes no more requests for a while"),
@@ -93,19 +93,19 @@ class ProviderFault:
     """An error as a provider reports it, in either dialect."""
 
     status: int
-    """The HTTP status, or the one that the error would have had; 0 if nothing tells."""
+    """The HTTP status, or the one that the error would have had; 0 if unknown."""
     kind: str
     """Its type and code, as they came."""
     words: str
 
     @property
     def passes(self) -> bool:
-        """Whether its status is one of what is over after a while."""
+        """Whether its status is temporary."""
         return self.status in _AGAIN or 500 <= self.status < 600
 
 
 class Reported(Exception):
-    """An answer turned out to be an error that the provider reports."""
+    """The answer is an error that the provider reports."""
 
     def __init__(self, fault: ProviderFault) -> None:
         super().__init__(fault.kind)
@@ -113,14 +113,14 @@ class Reported(Exception):
 
 
 class Unreadable(Exception):
-    """An answer is none that this dialect knows; the text says why, and quotes nothing of it."""
+    """The answer is not of this dialect; the text says why, and quotes nothing of it."""
 
 
-# ---- reading what was said ------------------------------------------------------------------------------
+# ---- reading an error ------------------------------------------------------------------------------
 
 
 def fault_in(said: object, status: int = 0) -> ProviderFault | None:
-    """The error that a JSON value is, or None if it is none. `status` is that of the answer, 0 inside a stream."""
+    """The error in a JSON value, or None if it is not one. `status` is that of the answer, 0 inside a stream."""
     if not isinstance(said, dict):
         return None
     error = said.get("error")
@@ -135,7 +135,7 @@ def fault_in(said: object, status: int = 0) -> ProviderFault | None:
 
 
 def fault_of(status: int, is_page: bool, body: bytes) -> ProviderFault:
-    """The error that an answer with this status is, whatever its body holds."""
+    """The error of an answer with this status, whatever its body contains."""
     text = body.decode("utf-8", "replace")
     try:
         found = fault_in(json.loads(text), status)
@@ -159,7 +159,7 @@ def _words(error: Mapping[str, Any]) -> str:
         if value:
             said = value if isinstance(value, str) else _printed(value)
             metadata = error.get("metadata")
-            # OpenRouter says «Provider returned error» and keeps the model's own words beside it.
+            # OpenRouter says “Provider returned error” and adds the model's own words.
             raw = metadata.get("raw") if isinstance(metadata, dict) else None
             return said[:READ_CHARACTERS] + (f" {raw[:READ_CHARACTERS]}" if isinstance(raw, str) else "")
     return ""
@@ -188,13 +188,13 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
     if _is_used_up(fault.status, said):
         return QuotaUsed(
             "quota_used",
-            f"{who} says that the account's quota or credit is used up{status}{quote}. It was not asked again.",
+            f"{who} reports that the account's quota or credit is used up{status}{quote}. The request was not retried.",
             "Add credit there, or choose another model.",
         )
     if _is_overflow(fault.status, said):
         return Overflow(
             "overflow",
-            f"The conversation is longer than {named} at {who} takes{status}{quote}. It was not asked again.",
+            f"The conversation is too long for {named} at {who}{status}{quote}. The request was not retried.",
             "Choose a model with a larger window, or correct the window on the Models page.",
         )
     if fault.passes and not _NO_TOOLS.search(said):
@@ -232,7 +232,7 @@ def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str
     if _NO_TOOLS.search(said):
         return Rejected(
             "no_tools",
-            f"{model} at {who} takes no tools{quote}, and a planner acts through tools alone.",
+            f"{model} at {who} does not support tools{quote}, and a planner acts only through tools.",
             "Choose another model.",
         )
     if (status == 404 and "model" in said) or (status in (400, 422) and _NO_MODEL.search(said)):
@@ -257,7 +257,7 @@ def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str
 
 
 def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
-    """Something answers at the address, but not as the dialect wants it."""
+    """A server answers at the address, but not in the dialect."""
     if endpoint.dialect == "anthropic":
         where, form = "/v1/messages", "An Anthropic base URL ends before /v1"
     else:
@@ -273,14 +273,14 @@ def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
 
 
 def quoted(words: str, key: str) -> str:
-    """A provider's words inside a message: `: “…”`, or nothing if they say nothing."""
+    """A provider's words as part of a message: `: “…”`, or nothing if they are empty."""
     said = shortened(words, key)
     return f": “{said}”" if said else ""
 
 
 def shortened(words: str, key: str) -> str:
-    """Words on one line without the key and without what is not seen, at most QUOTED_CHARACTERS of them."""
-    # What is not seen goes first: it could have stood inside the key.
+    """Words on one line without the key and invisible characters, at most QUOTED_CHARACTERS of them."""
+    # Invisible characters go first: they could be inside the key.
     seen = (
         one for one in words[:READ_CHARACTERS] if one.isspace() or unicodedata.category(one) not in _UNSEEN
     )
@@ -289,13 +289,13 @@ def shortened(words: str, key: str) -> str:
 
 
 def without_key(words: str, key: str) -> str:
-    """The words with the key, its encoded forms, and every piece of it that is long enough, as `…` and its end."""
+    """The words with `…` and the key's end instead of the key, its encoded forms, and long pieces of it."""
     if len(key) <= SHOWN_OF_KEY:
         return words
     hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
     words = KeyForms(key).hide(words, hint)
     length = min(_FRAGMENT, len(key))
-    # In any case: a host name comes back in small letters.
+    # Upper or lower case: a host name comes back in lower case.
     lower_key, lower_words = key.translate(_LOWER), words.translate(_LOWER)
     pieces = {lower_key[start : start + length] for start in range(len(key) - length + 1)}
     hidden = bytearray(len(words))

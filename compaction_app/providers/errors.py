@@ -1,15 +1,15 @@
-"""What a provider can do wrong, as the user meets it.
+"""What can go wrong at a provider, as the user sees it.
 
     ProviderError          a run ends, keeps its targets, and can be resumed
     ├── Overflow           the conversation is longer than the model's window
-    ├── QuotaUsed          the account has nothing left: asking again changes nothing
+    ├── QuotaUsed          the account has nothing left: a retry changes nothing
     ├── Rejected           the request was refused: the key, the model's name, an option
-    ├── Unavailable        overloaded, limited or broken over there, also after asking again
-    ├── Unreachable        nobody answers at the address, or the connection breaks before the first byte
-    ├── Broken             the answer broke off, or is none that this dialect knows
+    ├── Unavailable        the provider is overloaded, limited or broken, even after retries
+    ├── Unreachable        no server at the address, or the connection breaks before the first byte
+    ├── Broken             the answer broke off, or is not of this dialect
     └── TimedOut           too long without a connection, a first byte, or a next event
 
-A message quotes the provider's words, cut and on one line, and never holds a key.
+A message quotes the provider's words, cut and on one line, and never contains a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sessions_app.sessionlog.errors import RedlineError
 
 
 class ProviderError(RedlineError):
-    """Base of what goes wrong at a provider. Exit code 6, as for a system that fails.
+    """Base of what goes wrong at a provider. Exit code 6, as for a system failure.
 
     `what` says what happened, `advice` what to do about it; the message is both.
     """
@@ -43,8 +43,11 @@ class Rejected(ProviderError):
     """The provider refuses the request as it is."""
 
 
+"""The provider refuses the request."""
+
+
 class Unavailable(ProviderError):
-    """The provider is there and cannot answer now."""
+    """The provider cannot answer now."""
 
 
 class Unreachable(ProviderError):

@@ -1,20 +1,20 @@
-"""The OpenAI Chat Completions dialect: requests as its servers want them, and their chunks read into an answer.
+"""The OpenAI Chat Completions dialect: requests as its servers require them, and their chunks read into an answer.
 
     chunk … · chunk with finish_reason · chunk with usage · [DONE]
 
-Many servers speak it, each a little differently. Of the fragments of tool calls,
+Many servers speak it, each a little differently. Fragments of tool calls are assigned so:
 
-| a fragment with             | and                                          | goes on with | or begins      |
+| a fragment with             | and                                          | continues    | or begins      |
 |-----------------------------|----------------------------------------------|--------------|----------------|
 | an index that is new        |                                              |              | a call         |
-| an index that is known      | another id and a name, behind a whole call   |              | a call (Ollama) |
+| an index that is known      | another id and a name, after a whole call    |              | a call (Ollama) |
 | an index that is known      | anything else                                | that call    |                |
 | no index, and a known id    |                                              | that call    |                |
 | no index, and a name        |                                              |              | a call         |
 | no index, and no name       |                                              | the last one |                |
 
-Reasoning comes as `reasoning_content`, `reasoning`, `reasoning_details` or `thinking_blocks`, and goes back under the
-same names.
+Reasoning comes as `reasoning_content`, `reasoning`, `reasoning_details` or `thinking_blocks`, and is sent back under
+the same names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import STOP_CHARACTERS, AccumulatedCall, Gathering, Growing, Reasoning, Text
+from .accumulator import STOP_CHARACTERS, AccumulatedCall, AnswerBuilder, FragmentBuffer, Reasoning, Text
 from .anthropic import tool_name
 from .coercion import count_of, event_object, list_of, mapping_of, printed, text_of
 from .error_mapping import ProviderFault, Reported, Unreadable
@@ -43,7 +43,7 @@ from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
 PATH: Final = "/chat/completions"
 _OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text")
-"""Names of reasoning as text. Servers that send the same under two of them want both back."""
+"""Names of reasoning as text. Servers that send the same under two of them require both back."""
 _DETAILS: Final = ("reasoning_details", "thinking_blocks")
 """Names of reasoning in parts, with signatures: OpenRouter's, and LiteLLM's for Anthropic's models."""
 _DETAIL_TEXTS: Final[Mapping[str, str]] = {
@@ -67,12 +67,12 @@ _STOPS: Final[Mapping[str, str]] = {
 
 
 def headers_for(endpoint: Endpoint) -> dict[str, str]:
-    """Headers of a request; the key is in them."""
+    """Headers of a request, with the key."""
     return {"authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
 
 
 def body_of(request: Request, host: str = "") -> dict[str, Any]:
-    """The body of a request, ready for JSON. OpenAI's own host takes the output limit under another name."""
+    """The body of a request, ready for JSON. OpenAI's own host has another name for the output limit."""
     limit = "max_completion_tokens" if f".{host}".endswith(_OWN_HOSTS) else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
@@ -99,28 +99,28 @@ def body_of(request: Request, host: str = "") -> dict[str, Any]:
 
 
 def _messages(request: Request) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     if request.system.strip():
-        said.append({"role": "system", "content": request.system})
+        messages.append({"role": "system", "content": request.system})
     for message in request.messages:
         if isinstance(message, ToolResults):
-            said += [
+            messages += [
                 {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
                 for result in message.results
             ]
         elif isinstance(message, AssistantMessage):
-            said += _answer(message)
+            messages += _answer(message)
         elif message.text.strip():
-            _add_user_message(said, message)
-    return said
+            _add_user_message(messages, message)
+    return messages
 
 
-def _add_user_message(said: list[dict[str, Any]], message: UserMessage) -> None:
-    if said and said[-1]["role"] == "user":
-        # Templates of local models refuse two turns of one side in a row.
-        said[-1]["content"] += f"\n\n{message.text}"
+def _add_user_message(messages: list[dict[str, Any]], message: UserMessage) -> None:
+    if messages and messages[-1]["role"] == "user":
+        # Templates of local models refuse two turns of one role in a row.
+        messages[-1]["content"] += f"\n\n{message.text}"
     else:
-        said.append({"role": "user", "content": message.text})
+        messages.append({"role": "user", "content": message.text})
 
 
 def _answer(answer: AssistantMessage) -> list[dict[str, Any]]:
@@ -135,29 +135,29 @@ def _answer(answer: AssistantMessage) -> list[dict[str, Any]]:
     return [message | ({"tool_calls": calls} if calls else {})]
 
 
-def _call(asked: CallPart) -> dict[str, Any]:
-    # Servers parse what they are told a model asked for, and fail on what is no JSON object.
-    is_object = bool(asked.arguments.strip()) and isinstance(parsed_arguments(asked.arguments), dict)
+def _call(call: CallPart) -> dict[str, Any]:
+    # Servers parse the arguments of earlier calls, and fail if they are not a JSON object.
+    is_object = bool(call.arguments.strip()) and isinstance(parsed_arguments(call.arguments), dict)
     unparsed = (
-        json.dumps({"unparsed": asked.arguments}, ensure_ascii=False) if asked.arguments.strip() else "{}"
+        json.dumps({"unparsed": call.arguments}, ensure_ascii=False) if call.arguments.strip() else "{}"
     )
-    given = {"name": tool_name(asked.name), "arguments": asked.arguments if is_object else unparsed}
-    return {"id": asked.call_id, "type": "function", "function": given}
+    given = {"name": tool_name(call.name), "arguments": call.arguments if is_object else unparsed}
+    return {"id": call.call_id, "type": "function", "function": given}
 
 
-# ---- what comes -----------------------------------------------------------------------------------------
+# ---- the answer -----------------------------------------------------------------------------------------
 
 
 class OpenAIReader:
-    """Reads a stream of chunks, or an answer that came whole, into pieces and an answer."""
+    """Reads a stream of chunks, or an answer sent as a whole, into pieces and an answer."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
-        self.gathering = Gathering(conversation)
+        self.builder = AnswerBuilder(conversation)
         self.is_done = False
         """Nothing more is to come."""
         self._text: Text | None = None
         self._reasoning: Reasoning | None = None
-        self._kept: dict[str, Growing] = {}
+        self._kept: dict[str, FragmentBuffer] = {}
         self._details: dict[str, list[_Detail]] = {}
         self._by_index: dict[int, AccumulatedCall] = {}
         self._by_id: dict[str, AccumulatedCall] = {}
@@ -165,35 +165,35 @@ class OpenAIReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer is complete, should nothing more come."""
-        return bool(self.gathering.stop)
+        """Whether the answer is complete if nothing more comes."""
+        return bool(self.builder.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is none of this dialect."""
+        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
         if data.strip() == "[DONE]":
             self.is_done = True
             return []
         return self._read(event_object(event, data))
 
-    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]:
-        """Pieces of an answer that came at once, as JSON."""
-        if not isinstance(said.get("choices"), list):
+    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
+        """Pieces of an answer sent as one JSON object."""
+        if not isinstance(payload.get("choices"), list):
             raise Unreadable("it is JSON without choices")
-        pieces = self._read(said)
+        pieces = self._read(payload)
         self.is_done = True
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, once nothing more comes. Raises Unreadable if the end is missing."""
+        """The last pieces and the answer, when nothing more comes. Raises Unreadable if the end is missing."""
         if not self.is_whole:
-            raise Unreadable("it broke off before its end")
+            raise Unreadable("it ended too early")
         if self._reasoning is not None:
-            self._reasoning.block = {name: growing.raw for name, growing in self._kept.items()}
+            self._reasoning.block = {name: buffer.raw for name, buffer in self._kept.items()}
             for name, details in self._details.items():
                 self._reasoning.block[name] = [detail.whole for detail in details]
-        if self._has_refused and self.gathering.stop == "end":
-            self.gathering.stop = "refusal"
-        return self.gathering.rest(), self.gathering.answered()
+        if self._has_refused and self.builder.stop == "end":
+            self.builder.stop = "refusal"
+        return self.builder.rest(), self.builder.build()
 
     def _read(self, chunk: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -203,36 +203,36 @@ class OpenAIReader:
                 continue
             self._count(mapping_of(choice.get("usage")))
             delta, message = mapping_of(choice.get("delta")), mapping_of(choice.get("message"))
-            said = delta or message
-            pieces += self._reason(said)
-            pieces += self._say(said)
-            for place, fragment in enumerate(list_of(said.get("tool_calls"))):
-                # In a message every one is a whole call.
+            payload = delta or message
+            pieces += self._read_reasoning(payload)
+            pieces += self._read_text(payload)
+            for place, fragment in enumerate(list_of(payload.get("tool_calls"))):
+                # In a message, each is a whole call.
                 numbered = {} if delta else {"index": place}
-                pieces += self._ask({**mapping_of(fragment), **numbered})
+                pieces += self._read_call({**mapping_of(fragment), **numbered})
             self._stop(choice.get("finish_reason"))
         return pieces
 
     # ---- reasoning and text -----------------------------------------------------------------------------
 
-    def _reason(self, said: Mapping[str, Any]) -> list[Piece]:
+    def _read_reasoning(self, payload: Mapping[str, Any]) -> list[Piece]:
         shown = ""
         for name in _REASONING:
-            fragment = text_of(said.get(name))
+            fragment = text_of(payload.get(name))
             if fragment:
-                self.gathering.weigh(fragment)
-                self._kept.setdefault(name, Growing()).add(fragment)
+                self.builder.weigh(fragment)
+                self._kept.setdefault(name, FragmentBuffer()).add(fragment)
                 shown = shown or fragment
         details = [
             (name, detail)
             for name in _DETAILS
-            for detail in list_of(said.get(name))
+            for detail in list_of(payload.get(name))
             if isinstance(detail, dict)
         ]
         for name, detail in details:
-            self.gathering.weigh(printed(detail))
+            self.builder.weigh(printed(detail))
             kept = self._details.setdefault(name, [])
-            if kept and kept[-1].goes_on_with(detail):
+            if kept and kept[-1].is_continued_by(detail):
                 kept[-1].add(detail)
             else:
                 kept.append(_Detail(detail))
@@ -241,26 +241,26 @@ class OpenAIReader:
                 text_of(detail.get(_DETAIL_TEXTS.get(str(detail.get("type")), ""))) for _, detail in details
             )
         if (shown or details) and self._reasoning is None:
-            self._reasoning = self.gathering.open_reasoning()
-        return self.gathering.add_reasoning(self._reasoning, shown) if shown and self._reasoning else []
+            self._reasoning = self.builder.open_reasoning()
+        return self.builder.add_reasoning(self._reasoning, shown) if shown and self._reasoning else []
 
-    def _say(self, said: Mapping[str, Any]) -> list[Piece]:
-        content = said.get("content")
+    def _read_text(self, payload: Mapping[str, Any]) -> list[Piece]:
+        content = payload.get("content")
         if isinstance(content, list):
             # Mistral's reasoning models send blocks.
             content = "".join(text_of(block.get("text")) for block in map(mapping_of, content))
-        refusal = text_of(said.get("refusal"))
+        refusal = text_of(payload.get("refusal"))
         self._has_refused = self._has_refused or bool(refusal)
         fragment = text_of(content) + refusal
         if not fragment:
             return []
         if self._text is None:
-            self._text = self.gathering.open_text()
-        return self.gathering.add_text(self._text, fragment)
+            self._text = self.builder.open_text()
+        return self.builder.add_text(self._text, fragment)
 
     # ---- calls ------------------------------------------------------------------------------------------
 
-    def _ask(self, fragment: Mapping[str, Any]) -> list[Piece]:
+    def _read_call(self, fragment: Mapping[str, Any]) -> list[Piece]:
         function = mapping_of(fragment.get("function"))
         name, call_id, given = (
             text_of(function.get("name")),
@@ -272,21 +272,21 @@ class OpenAIReader:
         call = self._call_for(index if isinstance(index, int) else None, call_id, name, arguments)
         pieces: list[Piece] = []
         if name and not call.name:
-            pieces += self.gathering.name_call(call, name)
-        return pieces + (self.gathering.add_arguments(call, arguments) if arguments else [])
+            pieces += self.builder.name_call(call, name)
+        return pieces + (self.builder.add_arguments(call, arguments) if arguments else [])
 
     def _call_for(self, index: int | None, call_id: str, name: str, arguments: str) -> AccumulatedCall:
-        """The call that a fragment goes on with, or a new one: see the table above."""
+        """The call that a fragment continues, or a new one: see the table above."""
         if index is not None:
             call = self._by_index.get(index)
             if call is not None and name and self._is_another(call, call_id, arguments):
                 call = None
         else:
             call = self._by_id.get(call_id) or (
-                None if name or not self.gathering.calls else self.gathering.calls[-1]
+                None if name or not self.builder.calls else self.builder.calls[-1]
             )
         if call is None:
-            call = self.gathering.open_call(call_id)
+            call = self.builder.open_call(call_id)
         if index is not None:
             self._by_index[index] = call
         if call_id:
@@ -294,7 +294,7 @@ class OpenAIReader:
         return call
 
     def _is_another(self, call: AccumulatedCall, call_id: str, arguments: str) -> bool:
-        """Whether a named fragment of a known index begins a call, if servers count every call as the first."""
+        """Whether a named fragment of a known index begins a call, as from servers that number every call 0."""
         begins = not arguments.strip() or arguments.lstrip().startswith("{")
         if not call.name or not begins:
             return False
@@ -311,7 +311,7 @@ class OpenAIReader:
             raise Reported(ProviderFault(0, reason, "the model's provider failed"))
         if reason == "model_context_window_exceeded":
             raise Reported(ProviderFault(0, reason, "the model's context window is full"))
-        self.gathering.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
+        self.builder.stop = _STOPS.get(reason, reason[:STOP_CHARACTERS])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         sent, output = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
@@ -322,7 +322,7 @@ class OpenAIReader:
         written = count_of(details.get("cache_write_tokens"))
         cost = usage.get("cost")
         is_cost = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
-        self.gathering.usage = ReportedUsage(
+        self.builder.usage = ReportedUsage(
             input=max(0, sent - read - written),
             output=output,
             cache_read=read,
@@ -332,25 +332,25 @@ class OpenAIReader:
 
 
 class _Detail:
-    """One of OpenRouter's reasoning details, or of LiteLLM's thinking blocks, whose text comes in fragments."""
+    """One of OpenRouter's reasoning details, or of LiteLLM's thinking blocks, whose text arrives in fragments."""
 
     def __init__(self, fragment: Mapping[str, Any]) -> None:
         self._text_name = _DETAIL_TEXTS.get(str(fragment.get("type")), "")
-        self._growing = Growing()
+        self._buffer = FragmentBuffer()
         self._facts: dict[str, Any] = {}
         self.add(fragment)
 
-    def goes_on_with(self, fragment: Mapping[str, Any]) -> bool:
+    def is_continued_by(self, fragment: Mapping[str, Any]) -> bool:
         same_place = all(self._facts.get(name) == fragment.get(name) for name in ("type", "index"))
         return bool(self._text_name) and same_place and not self._facts.get("signature")
 
     def add(self, fragment: Mapping[str, Any]) -> None:
         for name, value in fragment.items():
             if name == self._text_name and isinstance(value, str):
-                self._growing.add(value)
+                self._buffer.add(value)
             elif self._facts.get(name) in (None, ""):
                 self._facts[name] = value
 
     @property
     def whole(self) -> dict[str, Any]:
-        return self._facts | ({self._text_name: self._growing.raw} if self._growing else {})
+        return self._facts | ({self._text_name: self._buffer.raw} if self._buffer else {})

@@ -1,6 +1,6 @@
-"""A key in the forms in which a provider may echo it, found and hidden where that is cheap.
+"""The forms in which a provider may echo a key, found and hidden as far as that is cheap.
 
-Texts are compared by their letters and digits alone, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and
+Texts are compared by their letters and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and
 one search finds a form with any separators, line breaks and alphabet variants.
 
 | form                       | for the key `sk-…`                     | its letters and digits begin with |
@@ -14,8 +14,8 @@ one search finds a form with any separators, line breaks and alphabet variants.
 | base64, also inside other  | three alignments, both alphabets       | what the key alone decides        |
 | data                       |                                        |                                   |
 
-Not found: pieces of a key, letters put between its own, one character a string of a list, two encodings over each
-other, ciphers, compression, and encodings beside these.
+Not found: pieces of a key, letters inserted between its own, a list of one-character strings, two encodings on top of
+each other, ciphers, compression, and other encodings.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Final
 from urllib.parse import quote
 
 SHORTEST: Final = 12
-"""Letters and digits that a key has at least: fewer could be any text."""
+"""The fewest letters and digits of a key: fewer could be any text."""
 GAP: Final = 16
 """Separators between two letters of a form."""
 _HEAD: Final = 8
 _SEPARATOR: Final = r"(?:\\[nrt]|[^A-Za-z0-9])"
-"""Of JSON text a line break is a separator, too."""
+"""In JSON text a line break is a separator, too."""
 _SEPARATORS: Final = re.compile(_SEPARATOR)
 _LETTER: Final = re.compile(r"\\[nrt]|([A-Za-z0-9])")
 
@@ -50,7 +50,7 @@ class KeyForms:
         letters = _letters(text)
         for form in self._forms:
             if form in letters:
-                # The pattern is made when it is needed, which mostly is never.
+                # The pattern is compiled when it is needed, which is rare.
                 between = f"{_SEPARATOR}{{0,{GAP}}}"
                 text = re.sub(between.join(form), lambda _: shown, text, flags=re.IGNORECASE | re.ASCII)
         return text
@@ -71,7 +71,7 @@ def _forms(key: str) -> Iterable[str]:
         yield "".join(map(written.format, data))
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
-        # A character that is decided by a neighbour of the key as well is not part of it.
+        # A character that also depends on a neighbour of the key is not part of it.
         last = len(encoded) - bool((before + len(data)) % 3)
         yield encoded[-(-before * 8 // 6) : last]
 
@@ -81,7 +81,7 @@ def _letters(text: str) -> str:
 
 
 def _last_letters(text: str, most: int) -> tuple[str, list[int]]:
-    """The last letters and digits of a text, `most` at most and without a wide gap, and the place of each."""
+    """The last letters and digits of a text, at most `most` and without a wide gap, and the position of each."""
     start = max(0, len(text) - most * (2 * GAP + 1))
     letters: list[str] = []
     places: list[int] = []
@@ -100,7 +100,7 @@ def _last_letters(text: str, most: int) -> tuple[str, list[int]]:
 
 
 def _overlap(letters: str, form: str) -> int:
-    """How many of the last letters are the beginning of a form, and not all of it."""
+    """How many of the last letters are the beginning of a form, but not all of it."""
     head = form[:_HEAD]
     at = letters.find(head, max(0, len(letters) - len(form) + 1))
     while at >= 0:

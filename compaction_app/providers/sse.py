@@ -1,8 +1,8 @@
 """The body of an HTTP answer, read within limits: as an event stream, or as one JSON value.
 
-What is slow is given up, what never ends is cut off, and what is no UTF-8 becomes U+FFFD: nothing that a server sends
-can hold or fill this process. Bytes are counted as they come from the network and are never decompressed: 10 KB could
-become gigabytes. Any byte shows that the server lives, a comment of the stream as well.
+A slow body is given up, an endless one is cut off, and invalid UTF-8 becomes U+FFFD: nothing that a server sends can
+block or fill this process. Bytes are counted as they come from the network and are never decompressed: 10 KB could
+become gigabytes. Any byte shows that the server is alive, even a comment of the stream.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from httpx_sse import EventSource, ServerSentEvent
 from .error_mapping import Unreadable
 
 EVENT_BYTES: Final = 4 << 20
-"""Of one event of a stream; and of comments without an event between them."""
+"""Bytes of one event of a stream; and of comments without an event between them."""
 PART_BYTES: Final = 64 << 10
-"""What is looked at once: of a longer part that comes at once, the events are taken one after the other."""
+"""Bytes that are parsed at a time: events of a longer chunk are taken one after the other."""
 STREAM_BYTES: Final = 256 << 20
 JSON_BYTES: Final = 16 << 20
-"""Of an answer that is no stream."""
+"""Bytes of an answer that is not a stream."""
 ERROR_BYTES: Final = 64 << 10
-"""What is read of the body of an error."""
+"""Bytes that are read of the body of an error."""
 
 _STREAM: Final = {"content-type": "text/event-stream; charset=utf-8-sig"}
-"""Event streams are UTF-8, whatever a server calls them, and may begin with a mark that says so."""
+"""Event streams are UTF-8, whatever a server calls them, and may begin with a byte-order mark."""
 
 
 class Body:
-    """The body of an answer: `first` and `between` are seconds until its first bytes, and from some to the next.
+    """The body of an answer: `first` and `between` are the seconds until its first bytes and between further ones.
 
     `deadline` is when it has to be whole, on the clock of the event loop.
     """
@@ -47,7 +47,7 @@ class Body:
         self.read_bytes = 0
 
     async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
-        """The events of a stream that hold anything.
+        """The events of a stream that are not empty.
 
         Raises TimeoutError, httpx.HTTPError if the connection breaks, and Unreadable beyond the limits.
         """
@@ -60,7 +60,7 @@ class Body:
                         yield event
 
     async def value(self, most: int) -> bytes:
-        """The whole body; what is longer than `most` bytes is cut off there."""
+        """The whole body, cut off after `most` bytes."""
         found = bytearray()
         async with contextlib.aclosing(self._chunks()) as chunks:
             async for chunk in chunks:
@@ -87,7 +87,7 @@ class Body:
             while True:
                 until = clock() + (self._between if self.read_bytes else self._first)
                 if clock() >= self._deadline:
-                    # What comes without a wait is never interrupted.
+                    # Chunks that arrive without a wait are never interrupted.
                     raise TimeoutError
                 try:
                     async with asyncio.timeout_at(min(until, self._deadline)):

@@ -1,6 +1,7 @@
-"""One request and its answer over HTTP: sent, looked at, read, and whatever fails told as one `Failed`.
+"""One request and its answer over HTTP; every failure becomes one `Failed`.
 
-The status is looked at before anything is read as a stream: an error with status 529 is JSON, a web page is no answer.
+The status is checked before anything is read as a stream: an error with status 529 is JSON, a web page is not an
+answer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weakref import WeakKeyDictionary
 import httpx
 from httpx_sse import ServerSentEvent
 
-from .accumulator import Gathering
+from .accumulator import AnswerBuilder
 from .error_mapping import (
     ProviderFault,
     Reported,
@@ -36,41 +37,41 @@ from .sse import ERROR_BYTES, JSON_BYTES, Body
 from .types import AnswerEnd, Endpoint, Piece
 
 ERROR_SECONDS: Final = 5.0
-"""How long the body of an error is waited for; without it, the status has to say what is wrong."""
+"""How long to wait for the body of an error; without it, the status has to say what is wrong."""
 REST_SECONDS: Final = 0.2
-"""How long the end of the body is waited for behind a whole answer, so that the connection can be used again."""
+"""How long to wait for the end of the body after a whole answer, so that the connection can be used again."""
 
 
 for _name in ("httpx", "httpcore"):
-    # Below that they log what a provider sends back, and it may send back the key.
+    # Below that level they log what a provider sends back, which may be the key.
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class AnswerReader(Protocol):
-    """What reads an answer of one dialect."""
+    """Reads an answer of one dialect."""
 
-    gathering: Gathering
+    builder: AnswerBuilder
     is_done: bool
 
     @property
     def is_whole(self) -> bool: ...
     def feed(self, event: str, data: str) -> list[Piece]: ...
-    def feed_whole(self, said: Mapping[str, Any]) -> list[Piece]: ...
+    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]: ...
     def finish(self) -> tuple[list[Piece], AnswerEnd]: ...
 
 
 class Failed(Exception):
-    """An exchange failed with `error`. `again`: asking again may help; `after`: when the provider wants it, seconds."""
+    """An exchange failed with `error`. `again`: a retry may help; `after`: the wait that the provider demands, in s."""
 
     def __init__(self, error: ProviderError, *, again: bool = False, after: float | None = None) -> None:
         super().__init__(error.message)
         self.error, self.again, self.after = error, again, after
         self.wait: float | None = None
-        """Seconds until it is asked again, once that is decided."""
+        """Seconds until the retry, once that is decided."""
 
 
 class Exchange:
-    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `asking.Patience`."""
+    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `client.Patience`."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Exchange:
         with self._mapping_errors():
             now = asyncio.get_running_loop().time()
             self._deadline = now + self._whole
-            # The client waits for each read, this for all of them.
+            # The client's timeout is for each read, this one for all of them.
             async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
                 response = self._response = await client.send(
                     self._request, stream=True, follow_redirects=False
@@ -114,7 +115,7 @@ class Exchange:
                 await self._read_event()
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
-        """What `begin` has read, and the rest as it comes; the last piece is the whole answer. Raises Failed."""
+        """What `begin` has read, and the rest as it comes; the last piece is the `AnswerEnd`. Raises Failed."""
         while True:
             ready, self._ready = self._ready, []
             for piece in ready:
@@ -127,7 +128,7 @@ class Exchange:
         await self._read_rest()
 
     async def close(self) -> None:
-        """Close the connection, unless the answer was read to its end and it can be used again."""
+        """Close the connection, unless the answer was read to its end and the connection can be used again."""
         if self._events is not None:
             await self._events.aclose()
         if self._response is not None:
@@ -136,7 +137,7 @@ class Exchange:
     # ---- reading ----------------------------------------------------------------------------------------
 
     async def _look_at(self, response: httpx.Response) -> None:
-        """Fail unless this is an answer that can be read."""
+        """Raise Failed unless this is an answer that can be read."""
         encoding = _encoding(response)
         if response.is_success:
             if encoding:
@@ -152,7 +153,7 @@ class Exchange:
         raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
 
     async def _error_body(self, response: httpx.Response) -> bytes:
-        """What comes of an error's body within its limits; without it, the status has to say what is wrong."""
+        """The body of an error, within its limits; empty if it does not come."""
         with contextlib.suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(ERROR_SECONDS):
                 return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
@@ -162,15 +163,15 @@ class Exchange:
         if len(body) > JSON_BYTES:
             raise Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
         try:
-            said = json.loads(body.decode("utf-8", "replace"))
+            payload = json.loads(body.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
-            said = None
-        fault = fault_in(said)
+            payload = None
+        fault = fault_in(payload)
         if fault is not None:
             raise Reported(fault)
-        if not isinstance(said, dict):
-            raise Unreadable("it is no JSON object")
-        self._ready = self._reader.feed_whole(said)
+        if not isinstance(payload, dict):
+            raise Unreadable("it is not a JSON object")
+        self._ready = self._reader.feed_whole(payload)
         self._finish()
 
     async def _read_event(self) -> None:
@@ -182,7 +183,7 @@ class Exchange:
         except (TimeoutError, httpx.HTTPError):
             if not self._reader.is_whole:
                 raise
-            # What was still to come is not part of the answer.
+            # Text that was still expected is not part of the answer.
             self._finish()
         else:
             self._ready += self._reader.feed(event.event, event.data)
@@ -208,7 +209,7 @@ class Exchange:
         try:
             yield
         except Reported as reported:
-            has_begun = bool(self._reader.gathering.parts)
+            has_begun = bool(self._reader.builder.parts)
             raise Failed(
                 self._error_of(reported.fault), again=reported.fault.passes and not has_begun
             ) from None
@@ -230,22 +231,22 @@ class Exchange:
         who = self._endpoint.host
         if asyncio.get_running_loop().time() >= self._deadline:
             late = (
-                f"{who} was not done with its answer after {_duration(self._whole)}. Its calls were not run."
+                f"{who} had not finished its answer after {_duration(self._whole)}. Its calls were not run."
             )
             return TimedOut(
                 "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
             )
         if self._body is None or not self._body.read_bytes:
-            late = f"{who} gave no answer within {self._first_byte:g} s. Nothing was answered."
-            return TimedOut("timed_out", late, "Try again: a local model may be loading, or read for long.")
-        silent = (
-            f"{who} fell silent in the middle of its answer, for {self._between:g} s. Its calls were not run."
-        )
+            late = f"{who} did not answer within {self._first_byte:g} s. There is no answer."
+            return TimedOut(
+                "timed_out", late, "Try again: a local model may be loading, or reading a long prompt."
+            )
+        silent = f"{who} stopped sending in the middle of its answer, for {self._between:g} s. Its calls were not run."
         return TimedOut("timed_out", silent, "Try again.")
 
     def _disconnected(self, fault: httpx.HTTPError) -> Failed:
         who, words = self._endpoint.host, quoted(str(fault), self._endpoint.key)
-        check = "Check the address, and that the server runs."
+        check = "Check the address, and that the server is running."
         if isinstance(fault, httpx.ConnectTimeout):
             late = f"{who} accepted no connection within {self._connect:g} s. Nothing was sent."
             return Failed(TimedOut("timed_out", late, check), again=True)
@@ -260,14 +261,14 @@ class Exchange:
         if isinstance(fault, httpx.TransportError) and (self._body is None or not self._body.read_bytes):
             cut = f"{who} closed the connection before the first byte of its answer{words}."
             return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
-        return Failed(self._broken(f"it broke off before its end{words}"))
+        return Failed(self._broken(f"it ended too early{words}"))
 
     def _compressed(self, encoding: str) -> Broken:
         return Broken(
             "compressed",
             f"{self._endpoint.host} sends a compressed answer{quoted(encoding, self._endpoint.key)}, although Redline "
-            "asks for an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
-            "Switch compression off at the server, or at the proxy in front of it.",
+            "requests an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
+            "Turn compression off at the server, or at the proxy in front of it.",
         )
 
     def _redirected(self, response: httpx.Response) -> Rejected:
@@ -279,8 +280,8 @@ class Exchange:
             aim = ""
         return Rejected(
             "redirected",
-            f"{self._endpoint.host} sends requests on ({response.status_code}){quoted(aim, self._endpoint.key)}. That "
-            "was not followed, so that no key and no text goes elsewhere. Enter the address that it leads to.",
+            f"{self._endpoint.host} redirects requests ({response.status_code}){quoted(aim, self._endpoint.key)}. This "
+            "was not followed, so that no key and no text goes elsewhere. Enter the address it redirects to.",
         )
 
 
@@ -290,7 +291,7 @@ def _kind(response: httpx.Response) -> str:
 
 
 def _encoding(response: httpx.Response) -> str:
-    """How the body is encoded, in the server's words; empty if it is not."""
+    """The encoding of the body, as the server names it; empty if there is none."""
     encoding: str = response.headers.get("content-encoding", "")
     return "" if encoding.strip().lower() in ("", "identity") else encoding
 
@@ -300,15 +301,15 @@ def _duration(seconds: float) -> str:
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    """Seconds until the provider wants to be asked again; None if it does not say so, or says now."""
+    """The wait that the provider demands before a retry, in seconds; None if it demands none."""
     for name, unit in (("retry-after-ms", 1_000), ("retry-after", 1)):
-        said = headers.get(name, "")
+        value = headers.get(name, "")
         with contextlib.suppress(ValueError, OverflowError):
-            seconds = float(said) / unit
+            seconds = float(value) / unit
             if math.isfinite(seconds):
                 return seconds if seconds > 0 else None
         with contextlib.suppress(ValueError, TypeError, OverflowError):
-            date = email.utils.parsedate_to_datetime(said)
+            date = email.utils.parsedate_to_datetime(value)
             until = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
             seconds = (until - datetime.now(UTC)).total_seconds()
             return seconds if seconds > 0 else None
@@ -321,9 +322,9 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx.AsyncCli
 
 
 def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
-    """The client of this event loop. To this machine itself it goes directly, else as the environment's proxies say.
+    """The client of this event loop. It connects to this machine directly, elsewhere through the environment's proxies.
 
-    It keeps connections, and neither cookies nor a key: those stand in each request. Raises Rejected for a proxy that
+    It keeps connections, but neither cookies nor a key, which is in each request. Raises Rejected for a proxy that
     cannot be used.
     """
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
@@ -333,7 +334,7 @@ def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
         except (ImportError, ValueError):
             raise Rejected(
                 "bad_proxy",
-                "The proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used: it is no http:// or "
+                "The proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used: it is not an http:// or "
                 "https:// address. Nothing was sent.",
             ) from None
     return clients[is_loopback]
@@ -351,6 +352,6 @@ def _new_client(*, is_loopback: bool) -> httpx.AsyncClient:
 
 
 async def close() -> None:
-    """Close the connections that this event loop keeps."""
+    """Close the open connections of this event loop."""
     for client in _clients.pop(asyncio.get_running_loop(), {}).values():
         await client.aclose()

@@ -1,4 +1,4 @@
-"""What is asked of a provider and what comes back, in no provider's dialect."""
+"""Requests to a provider and their answers, in no provider's dialect."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is asked for. The key is never shown: not in a repr, not in an error."""
+    """The address of a model. The key is never shown: not in a repr, not in an error."""
 
     provider: str
     dialect: Dialect
     base_url: str
-    """As the official clients take it: Anthropic's without `/v1`, OpenAI's with it."""
+    """In the form that the official clients take: Anthropic's without `/v1`, OpenAI's with it."""
     key: str = field(default="", repr=False)
 
     @property
     def host(self) -> str:
-        """Host and port as they stand in the address, for people."""
+        """Host and port as written in the address, for people."""
         from_scheme = self.base_url.partition("://")[2] or self.base_url
         return from_scheme.partition("/")[0].rpartition("@")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to a model."""
+    """One request to a model."""
 
     model: str
     system: str
     tools: Sequence[ToolSchema]
     messages: Sequence[Message]
     output_limit: int
-    """Tokens of the answer at most, reasoning included."""
+    """The most tokens of the answer, reasoning included."""
     thinking: str = ""
-    """One of LEVELS; empty: the model is not asked to think."""
+    """One of LEVELS; empty: no thinking is requested."""
     thinking_style: ThinkingStyle = "budget"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedUsage:
-    """Tokens as the provider reports them. `input` holds neither what was read from its cache nor written to it."""
+    """Tokens as the provider reports them. `input` includes neither cache reads nor cache writes."""
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars, if the provider says so itself."""
+    """US dollars, if the provider reports them."""
 
 
-# ---- what comes, piece by piece --------------------------------------------------------------------------
+# ---- the answer, piece by piece ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The provider could not answer; it is asked again after so many seconds. `attempt` counts from 1."""
+    """The provider could not answer; the request is sent again after so many seconds. `attempt` counts from 1."""
 
     attempt: int
     seconds: float
@@ -94,7 +94,7 @@ class ThoughtPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
-    """A tool call has a name. `index` counts the calls of the answer from 0."""
+    """A tool call has its name. `index` counts the calls of the answer from 0."""
 
     index: int
     name: str

@@ -361,9 +361,9 @@ def test_unknown_events_are_ignored() -> None:
 def test_a_response_with_a_stop_reason_is_complete_without_its_last_event() -> None:
     events = [*text_block(0, "a"), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]
     assert answered(read("anthropic", sse(*events))).stop == "end"
-    with pytest.raises(Unreadable, match="broke off"):
+    with pytest.raises(Unreadable, match="ended too early"):
         read("anthropic", sse(*text_block(0, "a")))
-    with pytest.raises(Unreadable, match="broke off"):
+    with pytest.raises(Unreadable, match="ended too early"):
         read("anthropic", b"")
 
 
@@ -377,14 +377,14 @@ def test_an_error_inside_a_200_is_reported() -> None:
 @pytest.mark.parametrize(
     ("events", "why"),
     [
-        (b"data: {\n\n", "no JSON"),
-        (b"data: [1]\n\n", "no JSON object"),
-        (b"data: " + b'{"a":' * 100_000 + b"\n\n", "no JSON"),
+        (b"data: {\n\n", "not a JSON object"),
+        (b"data: [1]\n\n", "not a JSON object"),
+        (b"data: " + b'{"a":' * 100_000 + b"\n\n", "not a JSON object"),
         (
             sse({"type": "content_block_delta", "index": 5, "delta": {"type": "text_delta", "text": "a"}}),
             "no block",
         ),
-        (sse({"type": "content_block_start", "index": "0", "content_block": {"type": "text"}}), "number"),
+        (sse({"type": "content_block_start", "index": "0", "content_block": {"type": "text"}}), "index"),
         (
             b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":'
             + b'{"a":' * 60

@@ -106,7 +106,7 @@ async def test_the_request_is_one_tiny_tool_call(dialect: Dialect) -> None:
 
 
 CASES = [
-    pytest.param(lambda dialect: saying(dialect, "stop"), "calls no tool", id="only talks"),
+    pytest.param(lambda dialect: saying(dialect, "stop"), "without a tool call", id="only talks"),
     pytest.param(lambda dialect: saying(dialect, "length"), "reached its output limit", id="is cut off"),
     pytest.param(
         lambda dialect: calling(dialect, "other"), "a tool that it was not offered", id="makes up a tool"
@@ -128,7 +128,7 @@ CASES = [
     ),
     pytest.param(
         lambda _: answer(b'{"error":{"message":"m-1 does not support tools"}}', "400 No", "application/json"),
-        "takes no tools",
+        "does not support tools",
         id="no tools",
     ),
 ]
@@ -158,7 +158,7 @@ async def test_an_unreachable_provider_is_reported_with_its_address(dialect: Dia
 @both
 @pytest.mark.parametrize(
     ("script", "words"),
-    [("long-thinking", "thinks for longer than a minute without"), ("stalls", "a minute")],
+    [("long-thinking", "thought for longer than a minute without"), ("stalls", "a minute")],
 )
 @on_a_loop
 async def test_one_that_never_comes_to_an_end_is_not_waited_for(

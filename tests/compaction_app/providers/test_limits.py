@@ -60,7 +60,7 @@ async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, encoding:
     assert isinstance(error, Broken)
     assert error.code == "compressed"
     assert f"“{encoding}”" in error.message
-    assert "Switch compression off" in error.message
+    assert "Turn compression off" in error.message
 
 
 @both
@@ -124,7 +124,7 @@ async def test_an_answer_without_an_end_has_a_deadline(dialect: Dialect, pause: 
         error = await failure(server, dialect, patience)
     assert isinstance(error, TimedOut)
     assert error.code == "too_long"
-    assert "was not done with its answer after 0.5 s" in error.message
+    assert "had not finished its answer after 0.5 s" in error.message
     assert "answer_minutes" in error.message
 
 
@@ -202,7 +202,10 @@ async def test_an_excessive_wait_is_not_started_and_reported_briefly(header: str
     async with RawServer(as_json({}, "429 No", header)) as server:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1
-    assert "It wants to be asked again in more than a day, and Redline waits 60 s at most." in error.message
+    assert (
+        "It demands a wait of more than a day before the next attempt, and Redline waits 60 s at most."
+        in error.message
+    )
     assert len(error.message) < 400
 
 

@@ -243,7 +243,7 @@ def test_the_time_a_call_takes_grows_with_its_length_and_no_faster(dialect: Dial
         reader.feed("", first)
         for _ in range(fragments):
             reader.feed("", more)
-        assert len(reader.gathering.calls) == 1
+        assert len(reader.builder.calls) == 1
         return time.process_time() - began
 
     seconds(2_000)

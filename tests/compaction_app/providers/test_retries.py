@@ -168,7 +168,7 @@ async def test_a_wait_that_is_too_long_is_not_begun(header: str) -> None:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1
     assert isinstance(error, Unavailable)
-    assert "It wants to be asked again in 3,600 s" in error.message
+    assert "It demands a wait of 3,600 s" in error.message
 
 
 @on_a_loop
@@ -176,7 +176,7 @@ async def test_a_date_to_wait_for_is_understood() -> None:
     async with RawServer(as_json({}, "503 No", f"retry-after: {in_seconds(7_200)}")) as server:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1
-    assert "in 7,1" in error.message or "in 7,200 s" in error.message
+    assert "of 7,1" in error.message or "of 7,200 s" in error.message
 
 
 @on_a_loop
@@ -185,4 +185,4 @@ async def test_waits_grow_and_have_an_end() -> None:
     async with RawServer(as_json({}, "500 No")) as server:
         error = await failure(server, "openai", patience)
         assert len(server.requests) == 5
-    assert "It was asked 5 times." in error.message
+    assert "Redline tried 5 times." in error.message

@@ -1,9 +1,9 @@
-"""Pieces of an answer for code that waits: the network has one event loop in a thread of its own per process.
+"""The pieces of an answer for synchronous code: the network has one event loop per process, in a thread of its own.
 
-    with Streaming(endpoint, request, patience) as stream:
+    with AnswerStream(endpoint, request, patience) as stream:
         while (piece := stream.next(seconds)) is not None: ...
 
-Leaving the block closes the connection, also in the middle of an answer or of a wait.
+Leaving the block closes the connection, even in the middle of an answer or of a wait.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .client import Patience, ask
 from .types import Endpoint, Piece, Request
 
 CLOSE_SECONDS: Final = 5
-"""How long leaving waits for the connection to be closed; it takes milliseconds."""
+"""How long leaving waits until the connection is closed; it takes milliseconds."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
-class Streaming:
-    """One question and its answer, piece by piece."""
+class AnswerStream:
+    """One request and its answer, piece by piece."""
 
     def __init__(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
         self._pieces: queue.SimpleQueue[Piece | BaseException] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ class Streaming:
             self._read(endpoint, request, patience), network_loop()
         )
 
-    def __enter__(self) -> Streaming:
+    def __enter__(self) -> AnswerStream:
         return self
 
     def __exit__(
@@ -46,9 +46,9 @@ class Streaming:
         self._ended.wait(CLOSE_SECONDS)
 
     def next(self, seconds: float) -> Piece | None:
-        """The next piece, or None if none comes within so many seconds. Raises what went wrong: ProviderError.
+        """The next piece, or None if none comes within so many seconds. Raises ProviderError.
 
-        The last piece is an `Answered`; after it nothing comes.
+        The last piece is an `AnswerEnd`.
         """
         try:
             found = self._pieces.get(timeout=seconds)
@@ -65,14 +65,14 @@ class Streaming:
                     self._pieces.put(piece)
         except (asyncio.CancelledError, CancelledError):
             raise
-        except BaseException as fault:  # noqa: BLE001  # it is raised where somebody waits for it
+        except BaseException as fault:  # noqa: BLE001  # `next` raises it
             self._pieces.put(fault)
         finally:
             self._ended.set()
 
 
 def network_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this process's network thread, which is started when it is first needed."""
+    """The event loop of this process's network thread, started on first use."""
     global _loop  # noqa: PLW0603  # there is one network thread in a process
     with _lock:
         if _loop is None:
