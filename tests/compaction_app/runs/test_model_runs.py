@@ -313,7 +313,7 @@ def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan: St
 def test_an_overflow_before_anything_was_validated_fails_the_run(plan: Start, script: str) -> None:
     run = plan(script)
     assert run.state == RunState.FAILED
-    assert "longer than" in run.failure
+    assert "too long for" in run.failure
     assert run.failure.endswith("Nothing was planned.")
 
 
