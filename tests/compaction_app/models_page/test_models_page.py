@@ -527,7 +527,7 @@ def test_what_is_wrong_with_a_model_is_said_in_plain_words(
     browser: Client, dialect: Any, script: str
 ) -> None:
     expected = {
-        "wrong-key": "key", "unknown-model": "no-such-model", "quota-used": "", "stops-early": "calls no tool",
+        "wrong-key": "key", "unknown-model": "no-such-model", "quota-used": "", "stops-early": "without a tool call",
     }  # fmt: skip
     with ScriptedProvider() as provider:
         name = "no-such-model" if script == "unknown-model" else script
