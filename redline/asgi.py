@@ -1,4 +1,4 @@
-"""The server's side of the pages: pages, sockets, and what runs beside them while the server lives."""
+"""The ASGI application: pages, sockets, and the background work of the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessions_app.web.socket_auth import only_known_browsers, refuse_socket  # n
 
 from .serving import lifespan  # noqa: E402
 
-elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # a route of sockets has an ASGI application
+elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # routes of sockets have ASGI applications
 application = gated(
     ProtocolTypeRouter(
         {

@@ -1,4 +1,4 @@
-"""Settings of commands that show no page: without the apps of the pages, which take long to load."""
+"""Settings of commands without pages. The apps of the pages are left out, because they take long to load."""
 
 from .settings import *  # noqa: F403
 

@@ -1,7 +1,7 @@
-"""What the user can configure, and where each value comes from.
+"""The user's configuration, and the source of each value.
 
-Two sources, the first wins: environment variables `REDLINE_*`, and `redline.toml` in the data directory. A
-mistake in either is not fatal here: it is kept, and shown as a system check with an id.
+Environment variables `REDLINE_*` take precedence over `redline.toml` in the data directory. An error in either is not
+fatal here: it is stored, and reported as a system check with an id.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name
 DATABASE_FILE = "redline.sqlite3"
 PREFIX = "REDLINE_"
 IN_JSON = ("roots", "windows")
-"""Fields that a variable gives as JSON."""
+"""Fields whose environment variables contain JSON."""
 
 
 def _one_of(names: Sequence[str]) -> BeforeValidator:
-    """Takes these names and nothing else."""
+    """A validator that accepts these names only."""
 
     def check(given: object) -> object:
         if given not in names:
@@ -47,7 +47,7 @@ def _one_of(names: Sequence[str]) -> BeforeValidator:
 
 
 class RootSetting(BaseModel):
-    """A directory with sessions: which agent writes there, and how to read what it writes."""
+    """A directory with sessions: the agent that writes them, and the reader for them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -67,40 +67,40 @@ class RootSetting(BaseModel):
 
 
 def default_roots() -> list[RootSetting]:
-    """Where the agents keep their sessions."""
+    """The agents' default session directories."""
     return [RootSetting(path=Path(agent.sessions), agent=agent.key) for agent in AGENTS.values()]
 
 
 class Configuration(BaseModel):
-    """The configuration in force."""
+    """The effective configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
     """Directories to index. In the environment: JSON."""
     windows: dict[str, PositiveInt] = Field(default_factory=dict)
-    """Context windows in tokens by model id; they win over what the agents and Redline know."""
+    """Context windows in tokens by model id; they take precedence over those of the agents and of Redline's table."""
     thinking_guard: Literal["latest", "all"] = "latest"
-    """Whether the last assistant keeps its thinking, or all of them do."""
+    """Whether the last assistant message keeps its thinking, or all of them do."""
     live_minutes: float = Field(default=5, ge=0, le=525_600)
-    """A session written to within so many minutes counts as live."""
+    """A session counts as live for this many minutes after the last write."""
     lock_seconds: float = Field(default=10, ge=0, le=3_600)
     """How long a write waits for another Redline process."""
 
     database_seconds: float = Field(default=20, gt=0, le=20)
     """How long a statement waits while another process writes to Redline's own database."""
     answer_minutes: float = Field(default=30, gt=0, le=1_440)
-    """How long one answer of a model may take as a whole; a model that reasons takes minutes."""
+    """The longest time for one complete answer of a model; reasoning models take minutes."""
 
     work_in: Literal["server", "worker"] = "server"
-    """Where runs are worked on: beside the server, or in processes that `redline worker` starts."""
+    """Which processes work on runs: those of the server, or those that `redline worker` starts."""
     plan_by_itself: bool = False
-    """Plan sessions that are due by itself, so that a proposal waits; never commit."""
+    """Plan sessions automatically when they are due; never commits."""
     plan_by_itself_with: str = "embedded"
-    """The planner for that: `embedded`, a model as `provider/name`, or `session` for each session's own model. A model
-    plans only where you agreed to that for its provider; else the embedded planner does."""
+    """The planner for that: `embedded`, a model as `provider/name`, or `session` for each session's own model. If you
+    have not agreed to a model's provider, the embedded planner is used instead."""
     hooks: list[str] = Field(default_factory=list)
-    """Modules that are asked before a compaction is planned. In the environment: JSON, or names with commas between."""
+    """Modules called before a compaction is planned. In the environment: JSON, or names separated by commas."""
 
     @pydantic.field_validator("hooks", mode="before")
     @classmethod
@@ -121,7 +121,7 @@ def _expanded(path: Path) -> Path:
 
 
 def data_directory() -> Path:
-    """`$REDLINE_DATA_DIR`, else the platform's directory for a user's data; made where it is missing, and private.
+    """`$REDLINE_DATA_DIR`, otherwise the platform's directory for user data; created if it is missing, and private.
 
     Raises SystemFailure `no_data_directory`, `foreign_data_directory` and `open_data_directory`.
     """
@@ -134,24 +134,24 @@ def data_directory() -> Path:
     except (OSError, ValueError) as fault:
         raise SystemFailure(
             "no_data_directory",
-            f"The data directory {directory} cannot be made: {getattr(fault, 'strerror', fault)}. Nothing was done. "
+            f"The data directory {directory} cannot be created: {getattr(fault, 'strerror', fault)}. Nothing was done. "
             "Set REDLINE_DATA_DIR to a directory that you may write to.",
         ) from fault
     return directory
 
 
 def _close_to_others(directory: Path) -> None:
-    """See to it that only this user can use the directory.
+    """Ensure that only this user can use the directory.
 
-    One that is open to others is closed if they could read it at most, and it is empty or Redline's. Into one that
-    they may write to they may have put a configuration, which names modules to run. Raises SystemFailure, OSError.
+    A directory that others can only read is closed to them, if it is empty or Redline's. If others can write to it, it
+    is refused: they may have added a configuration, which names modules to run. Raises SystemFailure, OSError.
     """
     found = directory.stat()
     if found.st_uid != os.geteuid():
         raise SystemFailure(
             "foreign_data_directory",
             f"The data directory {directory} belongs to another user (uid {found.st_uid}). Nothing was done. "
-            "Set REDLINE_DATA_DIR to a directory of your own.",
+            "Set REDLINE_DATA_DIR to a directory that you own.",
         )
     mode = stat.S_IMODE(found.st_mode)
     if not mode & 0o077:
@@ -166,21 +166,21 @@ def _close_to_others(directory: Path) -> None:
     if names and names.isdisjoint((FILE_NAME, SECRET_KEY_FILE, DATABASE_FILE)):
         raise SystemFailure(
             "open_data_directory",
-            f"Other users can read the data directory {directory} (mode {mode:o}), and it holds other things than "
-            "Redline's. Nothing was done. Set REDLINE_DATA_DIR to a directory of its own.",
+            f"Other users can read the data directory {directory} (mode {mode:o}), and it contains files that are not "
+            "Redline's. Nothing was done. Set REDLINE_DATA_DIR to a directory for Redline only.",
         )
     directory.chmod(0o700)
 
 
 def secret_key(directory: Path) -> str:
-    """The key of this installation, made at the first start; only its user may read it.
+    """The secret key of this installation, created at the first start; only its user can read it.
 
     Raises SystemFailure `no_secret_key`.
     """
     path = directory / SECRET_KEY_FILE
     try:
         if not path.exists():
-            # Linked into place whole, so that two first starts at once agree on one key.
+            # A complete file is linked into place, so that two first starts at the same time agree on one key.
             with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{SECRET_KEY_FILE}.") as draft:
                 draft.write(secrets.token_urlsafe(50))
                 draft.flush()
@@ -189,24 +189,24 @@ def secret_key(directory: Path) -> str:
         return path.read_text(encoding="ascii")
     except OSError as fault:
         raise SystemFailure(
-            "no_secret_key", f"The key {path} cannot be read or made: {fault.strerror}. Nothing was done."
+            "no_secret_key", f"The key {path} cannot be read or created: {fault.strerror}. Nothing was done."
         ) from fault
 
 
 def load(directory: Path) -> tuple[Configuration, list[str]]:
-    """The configuration, and what is wrong with it in words. With a fault, the defaults are in force."""
+    """The configuration, and error messages. If there are any errors, the defaults are used."""
     path = directory / FILE_NAME
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         values = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        return _defaults(), [f"{path} is no TOML: {fault}"]
+        return _defaults(), [f"{path} is not valid TOML: {fault}"]
     except OSError as fault:
         return _defaults(), [f"{path} cannot be read: {fault.strerror}"]
     try:
         variables = _variables()
-        # A table in the environment adds to the file's; anything else takes its place.
+        # A table in the environment is merged into the file's; any other value replaces the file's.
         for name, value in variables.items():
             table = values.get(name)
             values[name] = (
@@ -223,7 +223,7 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
 
 
 def _variables() -> dict[str, Any]:
-    """The values that environment variables set, by field. Raises ValueError if one that must be JSON is not."""
+    """The values of environment variables, by field. Raises ValueError if one that must be JSON is not."""
     texts = {name.upper(): text for name, text in os.environ.items()}
     found: dict[str, Any] = {}
     for name in Configuration.model_fields:
@@ -240,9 +240,9 @@ def _variables() -> dict[str, Any]:
 
 
 def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
-    """By field, where its value comes from: the variable, the file, both where they add up; none: the default.
+    """By field, the sources of its value: the variable, the file, or both if they are merged; none for the default.
 
-    `faults` are those that `load` found: with one, all is as by default.
+    `faults` are those that `load` found: if there are any, all values are defaults.
     """
     if faults:
         return {name: [] for name in Configuration.model_fields}
@@ -253,7 +253,7 @@ def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
     for name in Configuration.model_fields:
         variable = f"{PREFIX}{name.upper()}"
         named = [variable] if variable in set_here else []
-        # Tables of both places add up, anything else of the environment takes the file's place.
+        # Tables of both sources are merged; any other value in the environment replaces the file's.
         if name in values and (not named or isinstance(values[name], dict)):
             named.append(FILE_NAME)
         found[name] = named
@@ -261,9 +261,9 @@ def sources(directory: Path, faults: Sequence[str]) -> dict[str, list[str]]:
 
 
 def misspelt() -> list[tuple[str, str]]:
-    """Variables that set nothing, but are named almost like one that would; each with that one.
+    """Variables that set nothing but resemble the name of one that would; each with that name.
 
-    The file is strict about its names; among variables there are some of other programs, and of the tests.
+    Names in the file are checked strictly; the environment also has variables of other programs and of the tests.
     """
     known = [f"{PREFIX}{name.upper()}" for name in (*Configuration.model_fields, "data_dir")]
     set_here = sorted(name.upper() for name in os.environ if name.upper().startswith(PREFIX))

@@ -1,7 +1,7 @@
-"""The `redline` command: finds a command, and loads as much of Django as that command needs.
+"""The `redline` command: finds a command, and loads the parts of Django that this command needs.
 
-`manage.py` has Django's own commands as well, and always loads everything. Django is imported inside functions
-here: until it is, an interrupt ends the process at once and quietly.
+`manage.py` also has Django's own commands, and always loads everything. Django is imported inside functions here:
+until then, an interrupt ends the process at once and quietly.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
-"""Commands that load the pages too."""
+"""Commands that load the pages as well."""
 WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "context", "token", "tree"})
-"""Commands that use neither the database nor hooks: they load no app at all."""
+"""Commands that use neither the database nor hooks: they load no apps."""
 USAGE: Final = "usage: redline COMMAND [ARGUMENT…] [--json] | redline COMMAND --help | redline --version\n"
 
 
 def main() -> None:
-    """Run the command that this process was started with."""
+    """Run the command given on the command line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_now)
     _keep_files_private()
@@ -40,12 +40,12 @@ def main() -> None:
         _end_now()
     finally:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            # What is done is done: while Python closes down, there is nothing left to interrupt.
+            # The command has finished: while Python shuts down, there is nothing left to interrupt.
             signal.signal(signal.SIGINT, _end_now)
 
 
 def develop() -> None:
-    """Run a command of Django's or of Redline's: what `manage.py` does."""
+    """Run one of Django's or Redline's commands, for `manage.py`."""
     _keep_files_private()
     os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings"
     from django.core.management import execute_from_command_line
@@ -54,7 +54,7 @@ def develop() -> None:
 
 
 def run(argv: list[str]) -> NoReturn:
-    """Run the command that `argv` names, and exit with its code."""
+    """Run the command in `argv`, and exit with its code."""
     from sessions_app.cli import report_failure, wants_json
     from sessions_app.sessionlog.errors import RedlineError
 
@@ -91,7 +91,7 @@ def commands() -> dict[str, str]:
 
 
 def _load(name: str) -> RedlineCommand:
-    """Import a command, and before it what it needs. Raises BadInput `unknown_command`, and what settings raise."""
+    """Import a command, after what it needs. Raises BadInput `unknown_command`, and the errors of the settings."""
     import django
     from django.core.management import load_command_class
 
@@ -127,14 +127,14 @@ def _show(kind: str, text: str, *, as_json: bool) -> NoReturn:
 
 
 def _end_now(signum: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    """End at an interrupt while nothing has begun, or everything is done."""
+    """Exit on an interrupt, before anything has begun or after everything is done."""
     del signum, frame
     os.write(2, b"redline: interrupted\n")
     os._exit(130)
 
 
 def _keep_files_private() -> None:
-    """Whatever is made in the data directory, by a library as well, is for this user alone.
+    """Make all new files in the data directory private, including those of libraries.
 
     A copy of a session gets the session's own mode.
     """
@@ -142,9 +142,9 @@ def _keep_files_private() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Make standard streams usable that are closed, or that cannot show every character.
+    """Reopen closed standard streams, and let the others escape characters that they cannot encode.
 
-    A closed one is opened on nothing, in the order of their descriptors: no file of ours may get one of theirs.
+    Closed streams are opened on the null device, in the order of their descriptors: no other file must get one of them.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)

@@ -1,6 +1,4 @@
-"""What runs beside the pages while the server lives: the follower of session files, workers of runs, and the look at
-what is due.
-"""
+"""The background work of the server: the follower of session files, workers of runs, and automatic planning."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ from sessions_app.web import broadcast
 
 SWEEP_SECONDS: Final = 2
 DUE_SECONDS: Final = 3
-"""Between two looks at sessions that are due, where the follower tells of changes."""
+"""Between two searches for due sessions, if the follower reports changes."""
 ANYHOW_SECONDS: Final = 60
-"""The same where it tells of none: the agents' settings may have changed, or a time of rest is over."""
+"""The same if it reports none: the agents' settings may have changed, or a back-off may have ended."""
 FOLLOW_AGAIN_SECONDS: Final = 5
 
 _log = logging.getLogger("redline")
@@ -71,7 +69,7 @@ def _relay(news: asyncio.Event, fact: dict[str, Any]) -> None:
 
 
 async def _follow(children: Children) -> None:
-    """Keep the index up to date; a follower that ended, for whatever reason, is started again."""
+    """Keep the index up to date; restart the follower whenever it ends."""
     while True:
         progress.begin()
         try:
@@ -79,14 +77,14 @@ async def _follow(children: Children) -> None:
         except OSError as fault:
             _log.error("The follower of session files could not be started: %s", fault)
         except Exception:  # noqa: BLE001  # it is logged
-            # Whatever it was: without a follower the list would stand still until the server ends.
-            _log.exception("The follower of session files is lost")
+            # Whatever the cause, without a follower the list would not be updated until the server ends.
+            _log.exception("The follower of session files failed")
         progress.end()
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
 
 
 async def _look_after_runs(processes: WorkerProcesses) -> None:
-    """Have queued runs worked on, however they were queued, and give up the runs whose worker is gone."""
+    """Start workers for queued runs, and give up the runs whose worker is gone."""
     watch = LeaseWatch()
     while True:
         try:
@@ -94,16 +92,16 @@ async def _look_after_runs(processes: WorkerProcesses) -> None:
             if settings.REDLINE.work_in == "server":
                 await processes.start_needed()
         except DatabaseError as fault:
-            # Another writer held the database for too long: the next look comes soon.
-            _log.error("Runs could not be looked after: %s", type(fault).__name__)
+            # Another process held the database for too long; the next attempt comes soon.
+            _log.error("Runs could not be checked: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged
-            # Whatever it was: without this look, runs would wait until the server ends.
-            _log.exception("Runs could not be looked after")
+            # Whatever the cause, without these checks runs would wait until the server ends.
+            _log.exception("Runs could not be checked")
         await processes.wait(SWEEP_SECONDS)
 
 
 async def _look_at_due(news: asyncio.Event) -> None:
-    """Plan what is due, where that is set up: soon after something changed, and now and then."""
+    """Plan due sessions, if this is configured: soon after changes, and at intervals."""
     if not settings.REDLINE.plan_by_itself:
         return
     while True:
@@ -111,23 +109,23 @@ async def _look_at_due(news: asyncio.Event) -> None:
             await asyncio.wait_for(news.wait(), ANYHOW_SECONDS)
         news.clear()
         try:
-            # In a thread of its own: an agent's settings may lie where reading takes long.
-            look = database_sync_to_async(plan_due, thread_sensitive=False)
-            looked = await look(timezone.now(), Path.home())
-            if looked.postponed:
+            # In a separate thread: an agent's settings may be on a slow disk.
+            plan = database_sync_to_async(plan_due, thread_sensitive=False)
+            found = await plan(timezone.now(), Path.home())
+            if found.postponed:
                 news.set()
         except DatabaseError as fault:
-            # Another writer held the database for too long: the next look comes soon.
-            _log.error("Sessions that are due could not be looked at: %s", type(fault).__name__)
+            # Another process held the database for too long; the next attempt comes soon.
+            _log.error("Due sessions could not be planned: %s", type(fault).__name__)
             news.set()
         except Exception:  # noqa: BLE001  # it is logged
-            # Whatever it was: without this look nothing would be planned until the server ends.
-            _log.exception("Sessions that are due could not be looked at")
+            # Whatever the cause, without these checks nothing would be planned until the server ends.
+            _log.exception("Due sessions could not be planned")
         await asyncio.sleep(DUE_SECONDS)
 
 
 async def _publish_proposals() -> None:
-    """Tell the pages that are open of each proposal that begins to wait; of those from before they tell themselves."""
+    """Notify open pages of each new proposal; a page that opens later shows the earlier ones anyway."""
     known: set[int] | None = None
     while True:
         try:
@@ -135,7 +133,7 @@ async def _publish_proposals() -> None:
             for fact in facts:
                 broadcast.publish(broadcast.SESSIONS, **fact)
         except DatabaseError as fault:
-            _log.error("Proposals that wait could not be looked at: %s", type(fault).__name__)
+            _log.error("New proposals could not be checked: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged
-            _log.exception("Proposals that wait could not be looked at")
+            _log.exception("New proposals could not be checked")
         await asyncio.sleep(SWEEP_SECONDS)

@@ -1,4 +1,4 @@
-"""Django's settings. What a user may change is in `configuration`."""
+"""Django's settings. Those that users can change are in `configuration`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from . import configuration
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# In a checkout pages and styles lie at its top; in a wheel inside this package.
+# In a checkout templates and static files are at the top; in a wheel they are in this package.
 PAGES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "redline"
 REDLINE_DATA_DIR = configuration.data_directory()
 REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
@@ -17,9 +17,9 @@ REDLINE_FILE_NAME = configuration.FILE_NAME
 
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
-# Of all names below localhost `sessions_app.web.credentials` lets one in, which is a secret and can change.
+# Of all names below localhost, `sessions_app.web.credentials` admits only the secret one, which can change.
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", ".localhost"]
-# Whether browsers are let in without that name: `redline serve --plain`.
+# Whether browsers are admitted without that name: `redline serve --plain`.
 REDLINE_PLAIN = False
 INSTALLED_APPS = [
     "django.contrib.messages",
@@ -33,7 +33,7 @@ INSTALLED_APPS = [
     "devtools",
 ]
 MIDDLEWARE = [
-    # Headers first, so that a refusal has them too; then a foreign host is refused, whatever it asks for.
+    # Headers first, so that a refusal has them too; then foreign hosts are refused, whatever the path.
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -65,7 +65,7 @@ TEMPLATES = [
 ]
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [PAGES_DIR / "static"]
-# Served as they lie: there is no step between a checkout and a page.
+# Served from the source files: there is no build step.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 CONTENT_SECURITY_POLICY = {
@@ -81,18 +81,18 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": ["'none'"],
     }
 }
-# A session is imported as it comes, however long: into files, never into memory.
+# Imported sessions of any length are stored in files, never in memory.
 FILE_UPLOAD_HANDLERS = ["sessions_app.web.uploads.SpaciousUpload"]
 FILE_UPLOAD_PERMISSIONS = 0o600
-# A review posts what is ticked of the blocks on its page.
+# A review posts the ticked blocks of its page.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
-# The longest body of a request that is no upload. Less than Django holds in memory, so none lies on disk.
+# The longest body of a request that is not an upload. Django keeps bodies of this length in memory, never on disk.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.csrf_failure"
-# What was done is said on the next page, from a signed cookie, which takes its attributes from those of sessions.
+# "Done" messages are shown on the next page, from a signed cookie with the attributes of session cookies.
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 SESSION_COOKIE_SAMESITE = "Strict"
 SESSION_COOKIE_HTTPONLY = True

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class SessionsConfig(AppConfig):
-    """Session files: their format, an index over them, and the edge to the disk."""
+    """Session files: their formats, an index of them, and access to the disk."""
 
     name = "sessions_app"
     verbose_name = "Sessions"

@@ -1,6 +1,6 @@
-"""A wrong configuration is a system check with an id and a hint.
+"""System checks of the configuration, with ids and hints.
 
-These carry a tag, so that a command makes them and not Django's own, which import every page.
+They have a tag, so that commands can run them without Django's own checks, which import every page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .storage.discovery import fault_of_root
 from .storage.files import real_path
 
 CONFIGURATION: Final = "configuration"
-"""The tag of the checks that every command makes."""
+"""The tag of the checks that every command runs."""
 CONFIGURATION_FAULT = "redline.E001"
 ROOT_UNREADABLE = "redline.W001"
 MISSPELT = "redline.W003"
@@ -28,7 +28,7 @@ ROOT_TWICE = "redline.W004"
 def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
     """redline.E001: a value in the environment or in redline.toml cannot be used."""
     del app_configs, kwargs
-    hint = f"Mend it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
+    hint = f"Correct it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
     return [
         Error(f"{fault.rstrip('.')}.", hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS
     ]
@@ -36,9 +36,9 @@ def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMes
 
 @register(CONFIGURATION)
 def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W001: a configured root is not a directory, or may not be looked at."""
+    """redline.W001: a configured root is not a directory, or cannot be read."""
     del app_configs, kwargs
-    hint = "Take it out of the roots, or make it a directory that this user may read."
+    hint = "Remove it from the roots, or make it a directory that this user can read."
     return [
         checks.Warning(fault, hint=hint, id=ROOT_UNREADABLE)
         for fault in map(fault_of_root, (root.path for root in settings.REDLINE.roots))
@@ -48,7 +48,7 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W003: a variable in the environment is named almost like a setting, and sets nothing."""
+    """redline.W003: an environment variable resembles a setting, but sets nothing."""
     del app_configs, kwargs
     return [
         checks.Warning(
@@ -60,11 +60,13 @@ def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage
 
 @register(CONFIGURATION)
 def check_distinct_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W004: two roots are the same directory, so that only what is said of the last one counts."""
+    """redline.W004: two roots are the same directory; only the settings of the last one count."""
     del app_configs, kwargs
     counted = Counter(real_path(root.path) for root in settings.REDLINE.roots)
     return [
-        checks.Warning(f"The root {path} is configured {number} times.", hint="Say it once.", id=ROOT_TWICE)
+        checks.Warning(
+            f"The root {path} is configured {number} times.", hint="Configure it once.", id=ROOT_TWICE
+        )
         for path, number in counted.items()
         if number > 1
     ]

@@ -1,12 +1,12 @@
-"""EDGE: processes that the server starts for work that needs the processor, so that pages stay quick.
+"""EDGE: child processes of the server, for work that needs the processor, so that pages stay fast.
 
-A child runs one of Redline's commands. What it prints are announcements, one JSON object a line, which are handed on;
-what it writes to its standard error goes line by line into the server's log. Its standard input ends when the server
-does, however that happens: a child that follows files ends then as well (`end_with_parent`), and a worker does not,
-because a run outlives the server and is kept in its rows.
+A child runs one of Redline's commands. Its standard output carries facts, one JSON object per line, which are passed
+on; its standard error is copied line by line to the server's log. Its standard input closes when the server ends, for
+whatever reason: a child that follows files ends then as well (`exit_with_parent`). A worker does not: a run outlives
+the server, and its rows record it.
 
-A child imports nothing from the directory in which the server was started: anyone may have put a module there. It runs
-in another one, so what the environment names relative to the first is made absolute.
+A child imports nothing from the directory in which the server was started, where anyone may have put a module. It runs
+in another directory, so relative paths in its environment are made absolute.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import Any, Final
 
 STOP_SECONDS: Final = 10
 NICER: Final = 5
-"""Pages are waited for: where the processor is short, the server goes first."""
+"""Pages have priority: if the processor is busy, the server goes first."""
 CHUNK: Final = 1 << 16
 LINE_LIMIT: Final = 1 << 20
-"""Bytes of an announcement; a longer line is none."""
+"""The maximum length of a fact in bytes; longer lines are ignored."""
 COMPLAINT_LIMIT: Final = 2_000
-"""Bytes that are kept of a line for the log."""
+"""The maximum length of a line for the log, in bytes."""
 DIRECTORY: Final = "/"
-"""Where children run: on no system may others write there."""
+"""The working directory of children: on no system can others write to it."""
 PATH_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
-"""Of the variables that Redline and its libraries read, those that name a file or a directory."""
+"""The variables of Redline and its libraries that name a file or a directory."""
 
 FactListener = Callable[[dict[str, Any]], object]
 
@@ -47,18 +47,18 @@ def python_command(*arguments: str) -> list[str]:
 
 
 def redline_command(*arguments: str) -> list[str]:
-    """One of Redline's commands in a process of its own, to be run in `DIRECTORY` with `environment()`."""
+    """One of Redline's commands as a separate process, to be run in `DIRECTORY` with `environment()`."""
     return python_command("-m", "redline", *arguments)
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, for a process that runs elsewhere: the paths in it are absolute."""
+    """This process's environment with absolute paths, for a process in another directory."""
     found = dict(os.environ)
     for name in PATH_VARIABLES:
         if found.get(name):
             found[name] = str(Path(found[name]).expanduser().absolute())
     if "PYTHONPATH" in found:
-        # An empty entry means the current directory, and mostly comes of an empty variable.
+        # An empty entry means the current directory, and usually comes from an empty variable.
         entries = [entry for entry in found["PYTHONPATH"].split(os.pathsep) if entry]
         found["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries)
     return found
@@ -73,7 +73,7 @@ class Children:
         self.stopping = False
 
     async def run(self, *arguments: str) -> int:
-        """Run a command to its end, relaying the facts that it prints; gives its exit code. Raises OSError."""
+        """Run a command to its end, relaying its facts; returns its exit code. Raises OSError."""
         if self.stopping:
             return -1
         child = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ class Children:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            # An interrupt from the terminal is the server's: it ends its children itself.
+            # An interrupt from the terminal is for the server, which ends its children itself.
             start_new_session=True,
         )
         self._running.add(child)
@@ -92,8 +92,8 @@ class Children:
         try:
             if self.stopping:
                 child.terminate()
-            assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018  # they were asked for
-            await asyncio.gather(self._relay(child.stdout), _complain(child.stderr, " ".join(arguments)))
+            assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018  # they are pipes
+            await asyncio.gather(self._relay(child.stdout), _log_errors(child.stderr, " ".join(arguments)))
             return await child.wait()
         finally:
             self._running.discard(child)
@@ -109,11 +109,11 @@ class Children:
             try:
                 self._on_fact(fact)
             except Exception:  # noqa: BLE001  # it is logged
-                # A defect on our side of the pipe: the child knows nothing of it and goes on.
-                _log.exception("What a child announced could not be relayed")
+                # A bug on the server's side of the pipe: the child is not affected and continues.
+                _log.exception("A fact from a child process could not be relayed")
 
     async def stop(self) -> None:
-        """End all children, and wait until they have."""
+        """End all children, and wait for them."""
         self.stopping = True
         running = list(self._running)
         for child in running:
@@ -127,15 +127,15 @@ class Children:
                     child.kill()
 
 
-async def _complain(stream: asyncio.StreamReader, command: str) -> None:
-    """Log what a child complains of. The log escapes it, and keeps one line a line."""
+async def _log_errors(stream: asyncio.StreamReader, command: str) -> None:
+    """Log the standard error of a child, line by line. The log escapes it."""
     async for line in _lines(stream, COMPLAINT_LIMIT):
         if line.strip():
             _log.error("%s: %s", command, line.decode("utf-8", "backslashreplace"))
 
 
 async def _lines(stream: asyncio.StreamReader, limit: int) -> AsyncIterator[bytes]:
-    """The lines of a stream; one that is longer than the limit is cut there."""
+    """The lines of a stream, each cut at the limit."""
     line = b""
     while chunk := await stream.read(CHUNK):
         *ends, rest = chunk.split(b"\n")
@@ -148,7 +148,7 @@ async def _lines(stream: asyncio.StreamReader, limit: int) -> AsyncIterator[byte
 
 
 def end_with_parent(ended: Callable[[], object]) -> None:
-    """In a child: call `ended`, from another thread, when the parent is gone."""
+    """In a child: call `ended`, from another thread, when the parent has ended."""
 
     def wait() -> None:
         with contextlib.suppress(OSError):
@@ -160,17 +160,17 @@ def end_with_parent(ended: Callable[[], object]) -> None:
 
 
 def exit_with_parent() -> None:
-    """In a child: end at once, and well, when the parent says so or is gone, whatever is going on.
+    """In a child: exit at once with code 0 when the parent asks for it or has ended, whatever is in progress.
 
-    For work that may be cut short at any point. A handler would wait for what the main thread is at, such as a
-    long read or a lock of the database; so another thread does the waiting.
+    For work that may be interrupted at any point. A signal handler would have to wait for the main thread, for example
+    for a long read or a database lock, so another thread waits for the signal.
     """
-    # Before any other thread begins: each then leaves the signal to the one that waits for it.
+    # Before any other thread starts: they all leave the signal to the thread that waits for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def wait() -> None:
         signal.sigwait({signal.SIGTERM})
         os._exit(0)
 
-    threading.Thread(target=wait, name="parent", daemon=True).start()
+    threading.Thread(target=wait, name="stop", daemon=True).start()
     end_with_parent(lambda: os._exit(0))

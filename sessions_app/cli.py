@@ -1,11 +1,11 @@
-"""The base of all commands: what they print, how they fail, and what they ask.
+"""The base of all commands: output, errors and prompts.
 
-With `--json` a command prints one JSON document on standard output and nothing else there; a failure is
-`{"error": {"code", "message"}}`. What comes from a transcript or a file name is escaped before it reaches a
-terminal: it may hold sequences that move the cursor, set the title or reverse the reading direction.
+With `--json` a command prints one JSON document on standard output and nothing else there; errors have the form
+`{"error": {"code", "message"}}`. Text from transcripts and file names is escaped before it reaches a terminal: it may
+contain sequences that move the cursor, set the title or reverse the reading direction.
 
-Exit codes: 0 done, 1 a check or bar failed, 2 bad input, 3 target not met and nothing written, 4 conflict,
-5 refused without a confirmation, 6 the system failed, 130 interrupted.
+Exit codes: 0 success, 1 a check or benchmark failed, 2 invalid input, 3 target not met and nothing written, 4 conflict,
+5 not confirmed, 6 system failure, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def printable(text: object) -> str:
-    """The text with every character that a terminal could act on as an escape such as \\x1b or \\u202e."""
+    """The text, with characters that a terminal could act on replaced by escapes such as \\x1b or \\u202e."""
     shown = str(text)
     if shown.isascii() and shown.isprintable():
         return shown
@@ -59,7 +59,7 @@ def _escape(character: str) -> str:
 
 
 def shell_quoted(text: str) -> str:
-    """The text as one printable word of a command line; control characters as bash, zsh and ksh read them."""
+    """The text as one printable word of a command line; control characters are escaped for bash, zsh and ksh."""
     if printable(text) == text:
         return shlex.quote(text)
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -73,28 +73,28 @@ def _shell_escape(character: str) -> str:
 
 
 def shell_path(path: Path) -> str:
-    """A path as a command takes it: one that looks like a flag begins with its directory."""
+    """A path as a command argument: if it looks like a flag, it gets the prefix `./`."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line: runs of white space become one space."""
+    """The beginning of a text on one line, with white space collapsed."""
     shortened = " ".join(text[: 4 * width].split())
     return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Whether a command line has the flag `--json`; what follows `--` is not a flag."""
+    """Whether a command line has the flag `--json`; arguments after `--` are not flags."""
     return "--json" in argv[: argv.index("--") if "--" in argv else None]
 
 
 def text_lines(text: str) -> list[str]:
-    """A text as it is, line by line and printable."""
+    """A text line by line, printable."""
     return [printable(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n")]
 
 
 def report_failure(failure: RedlineError, *, as_json: bool) -> int:
-    """Print a failure, to standard output as JSON or to standard error in words; gives the exit code."""
+    """Print an error, to standard output as JSON or to standard error as text; returns the exit code."""
     if as_json:
         error: dict[str, Any] = {"code": failure.code, "message": failure.message}
         sys.stdout.write(json.dumps({"error": error}) + "\n")
@@ -104,7 +104,7 @@ def report_failure(failure: RedlineError, *, as_json: bool) -> int:
 
 
 class Progress:
-    """One line on standard error that is written over, where a terminal is there and the work takes long."""
+    """A progress line on standard error that overwrites itself, if that is a terminal and the work takes long."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream if stream is not None else sys.stderr
@@ -118,7 +118,7 @@ class Progress:
         if not self._active or self._clock() < self._next:
             return
         self._next = self._clock() + 0.2
-        # A line that wraps could not be written over.
+        # A line that wraps could not be overwritten.
         line = one_line(text, min(100, shutil.get_terminal_size().columns - 1))
         self._stream.write("\r" + line.ljust(self._shown))
         self._stream.flush()
@@ -132,9 +132,9 @@ class Progress:
 
 
 class _Parser(CommandParser):
-    """Reports wrong arguments as every other failure is reported.
+    """Reports invalid arguments like every other error.
 
-    Every text and every `Path` is checked, whichever command takes it; `type="port"` is a port.
+    Every text and every `Path` argument of every command is validated; `type="port"` is a port.
     """
 
     def __init__(self, *, as_json: bool, **kwargs: Any) -> None:
@@ -180,28 +180,28 @@ def _port(text: str) -> int:
 
 
 class RedlineCommand(BaseCommand):
-    """Base of all commands: `--json`, exit codes, failures in words, and no traceback for what users meet.
+    """Base of all commands: `--json`, exit codes, error messages, and no traceback for users' errors.
 
-    A subclass implements `run`, prints with `say` and `show_json`, and gives an exit code or None for 0.
+    A subclass implements `run`, prints with `say` and `show_json`, and returns an exit code or None for 0.
     """
 
     needs_database = False
     as_json = False
-    _unheard: OSError | None = None
+    _output_fault: OSError | None = None
     requires_system_checks: tuple[str, ...] = ()
-    """None by Django: `_run` checks the configuration, and reports a fault like any other."""
+    """No checks by Django: `_run` checks the configuration, and reports errors like any others."""
 
     def run(self, options: dict[str, Any]) -> int | None:
         raise NotImplementedError
 
     def warns(self, options: dict[str, Any]) -> bool:
-        """Whether what is odd in the configuration is told; a child leaves that to its server."""
+        """Whether configuration warnings are shown; a child process leaves them to its server."""
         del options
         return True
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         program = Path(prog_name).name
-        # A flag that writes must be meant: it is never guessed from its beginning.
+        # No abbreviated flags: a flag that writes must be given in full.
         parser = _Parser(
             as_json=self.as_json,
             prog=f"{program} {subcommand}",
@@ -229,30 +229,30 @@ class RedlineCommand(BaseCommand):
             code = INTERRUPTED
         with self._tolerating_closed_output():
             sys.stdout.flush()
-        if self._unheard is not None:
-            reason = self._unheard.strerror
+        if self._output_fault is not None:
+            reason = self._output_fault.strerror
             sys.stderr.write(
-                f"redline: standard output could not be written: {reason}. What was done is done.\n"
+                f"redline: standard output could not be written: {reason}. The command's work is complete.\n"
             )
             code = code or SystemFailure.exit_code
         sys.exit(code)
 
     @contextmanager
     def _tolerating_closed_output(self) -> Iterator[None]:
-        """What a command does never depends on whether anyone still reads what it prints.
+        """A command does its work whether or not its output can be written.
 
-        A reader that has seen enough is no failure; a full disk is, and is told at the end.
+        A reader that closes the pipe is not an error; a full disk is, and is reported at the end.
         """
         try:
             yield
         except OSError as fault:
             if not isinstance(fault, BrokenPipeError):
-                self._unheard = fault
-            # What is still in the buffer goes nowhere, or Python would complain once more while it exits.
+                self._output_fault = fault
+            # The rest of the buffer is discarded, because Python would report the error again on exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def execute(self, *args: Any, **options: Any) -> None:
-        """Run from Python: failures are raised as they are; a non-zero code as CommandError."""
+        """Run from Python: errors are raised unchanged; a non-zero exit code becomes CommandError."""
         del args
         self.progress = Progress()
         code = self._run({"as_json": False, **options})
@@ -272,7 +272,7 @@ class RedlineCommand(BaseCommand):
             self.progress.clear()
 
     def open_database(self) -> None:
-        """Make the database ready, and record in it what killed processes left. Raises what `open_database` raises."""
+        """Make the database ready, and complete the steps of killed processes. Raises what `open_database` raises."""
         from .database import open_database
         from .index.session_locks import settle_interrupted
 
@@ -280,16 +280,16 @@ class RedlineCommand(BaseCommand):
         settle_interrupted()
 
     def _check(self, *, warn: bool) -> None:
-        """Check the configuration. Raises BadInput `bad_configuration`; a warning is only shown."""
+        """Check the configuration and show its warnings. Raises BadInput `bad_configuration`."""
         faults = []
         for found in checks.run_checks(tags=[CONFIGURATION]):
             if found.is_silenced():
                 continue
-            told = f"{found.msg} {found.hint or ''} ({found.id})"
+            message = f"{found.msg} {found.hint or ''} ({found.id})"
             if found.is_serious():
-                faults.append(told)
+                faults.append(message)
             elif warn:
-                self.stderr.write(f"redline: warning: {printable(told)}")
+                self.stderr.write(f"redline: warning: {printable(message)}")
         if faults:
             raise BadInput("bad_configuration", f"{' '.join(faults)} Nothing was done.")
 
@@ -299,14 +299,14 @@ class RedlineCommand(BaseCommand):
         return Screen(sys.stdout)
 
     def say(self, line: str = "", style: str = "") -> None:
-        """Print a line for people; nothing with `--json`. What it quotes is printable already."""
+        """Print a line, or nothing with `--json`. The line must be printable already."""
         if not self.as_json:
             self.progress.clear()
             with self._tolerating_closed_output():
                 self.stdout.write(self.screen.paint(line, style))
 
     def say_all(self, lines: Iterable[str], *, paged: bool = True) -> None:
-        """Print lines, through a pager if they are more than the terminal has."""
+        """Print lines, through a pager if they do not fit the terminal."""
         if self.as_json:
             return
         if self.screen.is_terminal and paged:
@@ -318,18 +318,18 @@ class RedlineCommand(BaseCommand):
             self.say(line)
 
     def show_json(self, document: object) -> None:
-        """Print the one document, if `--json` was given."""
+        """Print the JSON document, if `--json` was given."""
         if self.as_json:
             with self._tolerating_closed_output():
                 self.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False))
 
     def ask(self, question: str) -> bool:
-        """Ask on the terminal; only `y` and `yes` are a yes."""
+        """Prompt on the terminal; only `y` and `yes` confirm."""
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     @property
     def can_ask(self) -> bool:
-        """Whether someone is there to answer."""
+        """Whether there is a terminal to prompt on."""
         return not self.as_json and sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,11 +1,11 @@
-"""Context windows of models, in tokens. PURE: a table, and the order in which sources are asked."""
+"""Context windows of models, in tokens. PURE: a table, and the order of precedence of the sources."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-# The longest prefix of a model id decides. As published by the providers; what is not here is unknown.
+# By the longest matching prefix of a model id. As published by the providers; other models are unknown.
 KNOWN_WINDOWS: Final[Mapping[str, int]] = {
     "claude-": 200_000,
     "codex-mini": 200_000,
@@ -25,14 +25,14 @@ KNOWN_WINDOWS: Final[Mapping[str, int]] = {
 
 
 class Window(NamedTuple):
-    """A context window and who says so."""
+    """A context window and its source."""
 
     tokens: int
     source: str
 
 
 def window_of(model: str, configured: Mapping[str, int], agents: Mapping[str, int]) -> Window | None:
-    """The window of a model: the user's setting, the agent's `models.json`, this table; None where unknown."""
+    """The window of a model: the user's setting, the agent's `models.json`, or this table; None if unknown."""
     if model in configured:
         return Window(configured[model], "your configuration")
     if model in agents:

@@ -1,4 +1,4 @@
-"""Redline's own database: brought up to date when it is opened, copied before, refused where it is newer."""
+"""Redline's own database: migrated on opening, after a copy; a newer one is refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LOCK_SECONDS: Final = 60
 def open_database() -> None:
     """Make the database ready: create it, or migrate it after copying it.
 
-    One process at a time: at the first use several may come at once, and SQLite does not wait everywhere.
-    Raises BadInput `newer_database` where a newer Redline has written it, SystemFailure `database_busy` and
+    One process at a time: several may start at the first use, and SQLite does not wait in every case.
+    Raises BadInput `newer_database` if a newer Redline has written it, SystemFailure `database_busy` and
     `database_failed`, and django.db.DatabaseError.
     """
     try:
@@ -32,7 +32,7 @@ def open_database() -> None:
     except filelock.Timeout as busy:
         raise SystemFailure(
             "database_busy",
-            f"Another Redline process is bringing the database in {settings.REDLINE_DATA_DIR} up to date. "
+            f"Another Redline process is migrating the database in {settings.REDLINE_DATA_DIR}. "
             "Nothing was done. Try again soon.",
         ) from busy
     except OSError as fault:
@@ -44,7 +44,7 @@ def open_database() -> None:
 
 
 def _is_current() -> bool:
-    """Whether nothing is to be migrated. Raises BadInput `newer_database`."""
+    """Whether there is nothing to migrate. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     applied = set(executor.loader.applied_migrations)
     unknown = sorted(f"{app}.{name}" for app, name in applied - set(executor.loader.disk_migrations))
@@ -52,7 +52,7 @@ def _is_current() -> bool:
         raise BadInput(
             "newer_database",
             f"The database {connection.settings_dict['NAME']} was written by a newer Redline "
-            f"({', '.join(unknown)}). Nothing was done with it. Use the newer Redline, or another REDLINE_DATA_DIR.",
+            f"({', '.join(unknown)}). Nothing was done. Use the newer Redline, or another REDLINE_DATA_DIR.",
         )
     return not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
@@ -66,7 +66,7 @@ def _migrate() -> None:
 
 
 def copy_database() -> Path:
-    """A consistent copy of the SQLite database beside it, named after the time. Raises DatabaseError."""
+    """Make a consistent copy of the SQLite database beside it, named after the time. Raises DatabaseError."""
     source = Path(str(connection.settings_dict["NAME"]))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     copy = source.with_name(f"{source.name}.{now}.bak")

@@ -1,4 +1,4 @@
-"""The addresses of the sockets of the list."""
+"""The URLs of the list's sockets."""
 
 from __future__ import annotations
 

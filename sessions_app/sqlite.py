@@ -1,4 +1,4 @@
-"""What is particular to SQLite: its failures in words, and a write that waits for nobody.
+"""SQLite specifics: its errors as readable failures, and writes that do not wait.
 
 | SQLite reports | code            | HTTP |
 |----------------|-----------------|------|
@@ -27,7 +27,7 @@ from .sessionlog.errors import SystemFailure
 BUSY: Final = "busy"
 UNKNOWN: Final = "database_failed"
 _PRIMARY: Final = 0xFF
-"""The bits of a result code that are not its extension."""
+"""The bits of a result code without its extension."""
 _busy: Final = (
     BUSY,
     "is busy: another process has been writing to it for {seconds:g} s",
@@ -43,12 +43,12 @@ _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
     ),
     sqlite3.SQLITE_READONLY: (
         "read_only",
-        "may not be written to",
+        "is read-only",
         "Make it and the data directory writable for you, then try again.",
     ),
     sqlite3.SQLITE_IOERR: (
         "disk_failed",
-        "cannot be read or written: the disk or a limit on file sizes refuses it",
+        "cannot be read or written: the disk or a limit on file sizes prevents it",
         "Check the disk of the data directory, then try again.",
     ),
     sqlite3.SQLITE_CANTOPEN: (
@@ -62,14 +62,14 @@ _log = logging.getLogger("redline")
 
 
 def failure_of(fault: DatabaseError) -> SystemFailure:
-    """The failure that a database error means to the user. `UNKNOWN` is the code of what may be a bug."""
+    """The failure behind a database error, for the user. The code `UNKNOWN` may mean a bug."""
     code = getattr(fault.__cause__, "sqlite_errorcode", None)
     kind, what, remedy = _KINDS.get(
         (code or 0) & _PRIMARY,
         (
             UNKNOWN,
             f"failed: {fault}",
-            "If that stays so, move the file away: `redline index` makes a new index.",
+            "If this persists, move the file away: `redline index` makes a new index.",
         ),
     )
     what = what.format(seconds=_timeout()) if kind == BUSY else what
@@ -79,7 +79,7 @@ def failure_of(fault: DatabaseError) -> SystemFailure:
 
 @contextmanager
 def left_out_if_busy(what: str) -> Iterator[None]:
-    """A write that a page can do without: it waits for no other writer, and if it fails it is left out and logged."""
+    """An optional write: it does not wait for other writers, and if it fails it is skipped and logged."""
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA busy_timeout = 0")
         try:
@@ -91,5 +91,5 @@ def left_out_if_busy(what: str) -> Iterator[None]:
 
 
 def _timeout() -> float:
-    """Seconds that a statement waits for another writer."""
+    """How long a statement waits for another writer, in seconds."""
     return float(connection.settings_dict["OPTIONS"]["timeout"])

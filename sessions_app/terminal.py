@@ -1,7 +1,7 @@
-"""Standard output as a terminal or a pipe: tables that fit, colour, and a pager for what is long.
+"""Standard output as a terminal or a pipe: tables that fit, colour, and a pager for long output.
 
-A pipe gets aligned plain text, with every cell whole, so that other programs can search it. What is shown is
-escaped already: nothing here interprets it.
+A pipe gets aligned plain text with complete cells, so that other programs can search it. Texts must be escaped before
+they reach this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LEAST: Final = 8
-"""Columns that are left of a cell that is shortened."""
+"""The minimum width of a shortened cell, in columns."""
 GAP: Final = "  "
 ELLIPSIS: Final = "…"
 
@@ -33,16 +33,16 @@ class Column:
     heading: str
     right: bool = False
     cut: Literal["", "start", "end"] = ""
-    """Which end of its cells is left out where the terminal is too narrow: the start of paths, the end of texts."""
+    """The end at which cells are cut if the terminal is too narrow: the start of paths, the end of texts."""
     spare: bool = False
-    """Whether it is left out where that is not enough."""
+    """Whether the column is left out if cutting is not enough."""
     style: str = ""
     styles: Mapping[str, str] = field(default_factory=dict)
-    """The style of cells with a certain text."""
+    """Styles for cells with certain texts."""
 
 
 class Screen:
-    """Where a command prints."""
+    """The output of a command."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -51,13 +51,13 @@ class Screen:
 
     @cached_property
     def _console(self) -> Console:
-        # It takes long to import, and a pipe needs none.
+        # It takes long to import, and a pipe does not need it.
         from rich.console import Console
 
         return Console(file=self._stream, markup=False, highlight=False, emoji=False)
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style such as `bold red`, where the terminal has colours and `NO_COLOR` is not set."""
+        """The text in a style such as `bold red`, if the terminal has colours and `NO_COLOR` is not set."""
         if not style or not self.is_terminal or not text.strip():
             return text
         if style not in self._codes:
@@ -71,7 +71,7 @@ class Screen:
         return f"{before}{text}{after}"
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Lines of aligned columns, below their headings. On a terminal none is wider than it is."""
+        """Lines of aligned columns, below their headings. On a terminal they fit its width."""
         room = shutil.get_terminal_size().columns if self.is_terminal else None
         shown, widths = _layout(columns, rows, room)
         yield self._line(shown, widths, [one.heading for one in columns], headings=True)
@@ -96,24 +96,24 @@ class Screen:
         return GAP.join(cells).rstrip()
 
     def page(self, lines: Sequence[str]) -> bool:
-        """Show lines in the user's pager if they are more than the terminal has. Whether they were shown."""
+        """Show lines in the user's pager if they do not fit the terminal; returns whether they were shown."""
         if not (self.is_terminal and sys.stdin.isatty()) or len(lines) < shutil.get_terminal_size().lines:
             return False
         try:
             command = shlex.split(os.environ.get("PAGER", shutil.which("less") or ""))
         except ValueError:
-            # It has an open quote.
+            # It has an unclosed quote.
             command = []
         if not command:
             return False
-        # An interrupt is the pager's.
+        # An interrupt is for the pager.
         usual = signal.signal(signal.SIGINT, lambda *_: None)
         try:
-            # R: colours; F: end at once if all fits; X: leave the text on the screen.
+            # R: colours; F: quit at once if everything fits; X: leave the text on the screen.
             environment = {"LESS": "FRX", **os.environ}
             subprocess.run(command, input="\n".join(lines).encode() + b"\n", env=environment, check=False)  # noqa: S603
         except OSError:
-            # There is no such pager.
+            # The pager does not exist.
             return False
         finally:
             signal.signal(signal.SIGINT, usual)
@@ -121,7 +121,7 @@ class Screen:
 
 
 def display_width(text: str) -> int:
-    """Columns that a terminal needs for printable text; wide characters take two."""
+    """The number of terminal columns of a printable text; wide characters take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -132,7 +132,7 @@ def display_width(text: str) -> int:
 def _layout(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None
 ) -> tuple[dict[int, Column], list[int]]:
-    """The columns that are shown, by their number, and the width of every column."""
+    """The visible columns by number, and the width of every column."""
     widths = [
         max(map(display_width, cells)) for cells in zip([one.heading for one in columns], *rows, strict=True)
     ]
@@ -168,6 +168,6 @@ def _cut(text: str, width: int, end: str) -> str:
         kept = more
     kept = ELLIPSIS + kept if end == "start" else kept + ELLIPSIS
     if end == "start" and "/" in kept:
-        # A path begins with the name of a directory.
+        # A cut path starts with a complete directory name.
         kept = ELLIPSIS + kept[kept.index("/") :]
     return kept

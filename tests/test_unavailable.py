@@ -124,7 +124,7 @@ def test_a_form_that_cannot_be_acted_on_is_answered_with_what_is_wrong(
         answer = browser.post(address, {"keep": "50", "planner": "embedded", "query": LONG})
     assert (answer.status_code, answer["Retry-After"]) == (503, str(CODES[code]))
     page = text_of(answer)
-    assert "busy" in page if code == "busy" else "disk is full" in page or "may not be written to" in page
+    assert "busy" in page if code == "busy" else "disk is full" in page or "read-only" in page
     assert "No session was harmed." in page
     assert "mistake" not in page
     assert not Run.objects.exists()

@@ -1,16 +1,16 @@
-"""EDGE: backups, the byte-exact copies beside a session. `restoration` is the way back to one.
+"""EDGE: backups, the byte-exact copies beside a session. `restore` restores one.
 
-    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, of the session's mode
-    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, as `sha256sum -c` reads it
-    SESSION.jsonl.2026-01-05T10-00-00-123Z.auto-compact.bak    the agent's own: see BACKUP_LABELS
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, with the session's mode
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, for `sha256sum -c`
+    SESSION.jsonl.2026-01-05T10-00-00-123Z.auto-compact.bak    an agent's backup: see BACKUP_LABELS
     .SESSION.jsonl.redline-backup, -restore                    unfinished, from a process that was killed
 
 - A backup gets its name only when it is complete, on disk, and has its digest beside it.
-- Nothing that exists is overwritten: a name that is taken is passed over for the next millisecond.
-- A failed step removes what it had begun. What a killed process had begun goes with the next step that
-  holds the lock; at most a digest without its backup stays, which nothing reads.
-- A backup is what lies beside the session and is named like one. The agent's own are named alike, by what made
-  them, but have no digest beside them.
+- Nothing is overwritten: if a name exists, the next millisecond is used.
+- A failed step removes its unfinished files. Those of a killed process are removed by the next step that holds the
+  lock; at most a digest without a backup stays, which nothing reads.
+- A backup is a file beside the session with a backup's name. The agents' own have the same form of name, with a label
+  for their cause, but no digest.
 
 Sizes are bytes; digests are lower-case hexadecimal SHA-256.
 """
@@ -56,7 +56,7 @@ NO_BACKUP = "No backup was made and the session was not touched."
 
 
 class Backup(NamedTuple):
-    """A backup as it lies beside its session. `recorded_sha256` is None where no digest lies beside it."""
+    """A backup beside its session. `recorded_sha256` is None if there is no digest beside it."""
 
     path: Path
     session: Path
@@ -67,7 +67,7 @@ class Backup(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """Whether a backup still has the recorded digest; `holds` is None where none was recorded."""
+    """Whether a backup matches its recorded digest; `holds` is None if none was recorded."""
 
     holds: bool | None
     sha256: str
@@ -77,18 +77,18 @@ class Verification(NamedTuple):
 
 
 def backup_name(session: Path, taken_at: datetime) -> str:
-    """The name of a backup of `session`; `taken_at` is aware, and cut to the millisecond."""
+    """The name of a backup of `session`; `taken_at` is aware, and truncated to the millisecond."""
     if taken_at.tzinfo is None:
-        raise ValueError("a backup is named by an aware time")
+        raise ValueError("the time of a backup is aware")
     moment = taken_at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
     return f"{session.name}.{moment.replace(':', '-').replace('.', '-')}{BACKUP_SUFFIX}"
 
 
 def session_of(backup: Path) -> Path:
-    """The session that `backup` is a copy of, by its name; BadInput `not_a_backup`."""
+    """The session of `backup`, by its name. Raises BadInput `not_a_backup`."""
     named = _parse(backup.name)
     if named is None:
-        message = f"{backup} is not named like a backup. Nothing was done with it. Name one that is listed."
+        message = f"{backup} does not have the name of a backup. Nothing was done. Choose one that is listed."
         raise BadInput("not_a_backup", message)
     return backup.with_name(named.session)
 
@@ -115,18 +115,18 @@ def _record_of(backup: Path) -> Path:
 
 
 def _record_line(name: str, sha256: str) -> bytes:
-    """The line of `sha256sum`, which marks and escapes names with a backslash or a newline in them."""
+    """The line as `sha256sum` writes it: names with a backslash or newline are marked and escaped."""
     raw = os.fsencode(name)
     escaped = raw.replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
     mark = b"" if escaped == raw else b"\\"
     return mark + sha256.encode() + b"  " + escaped + b"\n"
 
 
-# Looking ----------------------------------------------------------------------------------------------------
+# Reading ----------------------------------------------------------------------------------------------------
 
 
 def list_backups(session: Path) -> list[Backup]:
-    """The backups beside `session`, newest first. The session itself may be gone."""
+    """The backups beside `session`, newest first. The session itself may be missing."""
     found: list[Backup] = []
     with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
         for entry in entries:
@@ -134,7 +134,7 @@ def list_backups(session: Path) -> list[Backup]:
             if named is None or named.session != session.name or not entry.is_file(follow_symlinks=False):
                 continue
             backup = session.with_name(entry.name)
-            with suppress(FileNotFoundError):  # deleted since it was seen
+            with suppress(FileNotFoundError):  # deleted since it was listed
                 size = entry.stat(follow_symlinks=False).st_size
                 sha256 = recorded_sha256(backup)
                 found.append(Backup(backup, session, size, named.taken_at, sha256, named.label))
@@ -142,7 +142,7 @@ def list_backups(session: Path) -> list[Backup]:
 
 
 def recorded_sha256(backup: Path) -> str | None:
-    """The digest beside `backup`; None where there is none, or the file there does not begin with one."""
+    """The digest beside `backup`; None if there is none, or the file does not start with one."""
     record = _record_of(backup)
     not_done = "The digest of the backup was not read."
     try:
@@ -156,14 +156,14 @@ def recorded_sha256(backup: Path) -> str | None:
 
 
 def verify(backup: Path, recorded: str | None) -> Verification:
-    """Reads `backup` whole and compares its digest with the `recorded` one."""
+    """Read all of `backup` and compare its digest with the `recorded` one."""
     session_of(backup)
     actual = digest_of(backup)
     return Verification(None if recorded is None else actual == recorded, actual)
 
 
 def digest_of(path: Path) -> str:
-    """The digest of a file, which is no link."""
+    """The digest of a file that is not a link."""
     with (
         opened(path, os.O_RDONLY, "It was not verified.") as fd,
         reported(path, "It was not verified."),
@@ -173,7 +173,7 @@ def digest_of(path: Path) -> str:
 
 
 def delete_backup(backup: Path) -> None:
-    """Removes a backup and the digest beside it. BadInput where it is not named like one, or not there."""
+    """Remove a backup and the digest beside it. Raises BadInput if it does not have a backup's name or is missing."""
     session_of(backup)
     with opened(backup, os.O_RDONLY, "It was not deleted."):
         pass
@@ -187,11 +187,11 @@ def delete_backup(backup: Path) -> None:
 
 
 def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> Backup:
-    """Copies the session byte for byte beside itself, on disk when this returns.
+    """Copy the session byte for byte beside itself, synced to disk on return.
 
-    The copy is of the whole file as it is now, and its indexed part is compared with every segment of
-    `fingerprint` on the way. Raises Conflict `session_rewritten` where they differ; SystemFailure `no_space`
-    before anything is written, `disk_full` and others of `os_failure`. Then there is no backup.
+    The copy is of the whole current file; its indexed part is compared with every segment of `fingerprint` on the
+    way. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space` before anything is written,
+    `disk_full` and others of `os_failure`. After an error there is no backup.
     """
     locked.require_held()
     if fingerprint.size != (fingerprint.segments[-1][0] if fingerprint.segments else 0):
@@ -208,7 +208,7 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
 def copy_beside(
     reader: SessionReader, size: int, segments: tuple[tuple[int, str], ...], now: datetime, not_done: str
 ) -> Backup:
-    """A backup of the first `size` bytes of what is opened, compared with `segments` on the way."""
+    """A backup of the first `size` bytes of the opened file, compared with `segments` on the way."""
     session = reader.path
     with reported(session, not_done), ExitStack() as undo:
         unfinished = draft_of(session, BACKUP_DRAFT)
@@ -224,11 +224,11 @@ def copy_beside(
 
 
 def copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
-    """Copies the first `size` bytes to `fd`, compares each segment, gives the digest of all."""
+    """Copy the first `size` bytes to `fd` and compare each segment; returns the digest of all."""
     whole = hashlib.sha256()
     offset = 0
     for end, recorded in (*segments, (size, None)):
-        part = hashlib.sha256() if offset else whole  # nothing is hashed twice where one segment is all
+        part = hashlib.sha256() if offset else whole  # a single segment is not hashed twice
         while offset < end:
             piece = reader.read_at(offset, min(CHUNK, end - offset))
             whole.update(piece)
@@ -237,19 +237,19 @@ def copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tupl
             write_all(fd, piece)
             offset += len(piece)
         if recorded is not None and part.hexdigest() != recorded:
-            raise _rewritten(reader.path, f"bytes before {end} are no longer those that were indexed")
+            raise _rewritten(reader.path, f"bytes before {end} have changed since they were indexed")
     return whole.hexdigest()
 
 
 def _put_in_place(
     unfinished: Path, session: Path, digest: str, now: datetime, undo: ExitStack
 ) -> tuple[Path, datetime]:
-    """Gives the copy the first free name, its digest first, so that none is ever seen without."""
+    """Give the copy the first free name, after writing its digest, so that no backup is ever without one."""
     taken_at = now.astimezone(UTC).replace(microsecond=now.microsecond // 1000 * 1000)
     while True:
         backup = session.with_name(backup_name(session, taken_at))
         record = _record_of(backup)
-        if not os.path.lexists(backup):  # a kill must not leave our digest beside another's backup
+        if not os.path.lexists(backup):  # a kill must not leave our digest beside another backup
             with suppress(FileExistsError), ExitStack() as undo_name:
                 with created(record, unfinished.stat(), undo_name) as fd:
                     write_all(fd, _record_line(backup.name, digest))
@@ -261,4 +261,6 @@ def _put_in_place(
 
 
 def _rewritten(session: Path, reason: str) -> Conflict:
-    return Conflict("session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it anew and review again.")
+    return Conflict(
+        "session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it again, then review again."
+    )

@@ -1,4 +1,4 @@
-"""EDGE: which files below a root are sessions, and what is refused there, with a reason."""
+"""EDGE: finding the sessions below a root, and the reasons for refusing other files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .nofollow import scan_directory
 
 
 class RefusedPath(NamedTuple):
-    """Something below a root that is not listed as a session, and why."""
+    """A path below a root that is not listed as a session, and the reason."""
 
     path: Path
     reason: str
 
 
 class Discovery(NamedTuple):
-    """What lies below a root: the real paths of sessions, and what is refused where it was found; both sorted."""
+    """The search results for a root: real paths of sessions, and refused paths as they were found; both sorted."""
 
     paths: tuple[Path, ...]
     refused: tuple[RefusedPath, ...]
     unlisted: tuple[RefusedPath, ...] = ()
-    """Those of `refused` that are directories which cannot be listed."""
+    """The directories among `refused` that cannot be listed."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:
@@ -35,16 +35,16 @@ def resolve_inside(root: Path, relative: str) -> Path:
         os.fsencode(relative)
         real = real_path(root / relative)
         inside = real.is_relative_to(real_path(root))
-    except ValueError:  # a NUL, or a character that no file name here can have
+    except ValueError:  # NUL, or a character that file names cannot have here
         inside = False
     if not inside:
-        message = f"{relative!r} is not inside {root}. Nothing was opened. Name a path below that root."
+        message = f"{relative!r} is not inside {root}. Nothing was opened. Use a path below that root."
         raise BadInput("outside_root", message)
     return real
 
 
 def fault_of_root(path: Path) -> str:
-    """Why a root cannot be searched, in words; empty where it can, and where nothing is there yet."""
+    """The reason why a root cannot be searched; empty if it can, or if it does not exist yet."""
     try:
         with os.scandir(path) as entries:
             next(entries, None)
@@ -53,20 +53,20 @@ def fault_of_root(path: Path) -> str:
     except NotADirectoryError:
         return f"The root {path} is not a directory."
     except OSError as fault:
-        return f"The root {path} cannot be looked at: {fault.strerror}."
+        return f"The root {path} cannot be read: {fault.strerror}."
     return ""
 
 
 def discover(root: Path) -> Discovery:
-    """Every regular `*.jsonl` file below `root`, which is a real path, each once. No file is opened.
+    """Every regular `*.jsonl` file below `root`, which is a real path, once each. No file is opened.
 
-    A symbolic link to a file inside the root counts where that file is not listed itself. Linked directories
-    are not entered: inside the root their sessions are listed at their own place, outside they are not ours.
-    What cannot be listed is refused with a reason. Raises BadInput where `root` is no directory.
+    A symbolic link to a file inside the root counts if that file is not listed itself. Linked directories are not
+    searched: inside the root their sessions are found anyway, and outside it they do not belong to the root.
+    Directories that cannot be listed are refused with a reason. Raises BadInput if `root` is not a directory.
     """
     with reported(root, "It was not searched."):
         if not root.is_dir():
-            raise BadInput("no_such_root", f"{root} is no directory. It was not searched. Check the root.")
+            raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
     found: set[Path] = set()
     links: list[Path] = []
     refused: list[RefusedPath] = []
@@ -95,7 +95,7 @@ def discover(root: Path) -> Discovery:
 
 
 def _add_links(links: list[Path], root: Path, found: set[Path], refused: list[RefusedPath]) -> None:
-    """Add to `found` the files that links lead to, and to `refused` the links that are not followed."""
+    """Add the targets of links to `found`, and links that are not followed to `refused`."""
     for path in links:
         try:
             target = real_path(path)
@@ -110,20 +110,20 @@ def _add_links(links: list[Path], root: Path, found: set[Path], refused: list[Re
 
 
 def _refuse_link(path: Path, target: Path, root: Path, listed: set[Path]) -> str | None:
-    """Why the link is no session of its own: "" where it never looked like one, None where it is one."""
+    """Why the link is not a separate session: "" if it does not look like one, None if it is one."""
     named_like_one = path.name.endswith(SESSION_SUFFIX)
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
-        return f"leads to {target}, which is not there" if named_like_one else ""
+        return f"leads to {target}, which does not exist" if named_like_one else ""
     except OSError as error:
-        return f"leads to {target}, which cannot be looked at: {error.strerror}"
+        return f"leads to {target}, which cannot be read: {error.strerror}"
     if not (stat.S_ISDIR(mode) or named_like_one):
         return ""
     if not target.is_relative_to(root):
         return f"leads out of the root, to {target}"
     if stat.S_ISDIR(mode) or target in listed:
-        return f"is another name of {target}, which is listed by itself"
+        return f"is another name of {target}, which is listed"
     if not stat.S_ISREG(mode):
         return "is not a regular file"
     return f"leads to a backup, {target}" if target.name.endswith(BACKUP_SUFFIXES) else None

@@ -1,12 +1,11 @@
-"""The file edge: what a session file is on disk, read without trusting a size that was seen earlier.
+"""EDGE: session files on disk, read without relying on a size that was seen earlier.
 
     discovery.discover → SessionReader → Fingerprint        reading takes no lock
-    appending.session_lock → backups.back_up → appending.append_line        writing demands the lock
+    locks.session_lock → backups.back_up → append.append_line        writing requires the lock
 
-Paths are real ones (`real_path`), and no link that came since is followed: see `nofollow`. The agent takes no
-lock and writes whenever it likes. Every OSError becomes a `RedlineError` that names the
-path and says what was not done. Offsets, sizes and lengths are bytes; digests are lower-case hexadecimal
-SHA-256.
+Paths are real ones (`real_path`), and later links are not followed: see `nofollow`. Agents take no lock and write at
+any time. Every OSError becomes a `RedlineError` that names the path and says what was not done. Offsets, sizes and
+lengths are bytes; digests are lower-case hexadecimal SHA-256.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ if sys.platform == "darwin":
 
 CHUNK = 1 << 20
 EDGE = 4096
-"""Bytes at each end of the indexed part that are compared to see quickly whether it was rewritten."""
+"""Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
 MAX_SEGMENTS = 1000
-"""A fingerprint with more segments than this should be made anew, by reading the file from byte 0."""
+"""A fingerprint with more segments should be replaced, by reading the file from byte 0."""
 SESSION_SUFFIX = ".jsonl"
 BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
-"""What makes backups, as their names say it: Redline and the agents write the first, only agents the others."""
+"""The labels of backups in their names: Redline and the agents write the first, only agents the others."""
 BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
 BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 
@@ -45,22 +44,22 @@ BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 # Failures ---------------------------------------------------------------------------------------------------
 
 _FAILURES: dict[int, tuple[type[RedlineError], str, str]] = {
-    errno.ENOENT: (BadInput, "no_such_file", "is not there"),
-    errno.ENOTDIR: (BadInput, "no_such_file", "lies below something that is no directory"),
+    errno.ENOENT: (BadInput, "no_such_file", "does not exist"),
+    errno.ENOTDIR: (BadInput, "no_such_file", "is below a path that is not a directory"),
     errno.EISDIR: (BadInput, "not_a_file", "is a directory"),
     errno.ENXIO: (BadInput, "not_a_file", "is a socket or a device"),
     errno.ELOOP: (BadInput, "not_a_file", "is a symbolic link that is not followed"),
-    errno.EACCES: (SystemFailure, "permission_denied", "may not be used by this user"),
-    errno.EPERM: (SystemFailure, "permission_denied", "may not be changed by this user"),
-    errno.EROFS: (SystemFailure, "read_only", "lies on a read-only file system"),
+    errno.EACCES: (SystemFailure, "permission_denied", "cannot be used by this user"),
+    errno.EPERM: (SystemFailure, "permission_denied", "cannot be changed by this user"),
+    errno.EROFS: (SystemFailure, "read_only", "is on a read-only file system"),
     errno.ENOSPC: (SystemFailure, "disk_full", "does not fit on the disk"),
     errno.EDQUOT: (SystemFailure, "disk_full", "does not fit into the quota"),
     errno.ENAMETOOLONG: (SystemFailure, "name_too_long", "has a name that is too long for its file system"),
-    errno.EFBIG: (SystemFailure, "disk_full", "would be larger than files may be here"),
+    errno.EFBIG: (SystemFailure, "disk_full", "would exceed the maximum file size here"),
 }
 _REMEDIES = {
     "no_such_file": "Check the path.",
-    "not_a_file": "Name a regular file.",
+    "not_a_file": "Choose a regular file.",
     "permission_denied": "Change its permissions, or run as its owner.",
     "read_only": "Mount it for writing.",
     "name_too_long": "Use a shorter name.",
@@ -70,7 +69,7 @@ _DISK_FAULTS = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, getattr(errno, "
 
 
 def os_failure(error: OSError, path: Path, not_done: str, code: str = "io_error") -> RedlineError:
-    """`error`, met while `path` was worked on, in words. `code` is for what is not in the table above."""
+    """The failure for an OSError on `path`. `code` is for errors that are not in the table above."""
     unknown = (SystemFailure, code, "could not be read or written")
     kind, code, what = _FAILURES.get(error.errno or 0, unknown)
     where = path if error.filename is None or isinstance(error.filename, int) else error.filename
@@ -81,7 +80,7 @@ def os_failure(error: OSError, path: Path, not_done: str, code: str = "io_error"
 
 @contextmanager
 def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None]:
-    """Turns an OSError met inside into the RedlineError of `os_failure`."""
+    """Convert an OSError inside the block to the RedlineError of `os_failure`."""
     try:
         yield
     except OSError as error:
@@ -92,7 +91,7 @@ def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """Which file it is and how far it has been written: what must not change between judging and writing.
+    """The identity and extent of a file, which must not change between judging and writing.
 
     `size` is that of the whole file, including a last line without a newline.
     """
@@ -108,11 +107,11 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """By what the first `size` bytes of a session, those that were indexed, are known again.
+    """Identifies the first `size` bytes of a session, the part that was indexed.
 
-    `head` and `tail` are digests of the first and the last `EDGE` bytes of those (of all, where there are
-    fewer) and are compared at every look. `segments` are (end, digest of the bytes since the previous end):
-    without gaps from 0 to `size`, and compared in full whenever a backup copies the file.
+    `head` and `tail` are digests of its first and last `EDGE` bytes (of all of it, if it has fewer), compared at every
+    check. `segments` are (end, digest of the bytes since the previous end), without gaps from 0 to `size`, and compared
+    in full whenever a backup copies the file.
     """
 
     device: int
@@ -131,14 +130,14 @@ class GrowthKind(enum.Enum):
 
 
 class Growth(NamedTuple):
-    """What became of a file since its fingerprint. `reason` is empty unless it was rewritten."""
+    """The change of a file since its fingerprint. `reason` is empty unless it was rewritten."""
 
     kind: GrowthKind
     reason: str = ""
 
 
 class _Mark(NamedTuple):
-    """A place up to which the read bytes can be fingerprinted, with the last bytes before it."""
+    """A position up to which the read bytes can be fingerprinted, with the last bytes before it."""
 
     offset: int
     digest: hashlib._Hash
@@ -148,9 +147,9 @@ class _Mark(NamedTuple):
 class SessionReader:
     """A session opened read-only, as a context manager.
 
-    Opening raises BadInput `no_such_file` or `not_a_file` (a directory, a FIFO, a device: never waited for)
-    and SystemFailure. Reading raises Conflict `session_rewritten` where the file is found to be another than
-    the one that was opened: shrunk, replaced, or rewritten in place.
+    Opening raises BadInput `no_such_file` or `not_a_file` (a directory, a FIFO, a device: without waiting) and
+    SystemFailure. Reading raises Conflict `session_rewritten` if the file is no longer the one that was opened: shrunk,
+    replaced, or rewritten in place.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,18 +167,18 @@ class SessionReader:
         self._fd = -1
 
     def stat(self) -> os.stat_result:
-        """What the system says of the opened file, now."""
+        """The system's information about the opened file, now."""
         with reported(self.path, "It was not read further."):
             return os.fstat(self._fd)
 
     def state(self) -> FileState:
-        """The same, as what must not change until something is written."""
+        """The current state of the opened file."""
         return FileState.of(self.stat())
 
     def chunks(self, start: int, size: int = CHUNK) -> Iterator[bytes]:
         """The bytes from `start` to the end of the file, in pieces of `size`, hashed as they go.
 
-        `size` is at least `EDGE`. A later call starts hashing anew; `fingerprint` speaks about the latest.
+        `size` is at least `EDGE`. A later call restarts the hash; `fingerprint` refers to the latest.
         """
         if start < 0 or size < EDGE:
             raise ValueError(f"cannot read from {start} in pieces of {size} bytes")
@@ -187,7 +186,7 @@ class SessionReader:
         return self._stream(size)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Exactly `length` bytes from `offset`; Conflict where the file does not reach that far any more."""
+        """Exactly `length` bytes from `offset`; Conflict if the file no longer extends that far."""
         if offset < 0 or length < 0:
             raise ValueError(f"cannot read {length} bytes at {offset}")
         data = self._read(offset, length)
@@ -196,13 +195,13 @@ class SessionReader:
         return data
 
     def growth(self, previous: Fingerprint) -> Growth:
-        """What became of the file since `previous`, from its identity, size and edges. Reads at most 8 KB.
+        """The change of the file since `previous`, by its identity, size and edges. Reads at most 8 KB.
 
-        A change in the middle at an unchanged size is not seen here: that is what `segments` are for.
+        A change in the middle at an unchanged size is not detected here; `segments` detect it.
         """
         now = self.state()
         if (now.device, now.inode) != (previous.device, previous.inode):
-            return Growth(GrowthKind.REWRITTEN, "another file took its place")
+            return Growth(GrowthKind.REWRITTEN, "it was replaced by another file")
         if now.size < previous.size:
             return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {now.size:,} bytes")
         edge = min(EDGE, previous.size)
@@ -215,8 +214,8 @@ class SessionReader:
     def fingerprint(self, end: int, previous: Fingerprint | None) -> Fingerprint:
         """The fingerprint of [0, `end`), after `chunks` was read from `previous.size`, or from 0 without one.
 
-        `end` is where the read bytes had their last newline, or where they ended. Raises Conflict where the
-        file on disk is no longer the one that was read; ValueError for any other `end` or start.
+        `end` is the position of the last newline that was read, or the end of what was read. Raises Conflict if the
+        file on disk has changed since; ValueError for any other `end` or start.
         """
         marks = {mark.offset: mark for mark in (self._here, self._line_end)}
         if self._start != (previous.size if previous else 0) or end not in marks:
@@ -232,7 +231,7 @@ class SessionReader:
         now = self.state()
         there = file_state(self.path)
         if there is None or (there.device, there.inode) != (now.device, now.inode):
-            raise self._rewritten("another file took its place while it was read")
+            raise self._rewritten("it was replaced by another file while it was read")
         segments = previous.segments if previous else ()
         if end > self._start:
             segments = (*segments, (end, marks[end].digest.hexdigest()))
@@ -258,7 +257,7 @@ class SessionReader:
             raise self._rewritten("it shrank while it was read")
 
     def _size_beyond(self) -> int:
-        """The size now; Conflict where the file goes on, but not after the bytes that were read."""
+        """The current size; Conflict if the file has grown, but not after the bytes that were read."""
         offset, _, before = self._here
         size = self.state().size
         if size > offset and self.read_at(offset - len(before), len(before)) != before:
@@ -266,7 +265,7 @@ class SessionReader:
         return size
 
     def _follow(self, chunk: bytes) -> None:
-        """Hashes the chunk in two steps, so that the digest up to its last newline can be had too."""
+        """Hash the chunk in two steps, to have the digest up to its last newline as well."""
         offset, digest, before = self._here
         if offset == 0:
             self._first = chunk[:EDGE]
@@ -286,11 +285,13 @@ class SessionReader:
         return data
 
     def _rewritten(self, what: str) -> Conflict:
-        return Conflict("session_rewritten", f"{self.path}: {what}. What was read is void. Read it again.")
+        return Conflict(
+            "session_rewritten", f"{self.path}: {what}. The data read so far is invalid. Read it again."
+        )
 
 
 def real_path(path: Path) -> Path:
-    """`path`, absolute, with every symbolic link in it followed. It need not exist.
+    """`path`, absolute, with every symbolic link resolved. It need not exist.
 
     Raises Conflict `link_changed` if a link is replaced while it is followed.
     """
@@ -304,14 +305,14 @@ def real_path(path: Path) -> Path:
 
 
 def file_state(path: Path) -> FileState | None:
-    """The state of the regular file at `path`, or None where nothing is there."""
-    with reported(path, "It was not looked at."):
+    """The state of the regular file at `path`, or None if there is nothing."""
+    with reported(path, "It was not read."):
         try:
             found = stat_file(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
     if not stat.S_ISREG(found.st_mode):
-        raise BadInput("not_a_file", f"{path} is not a regular file. It was not used. Name a session file.")
+        raise BadInput("not_a_file", f"{path} is not a regular file. It was not used. Choose a session file.")
     return FileState.of(found)
 
 
@@ -325,12 +326,12 @@ def open_regular(path: Path, flags: int, not_done: str) -> int:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
     os.close(fd)
-    raise BadInput("not_a_file", f"{path} is not a regular file. {not_done} Name a regular file.")
+    raise BadInput("not_a_file", f"{path} is not a regular file. {not_done} Choose a regular file.")
 
 
 @contextmanager
 def opened(path: Path, flags: int, not_done: str) -> Iterator[int]:
-    """`open_regular`, closed at the end."""
+    """`open_regular`, closed at the end of the block."""
     fd = open_regular(path, flags, not_done)
     try:
         yield fd
@@ -339,7 +340,7 @@ def opened(path: Path, flags: int, not_done: str) -> Iterator[int]:
 
 
 def pread(fd: int, offset: int, length: int) -> bytes:
-    """`length` bytes from `offset`, fewer only at the end of the file."""
+    """`length` bytes from `offset`; fewer only at the end of the file."""
     data = os.pread(fd, length, offset)
     while len(data) < length and (more := os.pread(fd, length - len(data), offset + len(data))):
         data += more
@@ -347,16 +348,16 @@ def pread(fd: int, offset: int, length: int) -> bytes:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Writes `data` whole, in as many writes as it takes. For files of our own only."""
+    """Write all of `data`, in as many writes as it takes. Only for Redline's own files."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
 def sync(fd: int) -> None:
-    """Returns when what was written to `fd` will survive a power cut."""
-    if sys.platform == "darwin":  # fsync alone stops at the drive's own cache there
-        with suppress(OSError):  # not every file system there can do more than the fsync below
+    """Make the bytes written to `fd` survive a power failure."""
+    if sys.platform == "darwin":  # there fsync does not flush the drive's own cache
+        with suppress(OSError):  # not every file system supports it
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     os.fsync(fd)
 

@@ -1,13 +1,13 @@
-"""EDGE: the lock on a session, and the intent record that survives whoever held it.
+"""EDGE: the lock on a session, and the intent record that survives a killed lock holder.
 
-A step that changes a session is announced in an intent record before it is made, and the record goes when what it was
-for is recorded elsewhere too. Whoever takes the lock next finds the record of a process that was killed, sees from
-the file what became of the step, and hands both to `settle`, which writes down what the dead process could not.
+A step that changes a session is announced in an intent record before it is made. The record is removed when the
+outcome has been recorded elsewhere. The next lock holder finds the record of a killed process, determines from the file
+what became of the step, and passes both to `settle`, which records what the dead process could not.
 
     announce ──▶ the step ──▶ recorded by the caller ──▶ withdraw
-        killed anywhere here: the next lock looks at the file, settles, and withdraws
+        killed anywhere here: the next lock holder checks the file, settles, and withdraws
 
-`note` is the caller's own text: it is kept and handed back, and not looked at here.
+`note` is the caller's own text: it is stored and returned without being interpreted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTHING_WRITTEN: Final = "Nothing was written."
 
 
 class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
-    """A line that is about to be appended: `payload` at byte `before` of the file `inode`."""
+    """A line to be appended: `payload` at byte `before` of the file `inode`."""
 
     path: str
     inode: int
@@ -44,12 +44,12 @@ class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
 
     @property
     def size(self) -> int:
-        """Of the session after the step, as long as nobody else writes to it."""
+        """The size of the session after the step, unless others write to it."""
         return self.before + len(self.payload)
 
 
 class ReplaceIntent(msgspec.Struct, frozen=True, tag="replace"):
-    """A file that is about to take the place of another: `inode` that of `replaced`, None where there is none."""
+    """A file to be put in place of another: `inode` replaces `replaced`, None if there is none."""
 
     path: str
     inode: int
@@ -63,14 +63,14 @@ Intent = AppendIntent | ReplaceIntent
 
 class RecoveryKind(enum.Enum):
     NOT_NEEDED = "no step was left unfinished"
-    NOT_MADE = "a step was announced but never made; the session is as it was before"
-    MADE = "a step was made in full before its process died; the session is as it was meant to be"
-    CUT_OFF = "an append was torn when its process died; the torn piece was cut off again"
-    UNRESOLVED = "a step was interrupted and the session was changed otherwise; the session was left as it is"
+    NOT_MADE = "a step was announced but never made; the session is unchanged"
+    MADE = "a step was completed before its process died; the session is as intended"
+    CUT_OFF = "an append was incomplete when its process died; the incomplete line was cut off again"
+    UNRESOLVED = "a step was interrupted and the session was changed by others; the session was left as it is"
 
 
 class Recovery(NamedTuple):
-    """What became of a step that a kill interrupted, its note, and the record of it where that was kept.
+    """The outcome of an interrupted step, its note, and the path of its record if that was kept.
 
     `size` is that of the session right after the step.
     """
@@ -91,17 +91,17 @@ class LockedSession:
     held: bool = True
 
     def require_held(self) -> None:
-        """Raises RuntimeError after the lock was given back: writing then is a mistake of the caller."""
+        """Raise RuntimeError if the lock was released: writing then is a bug in the caller."""
         if not self.held:
-            raise RuntimeError(f"the lock on {self.path} was given back")
+            raise RuntimeError(f"the lock on {self.path} was released")
 
     @property
     def is_announced(self) -> bool:
-        """Whether a step is announced and not withdrawn: it is under way, or its outcome is not recorded."""
+        """Whether a step is announced and not withdrawn: it is in progress, or its outcome is not recorded."""
         return self.intent.exists()
 
     def announce(self, intent: Intent) -> None:
-        """Writes the record so that it is there in full, on disk, or not at all. Raises OSError."""
+        """Write the record completely and sync it to disk, or not at all. Raises OSError."""
         self.require_held()
         draft = _draft(self.intent)
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -114,12 +114,12 @@ class LockedSession:
         sync_directory(self.intent.parent)
 
     def withdraw(self) -> None:
-        """Removes the record: what it announced was recorded, or was not made. Raises OSError."""
+        """Remove the record: the outcome of its step was recorded, or the step was not made. Raises OSError."""
         self.intent.unlink(missing_ok=True)
         sync_directory(self.intent.parent)
 
     def set_aside(self) -> Path:
-        """Keeps the record of what could not be settled, under a name that no later one takes. Raises OSError."""
+        """Keep the record of a step that could not be settled, under a unique name. Raises OSError."""
         kept = self.intent.with_name(
             f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved"
         )
@@ -129,7 +129,7 @@ class LockedSession:
 
 
 Settle = Callable[[LockedSession], object]
-"""Records what became of an interrupted step: `LockedSession.recovery`. Where it raises, the intent record stays."""
+"""Records the outcome of an interrupted step, `LockedSession.recovery`. If it raises, the intent record stays."""
 
 
 def _keep_nothing(locked: LockedSession) -> None:
@@ -140,14 +140,14 @@ def _keep_nothing(locked: LockedSession) -> None:
 def session_lock(
     data_dir: Path, path: Path, timeout: float, settle: Settle = _keep_nothing
 ) -> Iterator[LockedSession]:
-    """Keeps every other Redline process from writing to the session at `path`, which need not exist.
+    """Keep other Redline processes from writing to the session at `path`, which need not exist.
 
-    Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. What a killed process left
-    is put in order first: its drafts are removed, and the step it had announced is settled; `recovery` says what was
-    found. Agents know nothing of this lock.
+    Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. First cleans up after killed
+    processes: removes their drafts and settles the announced step; `recovery` has the outcome. Agents do not use this
+    lock.
     """
     if timeout < 0:
-        raise ValueError("a lock is not waited for without end")
+        raise ValueError("the timeout of a lock is not negative")
     locks = data_dir / "locks"
     intent = intent_path(data_dir, path)
     lock = filelock.FileLock(intent.with_suffix(".lock"), thread_local=False)
@@ -162,7 +162,7 @@ def session_lock(
     try:
         locked = LockedSession(path, intent, Recovery(RecoveryKind.NOT_NEEDED))
         try:
-            with reported(path, "What an interrupted step left there was not settled."):
+            with reported(path, "An interrupted step was not settled."):
                 _put_in_order(locked, settle)
             yield locked
         finally:
@@ -172,12 +172,12 @@ def session_lock(
 
 
 def intent_path(data_dir: Path, session: Path) -> Path:
-    """Where the intent record of a session lies while a step is under way; `session` is its real path."""
+    """The path of a session's intent record while a step is in progress; `session` is its real path."""
     return data_dir / "locks" / f"{sha256_of(os.fsencode(session))}.intent"
 
 
 def interrupted_sessions(data_dir: Path) -> list[Path]:
-    """The sessions for which there is an intent record: of a step that is under way, or was interrupted."""
+    """The sessions with an intent record: of a step that is in progress or was interrupted."""
     found = []
     for record in sorted((data_dir / "locks").glob("*.intent")):
         try:
@@ -201,12 +201,12 @@ def _put_in_order(locked: LockedSession, settle: Settle) -> None:
         locked.recovery = locked.recovery._replace(kind=RecoveryKind.UNRESOLVED, record=locked.set_aside())
     elif intent is not None:
         locked.withdraw()
-    # After that: the inode of a draft that was announced tells whether it took the session's place.
+    # Only now: the inode of an announced draft shows whether it replaced the session.
     _remove_drafts(locked)
 
 
 def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
-    """The intent that a killed process left, and whether its record is damaged."""
+    """The intent of a killed process, and whether its record is damaged."""
     try:
         return _decode(locked.intent.read_bytes()), False
     except FileNotFoundError:
@@ -241,7 +241,7 @@ def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:
 
 
 def _remove_drafts(locked: LockedSession) -> None:
-    """Removes what a killed process had begun to write: regular files of ours by name, never a link."""
+    """Remove the unfinished files of a killed process: regular files with our names, never links."""
     for draft in (_draft(locked.intent), *(draft_of(locked.path, purpose) for purpose in DRAFTS)):
         try:
             is_file = stat.S_ISREG(draft.lstat().st_mode)

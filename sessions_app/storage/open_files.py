@@ -1,7 +1,7 @@
-"""EDGE: which processes have a file open for writing. Agents take no lock, so this is all that can be seen of them.
+"""EDGE: the processes that have a file open for writing. Agents take no lock, so there is no other sign of them.
 
-Only Linux shows them, and only those that this user may look at: an empty answer proves nothing. A process that
-appends line by line, as the known agents do, has the file open for moments only.
+Only Linux shows them, and only those that this user may inspect: an empty result proves nothing. A process that appends
+line by line, as the known agents do, has the file open only for moments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR
 
 
 class Writer(NamedTuple):
-    """A process that has a file open for writing. `name` is what it calls itself: text of a stranger."""
+    """A process that has a file open for writing. `name` is chosen by the process: untrusted text."""
 
     pid: int
     name: str
@@ -29,7 +29,7 @@ class Writer(NamedTuple):
 
 
 def writers_of(state: FileState) -> tuple[Writer, ...]:
-    """The other processes that have this file open for writing, by their numbers. Empty except on Linux."""
+    """The other processes that have this file open for writing, by process id. Empty except on Linux."""
     if sys.platform != "linux":
         return ()
     return tuple(sorted(_writers(state.device, state.inode)))
@@ -44,13 +44,13 @@ def _writers(device: int, inode: int) -> Iterator[Writer]:
             if any(_is_writing(process, fd, device, inode) for fd in (process / "fd").iterdir()):
                 name = (process / "comm").read_text("utf-8", "replace").strip()
                 yield Writer(int(process.name), name)
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
 
 
 def _is_writing(process: Path, fd: Path, device: int, inode: int) -> bool:
     try:
-        # The link's own text first: a pipe or a socket is not one, and a device may block whoever looks at it.
+        # The link's text first: for pipes and sockets it is not a path, and a device may block a stat.
         if not fd.readlink().is_absolute():
             return False
         found = fd.stat()
@@ -63,5 +63,5 @@ def _is_writing(process: Path, fd: Path, device: int, inode: int) -> bool:
 
 
 def describe(writers: tuple[Writer, ...]) -> str:
-    """The processes in words, as in `node (process 4711) and vim (process 4712)`."""
+    """The processes as text, such as `node (process 4711) and vim (process 4712)`."""
     return " and ".join(map(str, writers))

@@ -1,9 +1,9 @@
-"""EDGE: giving a session the bytes of one of its backups, after backing up those it has.
+"""EDGE: restoring a session from one of its backups, after backing up its current bytes.
 
-    verified → backed up → written ready beside it → announced → takes the session's place → recorded → withdrawn
+    verified → backed up → written beside it → announced → replaces the session → recorded → withdrawn
 
-A process that has the session open keeps the replaced file: what it writes from then on belongs to no session. What
-was written to it up to the end of the restore is kept as a backup, and who still has it open is named.
+A process that has the session open keeps the replaced file: its later writes belong to no session. Bytes written to it
+until the end of the restore are kept as a backup, and the processes that still have it open are named.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .open_files import Writer, writers_of
 NOT_RESTORED: Final = "The session was not touched."
 RESTORED_BUT: Final = "The session was restored, but "
 CLOSED_WITHIN: Final = 1.0
-"""Seconds in which a process that had the replaced file open may finish its line and close it."""
+"""Seconds for a process that has the replaced file open to finish its line and close it."""
 
 
 class Restored(NamedTuple):
-    """The session has the bytes with this digest; `previous` are the backups of those it had, if it existed.
+    """A completed restore: the session has the digest `sha256`; `previous` are the backups of its bytes before, if any.
 
-    `overtaken`: others wrote to it at the very moment of the restore. What they wrote is in the last of the backups.
-    `writers` still have the replaced file open: what they write from now on is lost.
+    `overtaken`: others wrote to it at the moment of the restore. Their bytes are in the last of the backups.
+    `writers` still have the replaced file open: their later writes are lost.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Restored(NamedTuple):
 
     @property
     def previous_backup(self) -> Backup | None:
-        """The backup of all that the session held before."""
+        """The backup of everything that the session contained before."""
         return self.previous[-1] if self.previous else None
 
 
@@ -69,26 +69,24 @@ def restore(
     record: Callable[[Restored], object] = _record_nothing,
     replace: Callable[[Path, Path], object] = os.replace,
 ) -> Restored:
-    """Gives the session the bytes of `backup`, after backing up those it has.
+    """Restore the session from `backup`, after backing up its current bytes.
 
-    `recorded` is the digest that the backup must have, None only after an explicit confirmation of an unverified one.
-    `present` is the state of the session that the user was shown, None where it was gone. `record` is called when the
-    session is restored; where this process is killed before that is done, or it raises, whoever takes the lock next is
-    given what `note` made of the backup that was made before. `replace` is the step that changes a session, so that a
-    test can come just before it. Raises what `record` raises, and
+    `recorded` is the digest that the backup must have, None only after a confirmation of an unverified one. `present`
+    is the state of the session that the user was shown, None if it was missing. `record` is called when the session is
+    restored; if this process is killed before it has finished, or it raises, the next lock holder receives the result
+    of `note`, which is called with the backup just made. `replace` is the step that changes the session, so that a test
+    can intervene just before it. Raises what `record` raises, and
 
-    - BadInput `not_a_backup` where it does not belong to this session, `no_such_file` where it is gone
-    - Conflict `backup_damaged`; `session_changed` where the session is not in the state `present`
+    - BadInput `not_a_backup` if it does not belong to this session, `no_such_file` if it is missing
+    - Conflict `backup_damaged`; `session_changed` if the session is not in the state `present`
     - SystemFailure `no_space` and others of `os_failure`
 
-    and then the session is as it was; a backup of it that was complete by then stays.
+    and then the session is unchanged; a backup of it that was complete by then stays.
     """
     locked.require_held()
     session = locked.path
     if session_of(backup) != session:
-        message = (
-            f"{backup} does not lie beside {session}. {NOT_RESTORED} Name a backup that is listed for it."
-        )
+        message = f"{backup} is not beside {session}. {NOT_RESTORED} Choose a backup that is listed for it."
         raise BadInput("not_a_backup", message)
     checked = verify(backup, recorded)
     if checked.holds is False:
@@ -104,19 +102,19 @@ def restore(
         ready = _write_ready(backup, session, checked.sha256, undo)
         _require_present(session, present)
         _announced_step(locked, ready, present, note(previous), replace)
-        with reported(session, RESTORED_BUT + "a power cut may undo that."):
+        with reported(session, RESTORED_BUT + "a power failure may undo that."):
             sync_directory(session.parent)
         writers: tuple[Writer, ...] = ()
         overtaken = False
-        if replaced is not None:  # only this descriptor still has what was written since
+        if replaced is not None:  # only this descriptor still has the bytes written since
             writers = _writers_left(replaced)
             overtaken = replaced.state() != present
         if replaced is not None and overtaken:
-            late = RESTORED_BUT + "what was written to it at that very moment is lost."
+            late = RESTORED_BUT + "bytes that were written to it at that moment are lost."
             previous = (*previous, copy_beside(replaced, replaced.stat().st_size, (), now, late))
         restored = Restored(session, checked.sha256, previous, overtaken, writers)
     record(restored)
-    with reported(locked.intent, f"{RESTORED_BUT}this record of it remains. The next lock removes it."):
+    with reported(locked.intent, f"{RESTORED_BUT}its intent record remains. The next lock removes it."):
         locked.withdraw()
     return restored
 
@@ -128,7 +126,7 @@ def _announced_step(
     note: str,
     replace: Callable[[Path, Path], object],
 ) -> None:
-    """The one step that changes the session, with its intent recorded before."""
+    """The one step that changes the session, after its intent record."""
     session = locked.path
     new, before = ready.stat(), present.inode if present is not None else None
     with reported(locked.intent, NOT_RESTORED):
@@ -144,7 +142,7 @@ def _announced_step(
 
 
 def _writers_left(replaced: SessionReader) -> tuple[Writer, ...]:
-    """Who has the replaced file open for writing, after those who only finish a line have had time to close it."""
+    """The processes that still have the replaced file open, after a pause in which they can finish a line."""
     until = time.monotonic() + CLOSED_WITHIN
     while (writers := writers_of(replaced.state())) and time.monotonic() < until:
         time.sleep(0.05)
@@ -152,7 +150,7 @@ def _writers_left(replaced: SessionReader) -> tuple[Writer, ...]:
 
 
 def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> Path:
-    """A checked copy of `backup`, under the name from which it will replace the session."""
+    """A verified copy of `backup`, under the name from which it will replace the session."""
     ready = draft_of(session, RESTORE_DRAFT)
     ready.unlink(missing_ok=True)
     with SessionReader(backup) as reader:
@@ -162,13 +160,13 @@ def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> P
     if copied != digest:
         raise _damaged(backup)
     if digest_of(ready) != digest:
-        what = f"{ready}: what was read back is not what was written."
+        what = f"{ready}: the bytes read back differ from those written."
         raise SystemFailure("write_failed", f"{what} {NOT_RESTORED} Check the disk, then try again.")
     return ready
 
 
 def _appear(ready: Path, session: Path) -> None:
-    """Gives a vanished session its name back; unlike a rename this never replaces one that came meanwhile."""
+    """Give a missing session its name back; unlike a rename, this never replaces a file that appeared meanwhile."""
     try:
         session.hardlink_to(ready)
     except FileExistsError:
@@ -181,8 +179,8 @@ def _require_present(session: Path, present: FileState | None) -> None:
 
 
 def _changed(session: Path) -> Conflict:
-    what = f"{session} is not in the state in which it was shown."
-    return Conflict("session_changed", f"{what} {NOT_RESTORED} Look at what was added, then decide again.")
+    what = f"{session} has changed since it was shown."
+    return Conflict("session_changed", f"{what} {NOT_RESTORED} Check what was added, then decide again.")
 
 
 def _damaged(backup: Path) -> Conflict:

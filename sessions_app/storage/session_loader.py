@@ -1,4 +1,4 @@
-"""EDGE: a session file read as a whole, without the index. What a command line path is judged on."""
+"""EDGE: loading a whole session file without the index, for commands that take a path."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .append import last_line_start
 from .files import FileState, Fingerprint, GrowthKind, SessionReader, opened, pread, real_path, reported
 
 Progress = Callable[[int], object]
-"""Told the number of bytes that were read so far."""
+"""Called with the number of bytes read so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSession:
-    """The digests of a file's entries, its tree, and what it is known again by."""
+    """The digests of a file's entries, its tree, and its fingerprint."""
 
     path: Path
     log: SessionLog
@@ -44,13 +44,13 @@ class LoadedSession:
     def texts(self, branch: Iterable[Entry]) -> dict[str, Texts]:
         """The texts of a branch's messages, read from the file by offset.
 
-        Raises Conflict `session_rewritten` where the file is no longer the one that was loaded.
+        Raises Conflict `session_rewritten` if the file is no longer the one that was loaded.
         """
         return read_texts(self.path, self.fingerprint, branch)
 
 
 def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
-    """Read a whole session; `path` may lead over links, which are followed once.
+    """Read a whole session; links in `path` are resolved once.
 
     Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
     """
@@ -64,9 +64,9 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
 
 
 def continue_loading(loaded: LoadedSession) -> LoadedSession:
-    """The session as it is now, with only what was added to it being read.
+    """The session as it is now; only the added part is read.
 
-    Raises Conflict `session_rewritten` where the file is no longer the one that was loaded, or more than that.
+    Raises Conflict `session_rewritten` if the loaded part has changed.
     """
     log = loaded.log
     start = log.state.next_offset
@@ -85,7 +85,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
 
 
 class TornLine(NamedTuple):
-    """A last line that somebody was interrupted while writing, or is writing at this moment. Bytes."""
+    """A last line whose writer was interrupted, or is still writing. In bytes."""
 
     offset: int
     length: int
@@ -95,8 +95,8 @@ class TornLine(NamedTuple):
 
 
 def torn_line_of(path: Path) -> TornLine | None:
-    """The last line of a session, if it has no newline and is not a whole object. Reads the end of the file only."""
-    not_done = "Its last line was not looked at."
+    """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
+    not_done = "Its last line was not read."
     with opened(path, os.O_RDONLY, not_done) as fd, reported(path, not_done):
         size = os.fstat(fd).st_size
         start = last_line_start(fd, size)
@@ -120,21 +120,21 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
 
 
 def read_again(agent: Agent, reader: SessionReader, entry: Entry, version: int = 0) -> tuple[Entry, Texts]:
-    """An entry of a file of this version and its texts, from its place in the file.
+    """An entry of a file of this version and its texts, read again from its position in the file.
 
-    Raises Conflict `session_rewritten` if the place no longer holds that entry.
+    Raises Conflict `session_rewritten` if that entry is no longer there.
     """
     again, texts = read_place(agent, reader, entry, version)
     if again.blocks != entry.blocks or again.tokens != entry.tokens or again.role != entry.role:
-        raise _changed(reader.path, f"line {entry.number} is no longer what it was")
+        raise _changed(reader.path, f"line {entry.number} has changed")
     return again, texts
 
 
 def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int = 0) -> tuple[Entry, Texts]:
-    """Whichever entry is at the place of another. Raises Conflict `session_rewritten` if there is none."""
+    """The entry now at the position of another. Raises Conflict `session_rewritten` if there is none."""
     found = agent.read_again(reader.read_at(place.offset, place.length), place, version)
     if found is None:
-        raise _changed(reader.path, f"line {place.number} is no longer what it was")
+        raise _changed(reader.path, f"line {place.number} has changed")
     return found
 
 
@@ -145,4 +145,4 @@ def _reporting_progress(reader: SessionReader, progress: Progress) -> Iterable[b
 
 
 def _changed(path: Path, reason: str) -> Conflict:
-    return Conflict("session_rewritten", f"{path}: {reason}. What was read is void. Read it again.")
+    return Conflict("session_rewritten", f"{path}: {reason}. The data read so far is invalid. Read it again.")

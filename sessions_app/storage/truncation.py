@@ -1,8 +1,8 @@
-"""EDGE: taking back bytes that Redline appended, without a chance of taking anybody else's along.
+"""EDGE: removing bytes that Redline appended, without any risk to bytes of other processes.
 
-Between looking at the end of a file and truncating it another process could append, and its bytes would be cut off
-too. On Linux the kernel excludes that: a write lease is granted only while no other process has the file open, and
-holds back whoever opens it until it is released. Elsewhere, and while somebody has the file open, nothing is cut off.
+Between a check of a file's end and its truncation another process could append, and its bytes would be cut off too. On
+Linux the kernel prevents this: a write lease is granted only while no other process has the file open, and blocks
+others that open it until it is released. On other systems, and while another process has the file open, nothing is cut.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEASE_ATTEMPTS: Final = 20
 LEASE_PAUSE: Final = 0.02
 """Seconds between two attempts: Redline's own readers have a session open for moments."""
 _REFUSALS: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP})
-"""How a lease is refused: somebody has the file open, it is another user's, the file system has no leases."""
+"""Errors for a refused lease: the file is open elsewhere or another user's, or the file system has no leases."""
 
 
 def cut_off(fd: int, start: int, mine: bytes) -> bool:
-    """Truncates the file to `start` if it ends exactly with `mine` there; whether it did.
+    """Truncate the file to `start` if it ends exactly with `mine` there; returns whether it did.
 
-    `fd` can be written to, and is the only descriptor of the file that this process has. Raises OSError.
+    `fd` is writable, and the only descriptor of the file in this process. Raises OSError.
     """
     if not _ends_with(fd, start, mine):
         return False
@@ -49,12 +49,12 @@ def _ends_with(fd: int, start: int, mine: bytes) -> bool:
 
 @contextmanager
 def _alone(fd: int) -> Iterator[bool]:
-    """Whether nobody else has the file open. While inside, whoever opens it waits."""
+    """Whether no other process has the file open. Inside the block, others that open it have to wait."""
     if sys.platform != "linux":
         yield False
         return
-    # A break of the lease is announced by SIGIO, which ends a process that does not expect it; SIGURG is ignored.
-    # Nobody needs the word: the lease is released long before the kernel would take it away (45 seconds).
+    # A break of the lease is signalled by SIGIO, which by default ends the process; SIGURG is ignored. The signal is
+    # not needed: the lease is released long before the kernel would revoke it (45 seconds).
     fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     granted = _lease(fd)
     try:

@@ -1,7 +1,7 @@
-"""EDGE: what changes below directories, as it happens. What is missed is for whoever looks at everything in turn.
+"""EDGE: changes below directories, as they happen. Missed changes are found by the follower's full scans.
 
-The system tells of changes where it can (inotify, FSEvents); where it has no more watches to give, the directories
-are compared every POLL_MILLISECONDS instead.
+The system reports changes if it can (inotify, FSEvents); if it has run out of watches, the directories are compared
+every POLL_MILLISECONDS instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sessions_app.sessionlog.errors import Conflict
 from .files import SESSION_SUFFIX, real_path
 
 DEBOUNCE_MILLISECONDS: Final = 200
-"""Changes within this time are told together."""
+"""Changes within this time are reported together."""
 POLL_MILLISECONDS: Final = 1_000
 STOP_SECONDS: Final = 5
 
@@ -30,16 +30,16 @@ _log = logging.getLogger("redline")
 
 
 class PathChanges(NamedTuple):
-    """What changed, by path."""
+    """Changed paths."""
 
     files: frozenset[Path]
-    """Session files that are new, were written to, or are gone."""
+    """Session files that are new, were written to, or were removed."""
     directories: frozenset[Path]
-    """Directories that are new, and whatever is gone that was no session file: it may have been a directory."""
+    """New directories, and all other removed paths, because they may have been directories."""
 
 
 class Watcher:
-    """Watches directories from a thread of its own."""
+    """Watches directories in a separate thread."""
 
     def __init__(self) -> None:
         self._changes: queue.SimpleQueue[PathChanges] = queue.SimpleQueue()
@@ -47,7 +47,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, directories: Iterable[Path]) -> None:
-        """Watch these directories, which are there, and no others any more. Their paths are real ones."""
+        """Watch these existing directories instead of the previous ones. Their paths are real ones."""
         self.stop()
         paths = list(directories)
         if not paths:
@@ -65,15 +65,15 @@ class Watcher:
             self._thread = None
 
     def take(self, seconds: float) -> PathChanges:
-        """What changed since the last call; waits for something at most so long."""
+        """The changes since the last call; waits for one at most this long."""
         files: set[Path] = set()
         directories: set[Path] = set()
         try:
-            told = self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
+            changes = self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
             while True:
-                files |= told.files
-                directories |= told.directories
-                told = self._changes.get_nowait()
+                files |= changes.files
+                directories |= changes.directories
+                changes = self._changes.get_nowait()
         except queue.Empty:
             return PathChanges(frozenset(files), frozenset(directories))
 
@@ -98,20 +98,20 @@ class Watcher:
             return
 
     def _report(self, changes: set[tuple[Change, str]]) -> None:
-        paths = {path for _, told in changes if _is_in_place(path := Path(told))}
+        paths = {path for _, name in changes if _is_in_place(path := Path(name))}
         files = frozenset(path for path in paths if path.name.endswith(SESSION_SUFFIX))
         self._changes.put(PathChanges(files, frozenset(paths - files)))
 
 
 def _matters(change: Change, path: str) -> bool:
-    """Whether a change can be one of sessions. A directory comes with files in it, of which nobody tells."""
+    """Whether a change may concern sessions. A new directory may contain files that are not reported separately."""
     if path.endswith(SESSION_SUFFIX) or change is Change.deleted:
         return True
     return change is Change.added and Path(path).is_dir()
 
 
 def _is_in_place(path: Path) -> bool:
-    """Whether a path leads over no link: linked directories are watched, but what lies there is not the root's."""
+    """Whether no part of a path is a link: linked directories are watched, but their files are not the root's."""
     try:
         return real_path(path.parent) == path.parent
     except Conflict:

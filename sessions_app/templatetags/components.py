@@ -1,4 +1,4 @@
-"""Pieces of markup that pages share and that a template could not write without adding whitespace to a text."""
+"""Shared markup that a template cannot produce without adding white space to a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.simple_tag
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
-    """An icon of templates/icons.html, hidden from screen readers unless it has a label."""
+    """An icon from templates/icons.html, hidden from screen readers unless it has a label."""
     return format_html(
         '<svg class="icon{}" viewBox="0 0 16 16" {}><use href="#i-{}"/></svg>',
         f" icon--{size}" if size else "",
@@ -26,7 +26,7 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 
 @register.filter
 def struck(text: str) -> SafeString:
-    """A text that is deleted: each line is struck from its first to its last character, not in its indent."""
+    """A deleted text, struck through line by line, without the indent."""
     return format_html(
         "<del>{}</del>", format_html_join("\n", '{}<span class="strike">{}</span>', _indented(text))
     )

@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and paths as a page shows them."""
+"""Filters that format numbers, sizes, times and paths for pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.filter
 def count(number: int | None) -> str:
-    """A number with its thousands set apart: 12,817."""
+    """A number with thousands separators: 12,817."""
     return "" if number is None else f"{number:,}"
 
 
@@ -27,7 +27,7 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def size(number: int) -> str:
-    """Bytes in kB, MB or GB of a thousand, and few of them as they are: 412 B, 947 kB, 2.4 MB, 1.2 GB."""
+    """A size in decimal units: 412 B, 947 kB, 2.4 MB, 1.2 GB."""
     if number < 1_000:
         return f"{number} B"
     if number < 1_000_000:
@@ -39,7 +39,7 @@ def size(number: int) -> str:
 
 @register.filter
 def ago(moment: datetime | None) -> str:
-    """A time as one says it: now, 38 min ago, 2 h ago, yesterday, Tuesday, 14 Feb 2026."""
+    """A relative time: now, 38 min ago, 2 h ago, yesterday, Tuesday, 14 Feb 2026."""
     if moment is None:
         return "never"
     now = timezone.localtime()
@@ -59,26 +59,26 @@ def ago(moment: datetime | None) -> str:
 
 @register.filter
 def home(path: str) -> str:
-    """A path below the user's home with ~ in its place; what could steer a display is escaped."""
+    """A path with ~ for the user's home directory, printable."""
     own = str(Path.home())
     return printable(f"~{path[len(own) :]}" if path == own or path.startswith(own + "/") else path)
 
 
 @register.filter
 def escape_line(text: str | None) -> str:
-    """A text on one line with every control and direction character escaped; empty for none."""
+    """A text on one line, with every control and direction character escaped; empty for None."""
     return "" if text is None else printable(" ".join(text.split()))
 
 
 @register.filter
 def tokens(number: int) -> str:
-    """Tokens in short: 94, 1.5k, 33.8k."""
+    """A short number of tokens: 94, 1.5k, 33.8k."""
     return str(number) if number < 1_000 else f"{number / 1000:,.1f}k"
 
 
 @register.filter
 def escape_text(text: str) -> str:
-    """A text with its line breaks and tabs, every other control and direction character escaped."""
+    """A text with its line breaks and tabs; every other control and direction character is escaped."""
     return (
         "".join(character if character in "\n\t" else printable(character) for character in text)
         if not text.isascii() or not text.isprintable()

@@ -1,24 +1,24 @@
-"""EDGE: connections to the server, bounded in bytes, time and number before anything is known of who opened them.
+"""EDGE: connections to the server, limited in bytes, time and number before anything is known about the client.
 
-uvicorn reads headers of any length for any time, and Django is called when they are complete. What a connection may do
-until then, and while its body comes, is limited here:
+uvicorn reads headers of any length for any time, and calls Django when they are complete. The limits on a connection
+until then, and while its body is received:
 
 | limit | what happens |
 |---|---|
 | HEADER_BYTES, HEADER_COUNT | 431, and the connection is closed |
 | HEADER_SECONDS until the headers are complete | closed |
-| BODY_BYTES in each BODY_SECONDS, of a body that somebody reads | closed |
-| UNREAD_BYTES, UNREAD_SECONDS of a body that nobody reads | closed |
+| BODY_BYTES in each BODY_SECONDS, while the body is being read | closed |
+| UNREAD_BYTES, UNREAD_SECONDS if the body is not being read | closed |
 | IDLE_SECONDS between two requests | closed |
-| MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the one that has waited longest is closed |
+| MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the longest-waiting one is closed |
 
-A connection that another user of this machine has opened is closed at once, where that is known (`peers.py`).
+A connection that another user of this machine has opened is closed at once, if that is known (`peers.py`).
 
-A connection waits while no request of it is worked on, or while its peer does not take the answer. One that is worked
-on is never closed to make room. So whoever opens connections in any number locks nobody out: a browser sends its
-request at once, and is then no longer among those that wait.
+A connection waits while it has no request in progress, or while its client does not read the response. A connection
+with a request in progress is never closed to make room. Opening many connections therefore locks nobody out: a browser
+sends its request at once, and then no longer counts as waiting.
 
-Tied to the uvicorn that pyproject.toml names: `cycle`, `conn`, `flow` and `connections` are its own.
+This depends on the uvicorn versions allowed in pyproject.toml: `cycle`, `conn`, `flow` and `connections` are internal.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ UNREAD_SECONDS: Final = 10
 IDLE_SECONDS: Final = 5
 MOST_CONNECTIONS: Final = 1_000
 MOST_WAITING: Final = 256
-"""More than a server accepts at once: a connection whose request is under way is read before it could be closed."""
+"""More than a server accepts at once: a connection with a request in progress is read before it could be closed."""
 WAITING_BYTES: Final = 2_000_000
-"""Of headers that are not complete, in all connections together."""
+"""Of incomplete headers, in all connections together."""
 
 HEADERS: Final = (
     (
@@ -56,7 +56,7 @@ HEADERS: Final = (
     ),
     ("Cross-Origin-Resource-Policy", "same-origin"),
 )
-"""On every answer, whoever gives it; uvicorn adds them."""
+"""Sent with every response, including uvicorn's own; uvicorn adds them."""
 REFUSAL_HEADERS: Final = (
     (b"content-type", b"text/plain; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -67,16 +67,16 @@ REFUSAL_HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
     (b"connection", b"close"),
 )
-"""Of an answer that Django does not give, beside HEADERS."""
+"""Of a response that Django does not give, in addition to HEADERS."""
 
 
 class Awaited(Enum):
-    """What the peer has to send next."""
+    """What the client has to send next."""
 
     NOTHING = "nothing"
     HEADERS = "the rest of a request's headers"
-    BODY = "the rest of a body that somebody reads"
-    UNREAD = "the rest of a body that was answered already"
+    BODY = "the rest of a body that is being read"
+    UNREAD = "the rest of a body that has been answered already"
 
 
 _SECONDS: Final = {
@@ -94,17 +94,17 @@ class BoundedProtocol(H11Protocol):
         self.waiting_since = self.loop.time()
         self._awaited = Awaited.NOTHING
         self._received = 0
-        """Bytes since the peer's turn began."""
+        """Bytes since the client's turn began."""
         self._clock: asyncio.TimerHandle | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing is worked on for the peer, or the peer does not take the answer."""
+        """Whether no request is in progress, or the client does not read the response."""
         return self.cycle is None or self.cycle.response_complete or self.flow.write_paused
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are kept of headers that are not complete."""
+        """Bytes stored of incomplete headers."""
         return self._received if self._awaited is Awaited.HEADERS else 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -142,13 +142,13 @@ class BoundedProtocol(H11Protocol):
         super().handle_websocket_upgrade(event)
         opened = cast(WebSocketsSansIOProtocol, self.transport.get_protocol())
         if not opened.handshake_initiated:
-            # The handshake keeps no rule of the socket's own parser, which then says nothing and waits for ever.
+            # The handshake violates a rule of the socket's own parser, which then reports nothing and waits for ever.
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP; a peer that has its answer already gets no other."""
+        """Refuse input that is not HTTP; a client that has its response already gets no other."""
         if self.cycle is not None and not self.cycle.response_complete:
-            # The app learns of it as of any connection that is lost.
+            # The application is notified as for any lost connection.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         elif self.conn.our_state is h11.IDLE:
@@ -164,7 +164,7 @@ class BoundedProtocol(H11Protocol):
         return b"\r\n".join(lines)
 
     def _watch(self) -> None:
-        """Find out what the peer has to send next."""
+        """Update what the client has to send next."""
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             awaited = Awaited.NOTHING
         elif self.conn.their_state is h11.IDLE:
@@ -181,7 +181,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _await(self, awaited: Awaited) -> None:
-        """The peer's turn begins, or ends."""
+        """Start the client's turn, or end it."""
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
@@ -197,7 +197,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _make_room(self) -> None:
-        """Close those that have waited longest, while there are too many or too much is kept of them."""
+        """Close the longest-waiting connections while there are too many, or they take too much memory."""
         waiting = [one for one in self.connections if isinstance(one, BoundedProtocol) and one.is_waiting]
         waiting.sort(key=lambda one: one.waiting_since, reverse=True)
         most = most_connections()
@@ -212,7 +212,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class RefusableSocket(WebSocketsSansIOProtocol):
-    """A socket whose handshake the app may answer with a refusal: uvicorn logs that as an error of the app."""
+    """A socket whose handshake the application may refuse; uvicorn would log that as an application error."""
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -221,12 +221,12 @@ class RefusableSocket(WebSocketsSansIOProtocol):
 
 
 def most_connections() -> int:
-    """How many connections are kept: half of the descriptors are left for files and children."""
+    """The maximum number of connections: half of the descriptors are reserved for files and children."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_CONNECTIONS, descriptors // 2)
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many open files and connections as it may. Raises OSError, ValueError."""
+    """Raise the limit of open files and connections as far as allowed. Raises OSError, ValueError."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,7 +1,7 @@
-"""What a request brings to be let in: the host that it names, the page that sent it, a cookie, a token.
+"""What identifies a request: its host, the page that sent it, a cookie, a token.
 
-Each rule is written here once. The middleware reads credentials from a Django request; the guard of the sockets reads
-them from ASGI headers, before anything else is known of the request.
+Each rule is defined here once. The middleware reads credentials from a Django request; the socket authentication reads
+them from ASGI headers, before anything else is known about the request.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from django.utils.crypto import salted_hmac
 from .launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
-# To a browser all ports of 127.0.0.1 are one site, so each installation has a name of its own for its cookie there.
+# To a browser all ports of 127.0.0.1 are one site, so the cookie there has a different name in each installation.
 COOKIE: Final = f"redline_launch_{salted_hmac(SALT, 'cookie', algorithm='sha256').hexdigest()[:8]}"
 RENEWAL_SECONDS: Final = 60
-"""A cookie that is older is given anew with the next answer, so that the session lasts."""
+"""An older cookie is renewed with the next response, so that the session lasts."""
 PLAIN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
-"""Where scripts are let in; browsers only after `redline serve --plain`."""
+"""Where scripts are admitted; browsers only after `redline serve --plain`."""
 API: Final = "/api/"
-"""Where scripts ask, with a token of their own."""
+"""The path of the API, for scripts, which use a separate token."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Four headers of a request as they came; one that came twice has a comma.
+    """Four headers of a request, unchanged; a repeated header is joined with commas.
 
-    A missing one is empty, but for Authorization: an empty one is a wrong token.
+    A missing header is empty, except Authorization, where an empty one is a wrong token.
     """
 
     host: str
@@ -46,7 +46,7 @@ class Credentials:
 
     @classmethod
     def of_headers(cls, headers: Headers) -> Credentials:
-        """Those of raw ASGI headers, whose names are in lower case."""
+        """From raw ASGI headers, whose names are in lower case."""
         found: dict[bytes, list[str]] = {}
         for name, value in headers:
             found.setdefault(name, []).append(value.decode("latin-1"))
@@ -59,47 +59,47 @@ class Credentials:
 
     @classmethod
     def of_request(cls, request: HttpRequest) -> Credentials:
-        """Those of a request that reached Django."""
+        """From a request that has reached Django."""
         header = request.headers.get
         host, origin, cookies = (header(name, "") for name in ("Host", "Origin", "Cookie"))
         return cls(host, origin, cookies, header("Authorization"))
 
     def name_our_host(self) -> bool:
-        """Whether the host is one that this server is reached by, with any port."""
+        """Whether the host is one of this server's, with any port."""
         return self.name_plain_host() or self.name_browser_host()
 
     def name_plain_host(self) -> bool:
-        """Whether the host is one of this machine that everybody knows."""
+        """Whether the host is a well-known name of this machine."""
         domain, _ = split_domain_port(self.host)
         return domain in PLAIN_HOSTS
 
     def name_browser_host(self) -> bool:
-        """Whether browsers are let in at this host."""
+        """Whether browsers are admitted at this host."""
         if self.name_plain_host():
             return bool(settings.REDLINE_PLAIN)
         domain, _ = split_domain_port(self.host)
         return domain == browser_host(settings.REDLINE_DATA_DIR)
 
     def come_from_our_page(self) -> bool:
-        """Whether the page that sent the request has the host it goes to as its origin, port included.
+        """Whether the page that sent the request has the request's host as its origin, including the port.
 
-        To a browser another server on this machine is the same site, so its pages would bring the cookie along. This
-        server speaks no TLS: an origin with https is another server's.
+        To a browser another server on this machine is the same site, so its pages would send the cookie too. This
+        server does not use TLS: an origin with https belongs to another server.
         """
         return bool(self.host) and self.origin == f"http://{self.host}"
 
     def have_launch_cookie(self) -> bool:
-        """Whether there is a cookie that lets a browser in at this host."""
+        """Whether there is a cookie that admits a browser at this host."""
         return bool(self.launch_session())
 
     def need_new_cookie(self) -> bool:
-        """Whether the cookie is valid, and so old that it should be given anew."""
+        """Whether the cookie is valid but old enough to be renewed."""
         return bool(self.launch_session()) and not self.launch_session(RENEWAL_SECONDS)
 
     def launch_session(self, max_age: int = SESSION_SECONDS) -> str:
-        """The browser session that the cookie stands for; empty unless it is valid here and at most so old, in seconds.
+        """The browser session of the cookie; empty unless it is valid here and at most this old, in seconds.
 
-        The name of the host is part of what is signed: with another name all sessions are over.
+        The name of the host is part of the signature: a new name ends all sessions.
         """
         if not self.name_browser_host():
             return ""
@@ -111,26 +111,26 @@ class Credentials:
         return "" if has_ended(settings.REDLINE_DATA_DIR, session) else session
 
     def have_api_token(self) -> bool:
-        """Whether the Authorization is `Bearer` and the token for scripts."""
+        """Whether Authorization is `Bearer` with the API token."""
         scheme, _, token = (self.authorization or "").partition(" ")
         return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
 
     def bring_token_to(self, path: str) -> bool:
-        """Whether there is something that is to be the token for scripts, at a path where one counts."""
+        """Whether Authorization is sent to a path where the API token counts."""
         return path.startswith(API) and self.authorization is not None
 
     def admit_to(self, path: str) -> bool:
-        """Whether they let in what asks for the path. A token that is brought decides, also where it is wrong."""
+        """Whether they admit a request for this path. If a token is sent, it decides, even if it is wrong."""
         return self.have_api_token() if self.bring_token_to(path) else self.have_launch_cookie()
 
 
 def new_launch_cookie(session: str = "") -> str:
-    """The value of a cookie that lets a browser in from now on; without a session that it has, it begins one."""
+    """The value of a cookie that admits a browser from now on; without a given session, it starts a new one."""
     return signing.dumps(session or secrets.token_hex(8), salt=_salt())
 
 
 def page_address(request: HttpRequest, path: str) -> str:
-    """Where a browser opens the page at this path, for somebody who asked at any of our hosts."""
+    """The URL at which a browser opens the page at this path, whichever of our hosts the request used."""
     if Credentials.of_request(request).name_browser_host():
         return request.build_absolute_uri(path)
     return f"http://{browser_host(settings.REDLINE_DATA_DIR)}:{request.get_port()}{path}"

@@ -1,4 +1,4 @@
-"""What is told where a request could not be answered: a page to people, JSON to scripts."""
+"""Responses to requests that failed: a page for people, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .forms import FormInvalid
 from .middleware import failed, is_api
 
 NOT_SENT_FROM_HERE = (
-    "This request was not sent from one of Redline's pages, and brings no token. Nothing was done. A script sends the "
-    "one that `redline token` prints, in a header `Authorization: Bearer TOKEN`."
+    "This request was not sent from one of Redline's pages and has no API token. Nothing was done. Scripts must send "
+    "the token that `redline token` prints, in a header `Authorization: Bearer TOKEN`."
 )
 
 
 AGAIN_SECONDS: Final = {BUSY: 5}
-"""When a browser or a script may try again, by the code of a failure."""
+"""Seconds after which a browser or a script may try again, by error code."""
 LATER_SECONDS: Final = 60
 HEADINGS: Final = {
     BUSY: "Redline is busy",
     "disk_full": "The disk is full",
-    "read_only": "Redline's database may not be written to",
+    "read_only": "Redline's database is read-only",
 }
 _log = logging.getLogger("redline")
 
 
 class FailureMiddleware:
-    """503 for what is not a bug of Redline: a database that is busy, a disk that is full, a file that is refused."""
+    """503 for failures that are not bugs of Redline: a busy database, a full disk, a refused file."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -50,7 +50,7 @@ class FailureMiddleware:
 
 
 def _failure(exception: Exception) -> SystemFailure | None:
-    """What the system refused; None for a bug, which is for `server_error`."""
+    """The system failure behind an exception; None for a bug, which `server_error` answers."""
     if isinstance(exception, DatabaseError):
         failure = failure_of(exception)
         return None if failure.code == UNKNOWN else failure
@@ -60,13 +60,13 @@ def _failure(exception: Exception) -> SystemFailure | None:
 
 
 def unavailable(request: HttpRequest, failure: SystemFailure) -> HttpResponse:
-    """503: the system refused something, and the same request may work later."""
+    """503: the system refused an operation, and the same request may work later."""
     _log.warning("A request was not answered: %s", failure.code)
     if is_api(request):
         answer: HttpResponse = failed(failure.code, failure.message, 503)
     else:
-        heading = HEADINGS.get(failure.code, "The system refused something")
-        # Without the request: what every page shows is read from the database.
+        heading = HEADINGS.get(failure.code, "The system refused an operation")
+        # Without the request: the data that every page shows is read from the database.
         page = render_to_string("503.html", {"heading": heading, "failure": failure})
         answer = HttpResponse(page, status=503)
     answer["Retry-After"] = str(AGAIN_SECONDS.get(failure.code, LATER_SECONDS))
@@ -76,8 +76,8 @@ def unavailable(request: HttpRequest, failure: SystemFailure) -> HttpResponse:
 def status_of(fault: RedlineError | None) -> int:
     """The status of a page that shows a failure; 200 for none.
 
-    422: what was sent is invalid or lacks a confirmation. 409: it does not fit how things stand. 503: the system
-    refused something.
+    422: the input is invalid or lacks a confirmation. 409: it conflicts with the current state. 503: the system
+    refused an operation.
     """
     if fault is None:
         return 200
@@ -87,7 +87,7 @@ def status_of(fault: RedlineError | None) -> int:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """400: what Django itself refuses, such as a body that is too long."""
+    """400: requests that Django itself refuses, for example because the body is too long."""
     if is_api(request):
         return failed("bad_request", f"The request cannot be read ({type(exception).__name__}).", 400)
     return defaults.bad_request(request, exception)
@@ -96,14 +96,16 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404."""
     if is_api(request):
-        return failed("not_found", f"There is nothing at {request.path}. Nothing was done.", 404)
+        return failed("not_found", f"Nothing exists at {request.path}. Nothing was done.", 404)
     return defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: a bug of Redline."""
+    """500: a bug in Redline."""
     if is_api(request):
-        return failed("redline_failed", "Redline itself failed. Its log tells where.", 500)
+        return failed(
+            "redline_failed", "Something went wrong. This is a bug in Redline; its log shows where.", 500
+        )
     return defaults.server_error(request)
 
 

@@ -1,4 +1,4 @@
-"""What forms of several pages share."""
+"""Base classes shared by the forms of several pages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sessions_app.sessionlog.errors import BadInput
 
 
 class FormInvalid(BadInput):
-    """A form with errors, and what was therefore not done. The message is for commands, and for pages that show no
-    fields to put the errors beside."""
+    """A form with errors, and the action that was not done. The message is for commands, and for pages that do not show
+    the fields."""
 
     def __init__(self, form: forms.BaseForm, not_done: str = "Nothing was changed.") -> None:
         errors = [str(message) for messages in form.errors.values() for message in messages]
@@ -27,7 +27,7 @@ def require_valid(form: forms.BaseForm, not_done: str = "Nothing was changed.") 
 
 
 class CheckedField(forms.CharField):
-    """Text that a function checks and returns as it is kept. Empty text is checked only if the field is required."""
+    """Text that a function checks and converts. Empty text is checked only if the field is required."""
 
     def __init__(self, check: Callable[[str], Any], **options: Any) -> None:
         super().__init__(**options)

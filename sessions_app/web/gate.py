@@ -1,16 +1,16 @@
-"""The gate in front of Django: whose body is received, and how much of it.
+"""The gate in front of Django decides whose request bodies are received, and up to which size.
 
-Django receives the whole body before it looks at a request, and keeps a long one on disk. So the gate reads the headers
-before the first byte of the body is asked for:
+Django receives the whole body before it looks at a request, and stores a long one on disk. The gate therefore reads the
+headers before the first byte of the body is requested:
 
-1. More or longer headers than `connections` allows are refused with 431.
-2. A body is received only of a POST to one of our hosts, by somebody who is let in, from one of our pages (or from no
-   page, as scripts send it), to an address that exists. Any other request reaches Django without its body, and Django
-   refuses it in its own words.
-3. It is received up to the limit of its route, counted as it comes: whatever Content-Length says, and also where it
-   says nothing. What is longer reaches Django as a request that `middleware.BodyMiddleware` refuses with 413.
+1. Too many or too long headers, by the limits in `connections`, are refused with 431.
+2. A body is received only for a POST to one of our hosts, by an admitted client, from one of our pages (or from no
+   page, as scripts send it), to a URL that exists. Any other request reaches Django without its body, and Django
+   refuses it with its own message.
+3. It is received up to the limit of its route. Bytes are counted as they arrive, whatever Content-Length says. A longer
+   body reaches Django as a request that `middleware.BodyMiddleware` refuses with 413.
 
-What is received but for an upload stays below what Django holds in memory.
+Except for uploads, a received body is small enough for Django to keep in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .socket_auth import refuse_socket
 from .uploads import is_for_uploads, upload_room
 
 MOST_PARTS: Final = 200
-"""Of a multipart form. Django takes a hundred files at most, and needs long for parts that hold nothing."""
+"""Of a multipart form. Django accepts a hundred files at most, and is slow with empty parts."""
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -67,7 +67,7 @@ async def refuse_headers(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def admitted_body(scope: Scope, receive: Receive) -> Receive:
-    """What of the request's body Django may receive: nothing, or what comes up to a limit."""
+    """The part of the body that Django may receive: nothing, or as much as arrives up to a limit."""
     credentials = Credentials.of_headers(scope["headers"])
     if scope["method"] != "POST" or not may_send_body(credentials, scope["path"]):
         return EmptyBody()
@@ -83,31 +83,31 @@ def admitted_body(scope: Scope, receive: Receive) -> Receive:
 
 
 def may_send_body(credentials: Credentials, path: str) -> bool:
-    """Whether they let in what changes something: another site's page may bring the cookie, but no token."""
+    """Whether they may change anything: another site's page may send the cookie, but not a token."""
     if not credentials.name_our_host() or not credentials.admit_to(path):
         return False
     return credentials.bring_token_to(path) or not credentials.origin or credentials.come_from_our_page()
 
 
 def limit_of(route: ResolverMatch) -> int:
-    """Bytes of the longest body that a route takes."""
+    """Bytes of the longest body that a route accepts."""
     if is_for_uploads(route.func):
         return upload_room()
     return settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 def boundary_in(content_type: bytes) -> bytes:
-    """What stands between the parts of a multipart form; empty for anything else."""
+    """The delimiter between the parts of a multipart form; empty for anything else."""
     kind, options = parse_header_parameters(content_type.decode("latin-1"))
     return options.get("boundary", "").encode("latin-1") if kind.startswith("multipart/") else b""
 
 
 def too_long(limit: int) -> str:
-    return f"The body of the request is longer than {limit:,} bytes, the most that is taken here. Nothing was done."
+    return f"The body of the request is longer than {limit:,} bytes, the limit here. Nothing was done."
 
 
 class EmptyBody:
-    """A body of no bytes, after which Django waits for the peer to leave until it has answered."""
+    """A body of no bytes, after which Django waits for the client to disconnect until it has responded."""
 
     def __init__(self) -> None:
         self._was_received = False
@@ -120,7 +120,7 @@ class EmptyBody:
 
 
 class BoundedBody:
-    """A body as it comes, until it has too many bytes or parts. Then it ends, and the scope says why."""
+    """A body as it arrives, until it has too many bytes or parts. Then it ends, and the scope records why."""
 
     def __init__(self, scope: Scope, receive: Receive, limit: int, boundary: bytes) -> None:
         self._scope = scope
@@ -130,7 +130,7 @@ class BoundedBody:
         self._delimiter = b"--" + boundary if boundary else b""
         self._bytes = self._parts = 0
         self._tail = b""
-        """The last bytes that came: a delimiter may have begun in them."""
+        """The last received bytes: a delimiter may start in them."""
 
     async def __call__(self) -> Message:
         if REFUSED_BODY in self._scope:

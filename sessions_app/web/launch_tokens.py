@@ -1,15 +1,15 @@
-"""EDGE: the ways in: a one-time token that becomes a browser's cookie, and a lasting one for scripts.
+"""EDGE: how clients are admitted: a one-time token that becomes a browser's cookie, and a lasting one for scripts.
 
 `redline serve` prints an address with a token; opening it sets a signed cookie (SameSite=Strict, HttpOnly) and uses the
-token up. `redline address` makes another one, for another browser. `redline token` prints the one that a script brings
-to what lies below `/api/`.
+token up. `redline address` makes another one, for another browser. `redline token` prints the token that scripts send
+to `/api/`.
 
 The host of that address is a secret name below `localhost`. To a browser all ports of 127.0.0.1 are one site, so a
-cookie for it would be sent to a server of any other user of this machine; nobody else can make a page under a name that
-they do not know. Browsers resolve such names to this machine without asking anyone.
+cookie for it would be sent to servers of other users of this machine; they cannot serve a page under a name they do
+not know. Browsers resolve such names to this machine without a DNS query.
 
-All of it lies in the data directory, readable by its user only, so the server and the commands need not know of each
-other: a name that `redline address --revoke` replaced and a browser session that has ended stop working at once.
+Everything is stored in the data directory, readable by its user only, so that the server and the commands need no other
+connection: a name that `redline address --revoke` replaced and an ended browser session stop working at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME_FILE: Final = "address_name"
 ENDED_FILE: Final = "ended_sessions"
 NAME_BYTES: Final = 16
 SESSION_SECONDS: Final = 12 * 3600
-"""How long a browser is known after its last request."""
+"""How long a browser stays logged in after its last request."""
 
 _ending = threading.Lock()
 
@@ -43,21 +43,21 @@ def new_token(directory: Path) -> str:
 
 
 def api_token(directory: Path, *, renewed: bool = False) -> str:
-    """The token for scripts, made when it is first needed; `renewed`: another one, and the old one is over."""
+    """The API token, made when it is first needed; `renewed` replaces it, and the old token stops working."""
     return _kept(directory, API_TOKEN_FILE, lambda: secrets.token_urlsafe(32), renewed=renewed)
 
 
 def browser_host(directory: Path, *, renewed: bool = False) -> str:
-    """The host name under which browsers are let in, made when it is first needed.
+    """The host name at which browsers are admitted, made when it is first needed.
 
-    `renewed`: another one. Under the old one nobody is let in any more.
+    `renewed` replaces it; nobody is admitted at the old one any more.
     """
     name = _kept(directory, NAME_FILE, lambda: secrets.token_hex(NAME_BYTES), renewed=renewed)
     return f"{name}.localhost"
 
 
 def is_api_token(directory: Path, given: str) -> bool:
-    """Whether this is the token for scripts. Before the first one was made, nothing is."""
+    """Whether this is the API token. False for everything before the first one is made."""
     try:
         known = (directory / API_TOKEN_FILE).read_bytes()
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def is_api_token(directory: Path, given: str) -> bool:
 
 
 def use_token(directory: Path, given: str) -> bool:
-    """Whether the token is the one that was made last; it is used up by this."""
+    """Whether this is the latest launch token; this uses it up."""
     path = directory / TOKEN_FILE
     try:
         known = path.read_text(encoding="ascii")
@@ -76,7 +76,7 @@ def use_token(directory: Path, given: str) -> bool:
         return False
     taken = directory / f".{TOKEN_FILE}.used.{secrets.token_hex(4)}"
     with contextlib.suppress(FileNotFoundError):
-        # Of two browsers that bring the same token at once, one succeeds.
+        # If two browsers send the same token at the same time, one succeeds.
         path.rename(taken)
         taken.unlink()
         return True
@@ -84,7 +84,7 @@ def use_token(directory: Path, given: str) -> bool:
 
 
 def end_session(directory: Path, session: str) -> None:
-    """Let no cookie of this browser session in any more, also a copy of it.
+    """End this browser session for its cookie and every copy of it.
 
     An ended session is remembered for as long as a cookie of it could be valid.
     """
@@ -110,14 +110,14 @@ def _ended(directory: Path) -> dict[str, int]:
 
 
 def _kept(directory: Path, name: str, make: Callable[[], str], *, renewed: bool) -> str:
-    """What the file of this name holds; made anew where there is none, or where it shall be `renewed`."""
+    """The content of this file; made if there is none, or if it is to be `renewed`."""
     path = directory / name
     if renewed or not path.exists():
         draft = _draft(directory, name, make())
         if renewed:
             draft.replace(path)
         else:
-            # Of two that need it first at once, both get the same.
+            # If two processes need it first at the same time, both get the same.
             with contextlib.suppress(FileExistsError):
                 path.hardlink_to(draft)
             draft.unlink()
@@ -125,7 +125,7 @@ def _kept(directory: Path, name: str, make: Callable[[], str], *, renewed: bool)
 
 
 def _draft(directory: Path, name: str, content: str) -> Path:
-    """A file beside the one of this name, for its user's eyes only, that holds the content."""
+    """A private file with this content, beside the file of this name."""
     draft = directory / f".{name}.{secrets.token_hex(4)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""EDGE: sockets that listen on this machine alone."""
+"""EDGE: sockets that listen on this machine only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT
 
 @contextmanager
 def listening(port: int, hosts: Sequence[str] = (IPV4,)) -> Iterator[list[socket.socket]]:
-    """A socket on each host, all with the same port; port 0: any that is free on all of them.
+    """A socket on each host, all with the same port; port 0: any port that is free on all of them.
 
-    Where the machine has no IPv6, that socket is left out. Raises Conflict `port_taken`, SystemFailure `port_refused`.
+    IPv6 is left out if the machine does not have it. Raises Conflict `port_taken`, SystemFailure `port_refused`.
     """
     with ExitStack() as stack:
         yield _listeners(port, hosts, stack)
@@ -41,7 +41,7 @@ def listening_from(port: int, hosts: Sequence[str]) -> Iterator[list[socket.sock
             yield listeners
             return
     message = (
-        f"All ports from {port} to {last} are taken. The server was not started. Choose one with --port."
+        f"All ports from {port} to {last} are in use. The server was not started. Choose another with --port."
     )
     raise Conflict("port_taken", message)
 
@@ -59,7 +59,7 @@ def _listeners(port: int, hosts: Sequence[str], stack: ExitStack) -> list[socket
                 listeners = _attempted(port, hosts, attempt)
             except OSError as fault:
                 if fault.errno == errno.EADDRINUSE and port == 0:
-                    # What was free on the first host is taken on the next.
+                    # The port that was free on the first host is in use on the next.
                     continue
                 raise _refusal(port, fault) from fault
             stack.enter_context(attempt.pop_all())
@@ -72,7 +72,7 @@ def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[sock
     for host in hosts:
         is_ipv6 = ":" in host
         try:
-            # Named as TCP, or asyncio does not see that small answers must go out at once.
+            # TCP is named explicitly, because otherwise asyncio does not send small responses at once.
             listener = attempt.enter_context(
                 socket.socket(
                     socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -82,7 +82,7 @@ def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[sock
             if is_ipv6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind((host, port))
-            # Only now is the port taken: two sockets with SO_REUSEADDR can both be bound to it.
+            # The port is in use only now: two sockets with SO_REUSEADDR can both be bound to it.
             listener.listen(BACKLOG)
         except OSError as fault:
             if is_ipv6 and fault.errno in NO_IPV6:
@@ -96,7 +96,7 @@ def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[sock
 def _refusal(port: int, fault: OSError) -> Conflict | SystemFailure:
     if fault.errno == errno.EADDRINUSE:
         return Conflict(
-            "port_taken", f"Port {port} is taken. The server was not started. Choose another with --port."
+            "port_taken", f"Port {port} is in use. The server was not started. Choose another with --port."
         )
     return SystemFailure(
         "port_refused", f"Port {port} cannot be used: {fault.strerror}. The server was not started."

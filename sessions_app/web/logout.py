@@ -1,4 +1,4 @@
-"""The end of a browser's session."""
+"""Logging out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .launch_tokens import end_session
 
 @require_POST
 def log_out(request: HttpRequest) -> HttpResponse:
-    """Let this browser in no more, nor a copy of its cookie."""
+    """Log this browser out, including copies of its cookie."""
     end_session(settings.REDLINE_DATA_DIR, Credentials.of_request(request).launch_session())
     response = render(request, "web/launch.html", {"why": "ended"})
     response.delete_cookie(COOKIE, samesite="Strict")

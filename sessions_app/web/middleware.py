@@ -1,6 +1,6 @@
-"""Who may see a page: whoever brings the cookie that a launch token became. A script brings its own token, to `/api/`.
+"""Access to pages: browsers need the cookie from a launch token, scripts their own token, for `/api/` only.
 
-A failure below `/api/` is `{"error": {"code", "message"}}`, as commands tell it.
+Errors below `/api/` have the form `{"error": {"code", "message"}}`, as in commands.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .stylesheet import Stylesheet
 LAUNCH_PATH: Final = "/launch"
 STYLESHEET: Final = "/redline/redline.css"
 REFUSED_BODY: Final = "redline.refused_body"
-"""Where the scope of a request says, in words, why its body was not received."""
+"""The key in a request's scope for the reason why its body was not received."""
 
 Handler = Callable[[HttpRequest], HttpResponse]
 
 
 class StaticMiddleware(WhiteNoiseMiddleware):
-    """WhiteNoise, with its small files handed over whole: an ASGI server cannot stream from a plain iterator.
+    """WhiteNoise, but small files are sent whole: an ASGI server cannot stream from a plain iterator.
 
-    The stylesheet of the pages is one response, whatever it imports.
+    The stylesheet of the pages is one response, including everything it imports.
     """
 
     def get_static_file(self, path: str, url: str, stat_cache: object = None) -> object:
@@ -50,7 +50,7 @@ class StaticMiddleware(WhiteNoiseMiddleware):
 
 
 class UncachedMiddleware:
-    """Pages hold transcripts: nothing keeps a copy of one, unless its view says for how long a browser may."""
+    """Pages contain transcripts: they must not be cached, unless the view allows a browser to."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -62,7 +62,7 @@ class UncachedMiddleware:
 
 
 class HostMiddleware:
-    """Answers nothing, not even for a style, under a host that is not ours."""
+    """Answers no request, not even for a style, under a host that is not ours."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -76,16 +76,16 @@ class HostMiddleware:
             response: HttpResponse = failed("bad_request", why, 400)
         else:
             response = defaults.bad_request(request, DisallowedHost(why))
-        # Not raised: Django logs that as an error, and anybody can ask for a host.
+        # Not raised: Django would log an error, and anybody can send any host.
         log_response(why, response=response, request=request)
         return response
 
 
 class LaunchMiddleware:
-    """Lets nobody past without the cookie; `/launch?token=…` gives it, once for each token.
+    """Admits only requests with the cookie; `/launch?token=…` sets it, once for each token.
 
-    Below `/api/` the token for scripts stands in for the cookie, in an `Authorization: Bearer` header. No browser
-    sends one by itself, so nothing that another site could do goes with it, and no form's token is asked for.
+    Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie. Browsers never send one
+    automatically, so other sites cannot forge such requests, and no CSRF token is needed.
     """
 
     def __init__(self, get_response: Handler) -> None:
@@ -96,7 +96,7 @@ class LaunchMiddleware:
         if credentials.bring_token_to(request.path):
             if not credentials.have_api_token():
                 return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
-            # How Django is told that a request needs no form's token.
+            # Django's flag for a request that needs no CSRF token.
             request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
             return self.get_response(request)
         if credentials.name_browser_host() and request.path == LAUNCH_PATH:
@@ -111,7 +111,7 @@ class LaunchMiddleware:
 
 
 def _launch(request: HttpRequest) -> HttpResponse:
-    """Turn the token of an address into a cookie."""
+    """Exchange the token of an address for a cookie."""
     if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
         return render(request, "web/launch.html", {"why": "used"}, status=403)
     response = HttpResponseRedirect("/")
@@ -120,22 +120,22 @@ def _launch(request: HttpRequest) -> HttpResponse:
 
 
 def _let_in(response: HttpResponse, session: str = "") -> None:
-    """Give the browser a cookie for this host alone; without a session that it has, it begins one."""
+    """Set the browser's cookie, for this host only; without a given session, it starts a new one."""
     response.set_cookie(
         COOKIE, new_launch_cookie(session), max_age=SESSION_SECONDS, httponly=True, samesite="Strict"
     )
 
 
 def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
-    """What who is not known is answered."""
+    """The response to an unknown client."""
     if is_api(request):
         return unauthorized(
-            "The request brings no token. Nothing was done. Send the one that `redline token` prints, in a header "
+            "The request has no API token. Nothing was done. Send the token that `redline token` prints, in a header "
             "`Authorization: Bearer TOKEN`."
         )
     if not credentials.name_browser_host():
         return render(request, "web/launch.html", {"why": "plain"}, status=403)
-    # A link from another site brings no strict cookie: then a click on this page does.
+    # A link from another site does not send a strict cookie; a click on this page does.
     known = "sec-fetch-site" in request.headers and request.headers["sec-fetch-site"] == "cross-site"
     return render(
         request,
@@ -146,7 +146,7 @@ def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
 
 
 class BodyMiddleware:
-    """Refuses a request whose body the gate did not receive, or not whole."""
+    """Refuses a request whose body the gate did not receive completely."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -161,12 +161,12 @@ class BodyMiddleware:
 
 
 def is_api(request: HttpRequest) -> bool:
-    """Whether it asks for something that is told as JSON, failures too."""
+    """Whether it is a request to the API, which is answered with JSON, including errors."""
     return request.path.startswith(API)
 
 
 def failed(code: str, message: str, status: int) -> JsonResponse:
-    """A failure as scripts are told it."""
+    """An error response of the API."""
     return JsonResponse({"error": {"code": code, "message": message}}, status=status)
 
 

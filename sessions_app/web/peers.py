@@ -1,9 +1,9 @@
-"""EDGE: which user of this machine is at the other end of a connection.
+"""EDGE: the user of this machine who opened a connection.
 
-On Linux the kernel's socket diagnostics say it (`sock_diag(7)`), for one socket in some 40 microseconds. The tables in
-`/proc/net/tcp` and `tcp6` hold the same, but the kernel looks through all its sockets to write them, which takes tens
-of milliseconds: whoever opens many connections would hold up everybody else. If the socket is closed already, and on
-other systems, the user is not known.
+On Linux, the kernel's socket diagnostics give it (`sock_diag(7)`), in some 40 microseconds per socket. `/proc/net/tcp`
+and `tcp6` have the same data, but to write them the kernel goes through all its sockets, which takes tens of
+milliseconds: a client that opens many connections would delay everybody else. If the socket is closed already, and on
+other systems, the user is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import Final
 
 Address = tuple[str, int]
-"""Host and port, as `getsockname` gives them; what it may give behind does not matter."""
+"""Host and port, as `getsockname` returns them; further elements are ignored."""
 
 NETLINK_SOCK_DIAG: Final = 4
 SOCK_DIAG_BY_FAMILY: Final = 20
@@ -33,16 +33,16 @@ REQUEST: Final = struct.Struct("=BBBBI")
 IDENTITY: Final = struct.Struct("!HH16s16sI")
 """Both ports and both addresses, interface: `struct inet_diag_sockid` up to its cookie."""
 ANSWER: Final = struct.Struct("=BBBB48xIIIII")
-"""Family, state, timer, retransmits, then behind the identity expiry, both queues, user, inode: `inet_diag_msg`."""
+"""Family, state, timer, retransmits; after the identity expiry, both queues, user, inode: `inet_diag_msg`."""
 
 
 def is_of_another_user(peer: Address | None, own: Address | None) -> bool:
-    """Whether the connection from `peer` to `own` is known to be of a user that is neither this one nor root."""
+    """Whether the connection from `peer` to `own` is known to belong to a user other than this one and root."""
     return user_of(peer, own) not in (None, 0, os.geteuid())
 
 
 def user_of(peer: Address | None, own: Address | None) -> int | None:
-    """The id of the user who opened the connection from `peer` to `own`; None if it is not known.
+    """The id of the user who opened the connection from `peer` to `own`; None if unknown.
 
     A connection that is closed already has no addresses.
     """
@@ -60,15 +60,15 @@ def user_of(peer: Address | None, own: Address | None) -> int | None:
             # The kernel has answered before `send` returns.
             return _user_in(kernel.recv(ANSWER_BYTES, socket.MSG_DONTWAIT))
     except OSError:
-        # It has no socket diagnostics.
+        # This kernel has no socket diagnostics.
         return None
 
 
 def _user_in(answer: bytes) -> int | None:
-    """The user that an answer of the kernel names; None if it names no open socket."""
+    """The user in the kernel's answer; None if it describes no open socket."""
     if len(answer) < MESSAGE_HEADER.size + ANSWER.size:
         return None
     _, kind, *_ = MESSAGE_HEADER.unpack_from(answer)
     _, state, _, _, _, _, _, user, _ = ANSWER.unpack_from(answer, MESSAGE_HEADER.size)
-    # Without a socket of this connection the kernel names one that listens at the peer's address.
+    # If this connection has no socket, the kernel returns one that listens at the peer's address.
     return None if kind != SOCK_DIAG_BY_FAMILY or state == TCP_LISTEN else int(user)

@@ -1,4 +1,4 @@
-"""Redirects after a form was acted on, and which requests of htmx get a part of a page."""
+"""Redirects after a form was processed, and detection of htmx requests for a part of a page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def redirect(to: Any, *args: Any) -> HttpResponse:
-    """To a view, an address or the page of a row, like Django's, but with 303: the next request is a GET."""
+    """Redirect to a view, an address or the page of a row, like Django's, but with 303: the next request is a GET."""
     response = shortcuts.redirect(to, *args)
     response.status_code = 303
     return response
 
 
 def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
-    """A view that has no page of its own, only acts. A GET leads to the page that its form is on.
+    """A decorator for views without a page. A GET redirects to the page with the form.
 
     A browser sends one if its user goes back to a form that was refused.
     """
@@ -41,7 +41,6 @@ def acts_on_post(page: Callable[P, str]) -> Callable[[View[P]], View[P]]:
 
 
 def wants_fragment(request: HttpRequest) -> bool:
-    """Whether htmx puts the response into the page that it has. To restore a page from its history, it needs a whole
-    one."""
+    """Whether htmx inserts the response into its current page. To restore a page from history it needs a whole one."""
     htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]  # HtmxMiddleware
     return bool(htmx) and not htmx.history_restore_request

@@ -1,4 +1,4 @@
-"""EDGE: the one server of a data directory: that there is one, and where it is reached."""
+"""EDGE: the one server of a data directory, and its address."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .launch_tokens import browser_host, new_token
 LOCK_FILE: Final = "server.lock"
 STATE_FILE: Final = "server.json"
 LOCK_SECONDS: Final = 1
-"""How long a starting server waits: a command that looks whether one is running holds the lock for a moment."""
+"""How long a starting server waits: a command that checks for a running server holds the lock for a moment."""
 
 
 class RunningServer(msgspec.Struct, frozen=True):
-    """Where a server is reached, and whether it lets browsers in at 127.0.0.1 as well."""
+    """The port of a server, and whether it admits browsers at 127.0.0.1 as well."""
 
     port: int
     plain: bool
@@ -35,18 +35,18 @@ class RunningServer(msgspec.Struct, frozen=True):
 
 @contextmanager
 def only_server(directory: Path) -> Iterator[None]:
-    """One server on a data directory. Raises Conflict `already_served`."""
+    """Ensure that only one server uses a data directory. Raises Conflict `already_served`."""
     lock = filelock.FileLock(directory / LOCK_FILE)
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except filelock.Timeout as busy:
         raise Conflict(
             "already_served",
-            f"Another server uses the data directory {directory}. This one was not started. "
+            f"Another server is using the data directory {directory}. This one was not started. "
             "Stop the other one, or set REDLINE_DATA_DIR.",
         ) from busy
     try:
-        # One that was killed has left it.
+        # A killed server left it.
         (directory / STATE_FILE).unlink(missing_ok=True)
         yield
     finally:
@@ -55,7 +55,7 @@ def only_server(directory: Path) -> Iterator[None]:
 
 
 def running_server(directory: Path) -> RunningServer | None:
-    """The server that uses the data directory; None without one, and while one is still starting. Raises OSError."""
+    """The server that uses the data directory; None if there is none or it is still starting. Raises OSError."""
     try:
         with filelock.FileLock(directory / LOCK_FILE).acquire(timeout=0):
             return None
@@ -68,9 +68,9 @@ def running_server(directory: Path) -> RunningServer | None:
 
 
 def launch_address(directory: Path, server: RunningServer, port: int | None = None) -> str:
-    """An address of the server that lets one browser in, once; an older one stops working. Raises OSError.
+    """An address of the server that admits one browser, once; an older one stops working. Raises OSError.
 
-    `port`: the one that the browser has to use, where another than the server's own.
+    `port`: the port that the browser has to use, if it is not the server's own.
     """
     host = "127.0.0.1" if server.plain else browser_host(directory)
     return f"http://{host}:{port or server.port}/launch?token={new_token(directory)}"

@@ -1,9 +1,9 @@
 """The server's log: `logs/redline.log` in the data directory, private, rotating, and without transcript text.
 
-A record is one line: what it quotes (a path, a host, a header) may come from anyone, so every control and direction
-character is escaped. Of an exception its type and where it was raised are kept, and not its message: that may quote
-what was being read. Only the server writes the file; other commands write to standard error, and the server logs what
-its children write there.
+A record is one line: its text (a path, a host, a header) may come from anyone, so every control and direction character
+is escaped. Exceptions are logged with their type and location but without their message, which may quote a transcript.
+Only the server writes the file; other commands write to standard error, and the server logs what its children write
+there.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from sessions_app.storage.files import reported
 FILE_NAME: Final = "redline.log"
 FILE_BYTES: Final = 1_000_000
 OLD_FILES: Final = 4
-"""Beside the one that is written: five of FILE_BYTES in all."""
+"""Besides the current one: five files of FILE_BYTES in all."""
 LONGEST: Final = 2_000
-"""Characters that are kept of a message."""
+"""The maximum length of a message, in characters."""
 REFUSING: Final = ("django.request", "django.security", "uvicorn.error")
-"""Who logs that a request was refused."""
+"""The loggers that report refused requests."""
 MOST_REFUSALS: Final = 20
 REFUSAL_SECONDS: Final = 600
 REFUSAL_LENGTH: Final = 200
-"""Characters that are kept of such a message: at most some 700 KB a day, of the 5 MB that are kept."""
+"""The maximum length of such a message, in characters: at most some 700 KB a day, of the 5 MB that are kept."""
 
 UNEXPECTED: Final = 1
-"""The exit code after a defect of ours."""
+"""The exit code after a bug in Redline."""
 
 _log = logging.getLogger("redline")
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class OneLine(logging.Formatter):
-    """A record as one line of printable characters; of an exception one more line for each frame."""
+    """A record as one line of printable characters; an exception adds one line for each frame."""
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -63,12 +63,12 @@ class OneLine(logging.Formatter):
         frames = [
             f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(where)
         ]
-        told = kind.__name__ if kind is not None else "unknown"
+        described = kind.__name__ if kind is not None else "unknown"
         if isinstance(raised, RedlineError):
-            told += f" {raised.code}"
+            described += f" {raised.code}"
         elif isinstance(raised, OSError) and raised.strerror:
-            told += f": {raised.strerror}"
-        return "\n".join(map(printable, [*frames, f"  {told}"]))
+            described += f": {raised.strerror}"
+        return "\n".join(map(printable, [*frames, f"  {described}"]))
 
 
 class PrivateFile(RotatingFileHandler):
@@ -82,9 +82,9 @@ class PrivateFile(RotatingFileHandler):
 
 
 class Refusals:
-    """Keeps refused requests, which anybody can make in any number, from rotating everything else away.
+    """Prevents refused requests, which anybody can make in any number, from displacing everything else.
 
-    Of REFUSAL_SECONDS the first MOST_REFUSALS are logged, shortened; of the others how many there were.
+    In each REFUSAL_SECONDS the first MOST_REFUSALS are logged, shortened; the others are counted.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Refusals:
         self._count = 0
 
     def admitted(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
-        """What is to be logged now that there is this record."""
+        """The records to log now that this one has come."""
         if not 0 <= record.created - self._since < REFUSAL_SECONDS:
             yield from self.rest()
             self._since, self._count = record.created, 0
@@ -106,19 +106,19 @@ class Refusals:
             yield shortened
 
     def rest(self) -> Iterator[logging.LogRecord]:
-        """How many were not logged, if any."""
+        """A record with the number of refusals that were not logged, if there are any."""
         if self._count > MOST_REFUSALS:
             message = f"{self._count - MOST_REFUSALS} more requests were refused than are logged above"
             yield logging.LogRecord("redline", logging.WARNING, __file__, 0, message, None, None)
 
 
 def is_refusal(record: logging.LogRecord) -> bool:
-    """Whether it is about a request that was not answered as it asked, and not about a defect of ours."""
+    """Whether it reports a refused request, not a bug in Redline."""
     return record.levelno < logging.ERROR and record.name.startswith(REFUSING)
 
 
 class ServerLog(logging.Handler):
-    """Hands records to the file while there is one. Django configures logging anew whenever it is set up."""
+    """Passes records to the file while it is open. Django reconfigures logging whenever it is set up."""
 
     file: PrivateFile | None = None
     refusals = Refusals()
@@ -131,7 +131,7 @@ class ServerLog(logging.Handler):
 
 @contextmanager
 def defects_logged(command: str) -> Iterator[None]:
-    """What nobody expected ends the process with UNEXPECTED, and is logged: not printed with its message."""
+    """Log an unexpected exception without printing its message, and exit with UNEXPECTED."""
     try:
         yield
     except RedlineError:
@@ -143,7 +143,7 @@ def defects_logged(command: str) -> Iterator[None]:
 
 @contextmanager
 def kept_log(data_directory: Path) -> Iterator[Path]:
-    """Everything that is logged meanwhile also goes into the file, which is given. Raises SystemFailure."""
+    """Log to the file as well; yields its path. Raises SystemFailure."""
     directory = data_directory / "logs"
     path = directory / FILE_NAME
     with reported(path, "No log is kept, and the server was not started."):

@@ -1,4 +1,4 @@
-"""Who may have a socket open: a browser that is let in, on a page of this very server, until its session ends."""
+"""Access to sockets: a browser that is logged in, on a page of this server, until its session ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .credentials import Credentials, Headers
 Application = Any
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks whether the session of an open socket has ended."""
+"""Between two checks whether the session of an open socket has ended."""
 ENDED: Final = 4001
-"""The code of a socket whose session has ended."""
+"""The close code of a socket whose session has ended."""
 
 
 async def refuse_socket(scope: dict[str, Any], receive: Any, send: Any, status: int = 403) -> None:
-    """Answer a handshake with a refusal."""
+    """Refuse a handshake."""
     del scope
     await receive()
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS]
@@ -28,11 +28,11 @@ async def refuse_socket(scope: dict[str, Any], receive: Any, send: Any, status: 
 
 
 def only_known_browsers(application: Application) -> Application:
-    """The application, for sockets whose Origin is the host they go to and that bring the launch cookie.
+    """Wrap the application: sockets need an Origin equal to their host, and the launch cookie.
 
-    A socket whose session ends (by a log-out, a new name, or time) is closed. A page whose cookie was given anew
-    meanwhile connects again. What is sent to a tab that was closed, or after the application
-    closed the socket itself, is dropped: it learns of both by its next receive.
+    A socket is closed when its session ends (by a log-out, a new name, or time). A page whose cookie was renewed
+    meanwhile connects again. Messages to a closed tab, or after the application closed the socket itself, are dropped:
+    the application learns of both from its next receive.
     """
 
     async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -46,7 +46,7 @@ def only_known_browsers(application: Application) -> Application:
             nonlocal is_open
             if is_open:
                 is_open = message["type"] != "websocket.close"
-                with contextlib.suppress(OSError):  # by which ASGI says that the peer has left
+                with contextlib.suppress(OSError):  # how ASGI reports that the client has disconnected
                     await send(message)
 
         watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
@@ -82,7 +82,7 @@ class _Watched:
 
 
 def may_connect(headers: Headers) -> bool:
-    """Whether the headers of a handshake are those of a known browser on one of our pages."""
+    """Whether a handshake comes from a known browser on one of our pages."""
     credentials = Credentials.of_headers(headers)
     return (
         credentials.name_our_host() and credentials.come_from_our_page() and credentials.have_launch_cookie()

@@ -1,6 +1,6 @@
 """The stylesheet of all pages: written in many files, which it imports, and served as one.
 
-A browser draws nothing before it has the styles, and thirty requests take longer than one.
+A browser renders nothing before it has the styles, and thirty requests take longer than one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IMPORT: Final = re.compile(r'^@import "([^"]+)";$', re.MULTILINE)
 
 
 class Stylesheet:
-    """A file of styles, with the text of each file that it imports in the place of the import."""
+    """A file of styles, in which each import is replaced by the imported text."""
 
     def __init__(self, path: Path) -> None:
         def imported(found: re.Match[str]) -> str:
@@ -28,7 +28,7 @@ class Stylesheet:
         self.etag: Final = f'"{hashlib.sha256(self.text.encode()).hexdigest()}"'
 
     def respond(self, request: HttpRequest) -> HttpResponse:
-        """The whole text, or that the browser's copy is still valid."""
+        """The whole text, or a statement that the browser's copy is still valid."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         headers = {"ETag": self.etag, "Cache-Control": f"max-age={MAX_AGE_SECONDS}, public"}

@@ -1,4 +1,4 @@
-"""Uploads of any length: they go to files in the data directory, from where they can be put into place unread."""
+"""Uploads of any length: stored as files in the data directory, so that they can be moved into place without a copy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.files import os_failure, reported
 
 NO_ROOM: Final = "redline.no_room"
-"""Where the request's META says, in words, why an upload could not be stored."""
+"""The key in the request's META for the reason why an upload could not be stored."""
 SPARE: Final = 100_000_000
-"""Bytes of the disk that an upload leaves free."""
+"""Bytes of disk space that an upload must leave free."""
 ABANDONED_SECONDS: Final = 86_400
 UPLOADS: Final = "uploads"
 
@@ -29,24 +29,24 @@ View = TypeVar("View", bound=Callable[..., HttpResponse])
 
 
 def takes_uploads(view: View) -> View:
-    """A view whose forms bring files: its requests may be as long as the disk has room for."""
+    """Mark a view whose forms upload files: its requests may be as long as the disk has room for."""
     view.takes_uploads = True  # type: ignore[attr-defined]
     return view
 
 
 def is_for_uploads(view: object) -> bool:
-    """Whether it is such a view."""
+    """Whether the view is marked by `takes_uploads`."""
     return getattr(view, "takes_uploads", False)
 
 
 def upload_room() -> int:
-    """Bytes of the longest upload: a request is kept as it came, and then its files beside it."""
+    """Bytes of the longest upload: the request is stored as received, and then its files in addition."""
     free = shutil.disk_usage(settings.REDLINE_DATA_DIR).free
     return max(0, free - SPARE) // 2
 
 
 class StoredUpload(TemporaryUploadedFile):
-    """An upload in a private file, which goes when it is closed."""
+    """An upload in a private file, which is deleted when it is closed."""
 
     def __init__(
         self, file: IO[bytes], name: str | None, content_type: str | None, charset: str | None
@@ -55,7 +55,7 @@ class StoredUpload(TemporaryUploadedFile):
 
 
 class SpaciousUpload(FileUploadHandler):
-    """Stores uploads in the data directory while there is room; what does not fit is passed over, and said."""
+    """Stores uploads in the data directory while there is room; if there is not, they are skipped and reported."""
 
     upload: StoredUpload | None = None
 
@@ -76,8 +76,8 @@ class SpaciousUpload(FileUploadHandler):
             return
         if content_length > free - SPARE:
             META[NO_ROOM] = (
-                f"The upload has {content_length:,} bytes, and the disk of {settings.REDLINE_DATA_DIR} has {free:,} "
-                "left. Nothing was stored. Free some space, then try again."
+                f"The upload has {content_length:,} bytes, but the disk of {settings.REDLINE_DATA_DIR} has only "
+                f"{free:,} left. Nothing was stored. Free some space, then try again."
             )
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
@@ -105,7 +105,7 @@ class SpaciousUpload(FileUploadHandler):
         if self.upload is None:
             return None
         try:
-            self.upload.seek(0)  # what is still in the buffer is written by this
+            self.upload.seek(0)  # this flushes the buffer
         except OSError as fault:
             self._refuse(fault)
             return None
@@ -120,14 +120,14 @@ class SpaciousUpload(FileUploadHandler):
 
     def upload_interrupted(self) -> None:
         if self.upload is not None:
-            # Closing writes what is still in the buffer, which may not fit either; the file goes all the same.
+            # Closing flushes the buffer, which may not fit either; the file is deleted nevertheless.
             with contextlib.suppress(OSError):
                 self.upload.close()
             self.upload = None
 
 
 def upload_directory() -> Path:
-    """Where uploads lie until they are judged; what an end of the server left there a day ago is removed.
+    """The directory of unprocessed uploads. Files older than a day, left by a killed server, are removed.
 
     Raises SystemFailure.
     """

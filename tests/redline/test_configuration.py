@@ -86,8 +86,8 @@ def test_the_environment_wins_over_the_file(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"live_minutes = ", "is no TOML"),
-        (b"\xff\xfe", "is no TOML"),
+        (b"live_minutes = ", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
         (b'live_minutes = "soon"', "live_minutes"),
         (b"live_minutes = -1", "live_minutes"),
         (b"live_minutes = inf", "live_minutes"),
@@ -229,7 +229,7 @@ def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) 
     fresh.data.chmod(0o755)
     ended = fresh.run("sessions", "--json")
     assert (ended.code, ended.error) == (6, "open_data_directory")
-    assert "of its own" in ended.json["error"]["message"]
+    assert "for Redline only" in ended.json["error"]["message"]
     assert mode(fresh.data) == 0o755
 
 

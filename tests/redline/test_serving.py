@@ -167,8 +167,8 @@ def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_p
         running.wait_for(lambda: "is not a directory" in running.text("/"))
     told = (tmp_path / "stderr").read_text(encoding="utf-8").splitlines()
     assert [line for line in told if "W001" in line] == [
-        f"redline: warning: The root {tmp_path}/file is not a directory. Take it out of the roots, or make it a "
-        "directory that this user may read. (redline.W001)"
+        f"redline: warning: The root {tmp_path}/file is not a directory. Remove it from the roots, or make it a "
+        "directory that this user can read. (redline.W001)"
     ]
 
 

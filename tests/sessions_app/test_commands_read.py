@@ -143,7 +143,7 @@ def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> N
     assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
     ended = fresh.run("tree", "nowhere.jsonl")
     assert (ended.code, ended.out) == (2, "")
-    assert "nowhere.jsonl is not there" in ended.err
+    assert "nowhere.jsonl does not exist" in ended.err
     assert "Traceback" not in ended.err
 
 

@@ -64,7 +64,7 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument(
-            "--leaf", metavar="ID", help="the branch that ends here (default: at the file's last entry)"
+            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
         parser.add_argument(
             "--planner",

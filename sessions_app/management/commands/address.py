@@ -17,7 +17,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--port", type="port", help="the port in the address, where the server's own is forwarded"
+            "--port", type="port", help="the port in the address, if the server's port is forwarded"
         )
         parser.add_argument(
             "--revoke",
@@ -37,7 +37,7 @@ class Command(RedlineCommand):
             if server is None and not options["revoke"]:
                 raise Conflict(
                     "not_served",
-                    f"No server uses the data directory {directory}. {done} Start one with `redline serve`, which "
+                    f"No server is using the data directory {directory}. {done} Start one with `redline serve`, which "
                     "prints an address.",
                 )
             address = launch_address(directory, server, options["port"]) if server is not None else None

@@ -13,18 +13,18 @@ from sessions_app.cli import RedlineCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """What a shell offers for one command: its summary, and its flags with what each does."""
+class CommandCompletion:
+    """The completions for one command: its summary, and its flags with their help texts."""
 
     summary: str
     flags: Mapping[str, str]
 
 
 class Command(RedlineCommand):
-    help = "Print a script that lets a shell complete commands, flags and paths."
+    help = "Print a shell script that completes commands, flags and paths."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("shell", choices=sorted(SCRIPTS), help="the shell that reads the script")
+        parser.add_argument("shell", choices=sorted(SCRIPTS), help="the shell to print the script for")
 
     def run(self, options: dict[str, Any]) -> int | None:
         script = "\n".join(SCRIPTS[options["shell"]](dict(_commands())))
@@ -33,16 +33,16 @@ class Command(RedlineCommand):
         return None
 
 
-def _commands() -> Iterator[tuple[str, Completed]]:
+def _commands() -> Iterator[tuple[str, CommandCompletion]]:
     for name, app in sorted(get_commands().items()):
         command = load_command_class(str(app), name) if app != "django.core" else None
         if isinstance(command, RedlineCommand):
             parser = command.create_parser("redline", name)
-            yield name, Completed(str(command.help), dict(_flags(parser)))
+            yield name, CommandCompletion(str(command.help), dict(_flags(parser)))
 
 
 def _flags(parser: ArgumentParser) -> Iterator[tuple[str, str]]:
-    """The flags of a command and of its actions, with what each does."""
+    """The flags of a command and of its subcommands, with their help texts."""
     for action in parser._actions:  # argparse offers no other list
         yield from ((flag, action.help or "") for flag in action.option_strings if flag.startswith("--"))
         if isinstance(action.choices, Mapping):
@@ -50,7 +50,7 @@ def _flags(parser: ArgumentParser) -> Iterator[tuple[str, str]]:
                 yield from _flags(one)
 
 
-def _bash(commands: Mapping[str, Completed]) -> Iterator[str]:
+def _bash(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     yield "_redline() {"
     yield "    local current=${COMP_WORDS[COMP_CWORD]} flags"
     yield "    case ${COMP_WORDS[1]} in"
@@ -63,11 +63,11 @@ def _bash(commands: Mapping[str, Completed]) -> Iterator[str]:
     yield '        COMPREPLY=($(compgen -W "$flags" -- "$current"))'
     yield "    fi"
     yield "}"
-    # What is not completed here is completed as a path.
+    # Anything else is completed as a path.
     yield "complete -o default -F _redline redline"
 
 
-def _zsh(commands: Mapping[str, Completed]) -> Iterator[str]:
+def _zsh(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     yield "#compdef redline"
     yield "_redline() {"
     yield "    local -a commands flags"
@@ -87,7 +87,7 @@ def _described(word: str, meaning: str) -> str:
     return shlex.quote(f"{word}:{meaning}")
 
 
-def _fish(commands: Mapping[str, Completed]) -> Iterator[str]:
+def _fish(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     for name, completed in commands.items():
         yield (
             f"complete -c redline -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(completed.summary)}"

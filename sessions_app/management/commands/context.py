@@ -13,7 +13,7 @@ from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.terminal import Column
 
 BEGINNING: Final = 120
-"""Characters that are shown of a text."""
+"""The length of the beginning of a text, in characters."""
 COLUMNS: Final = (
     Column("ENTRY"),
     Column("ROLE", style="cyan"),
@@ -29,10 +29,10 @@ class Command(RedlineCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument(
-            "--leaf", metavar="ID", help="the branch that ends here (default: at the file's last entry)"
+            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
         parser.add_argument(
-            "--reader", default="", help="atomic-0.8 or pi (default: chosen by place and content)"
+            "--reader", default="", help="atomic-0.8 or pi (default: chosen by location and content)"
         )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
 
@@ -72,12 +72,12 @@ class Command(RedlineCommand):
                 for message in context.messages
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
-            origin = "as last reported, and estimated since" if gauge.source == "usage" else "estimated"
+            origin = "reported by the model, then estimated" if gauge.source == "usage" else "estimated"
             self.say(f"{len(context.messages)} messages, {gauge.tokens} tokens ({origin}).")
         return None
 
     def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str) -> None:
-        """The whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
+        """Show the whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
         entry = loaded.tree.entry(entry_id)
         message = next((one for one in context.messages if one.entry is entry), None)
         texts = loaded.texts([entry]).get(entry.id, NO_TEXTS)
@@ -103,7 +103,7 @@ class Command(RedlineCommand):
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A message in the shape of the conformance vectors."""
+    """A message in the format of the conformance vectors."""
     kept: dict[str, Any] = {"entryId": message.entry.id}
     if message.blocks is not None:
         kept["blocks"] = [block.index for block in message.blocks]

@@ -28,8 +28,8 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--follow",
             action="store_true",
-            help="index the configured roots and then what changes, until standard input ends; "
-            "standard output announces it in JSON lines",
+            help="index the configured roots, then follow changes until standard input closes; "
+            "standard output reports them as lines of JSON",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:
@@ -49,7 +49,7 @@ class Command(RedlineCommand):
             self.stderr.write(f"{printable(refused.path)}: {printable(refused.reason)}")
         self.say(
             f"{total.files} sessions with {total.entries} entries, {total.damaged} damaged lines. "
-            f"They hold {total.bytes} bytes; {total.bytes_read} were read in {seconds} s."
+            f"They have {total.bytes} bytes; {total.bytes_read} were read in {seconds} s."
         )
         self.show_json(
             {
@@ -71,10 +71,10 @@ class Command(RedlineCommand):
         if options["paths"] or options["rebuild"]:
             raise BadInput(
                 "bad_arguments",
-                "--follow is for the configured roots: it takes no PATH and no --rebuild. Nothing was done.",
+                "--follow applies to the configured roots and accepts neither PATH nor --rebuild. Nothing was done.",
             )
         exit_with_parent()
-        # What the server reads are announcements, and nothing else gets among them.
+        # The server reads events from standard output, so nothing else may be printed there.
         relay_through(sys.stdout)
         sys.stdout = sys.stderr
         Follower().run()

@@ -12,8 +12,8 @@ from sessions_app.storage.files import real_path
 
 class Command(RedlineCommand):
     help = (
-        "Write a version 3 copy beside a session of version 1 or 2, or without a header. The session itself stays as "
-        "it is."
+        "Write a version 3 copy beside a session of version 1 or 2, or one without a header. The session itself is not "
+        "changed."
     )
     needs_database = True
 

@@ -30,15 +30,15 @@ _log = logging.getLogger("redline")
 APPLICATION = "redline.asgi:application"
 DEFAULT_PORT: Final = 8000
 HOSTS: Final = (IPV4, IPV6)
-"""A browser tries ::1 first: if somebody else listened there, it would bring them what it sends."""
+"""Browsers try ::1 first: another process listening there would receive their requests."""
 MESSAGE_BYTES: Final = 16_384
-"""What a page may say over a socket at once."""
+"""The maximum size of a message that a page sends over a socket."""
 SHUTDOWN_SECONDS: Final = 3
-"""How long requests may take that are under way when the server is told to stop."""
+"""How long requests in progress may take when the server is stopped."""
 PLAIN: Final = (
-    "Browsers are let in at 127.0.0.1. That is weaker: a browser brings its cookie for 127.0.0.1 to every port of it, "
-    "so another user of this machine who gets you to open a page on a port of theirs can take over your session here. "
-    "Leave out --plain unless your browser cannot open names that end in .localhost."
+    "Browsers are admitted at 127.0.0.1. That is weaker: a browser sends its cookie for 127.0.0.1 to every port there, "
+    "so another user of this machine who gets you to open a page on their port can take over your session here. "
+    "Omit --plain unless your browser cannot open names that end in .localhost."
 )
 
 
@@ -50,12 +50,12 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--port",
             type="port",
-            help=f"where to listen; 0: any free port (default: {DEFAULT_PORT}, or the next one that is free)",
+            help=f"the port to listen on; 0: any free port (default: {DEFAULT_PORT}, or the next free one)",
         )
         parser.add_argument(
             "--plain",
             action="store_true",
-            help="let browsers in at 127.0.0.1, for those that cannot open names that end in .localhost; weaker",
+            help="admit browsers at 127.0.0.1, if they cannot open names that end in .localhost; weaker",
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -70,9 +70,9 @@ class Command(RedlineCommand):
                 server.keep(directory)
                 address = launch_address(directory, server)
             if port is None and server.port != DEFAULT_PORT:
-                self.say(f"Port {DEFAULT_PORT} is taken; {server.port} is the next free one.")
+                self.say(f"Port {DEFAULT_PORT} is in use; {server.port} is the next free one.")
             if len(listeners) < len(HOSTS):
-                self.say("This machine has no IPv6: only 127.0.0.1 is served.")
+                self.say("This machine has no IPv6: the server uses 127.0.0.1 only.")
             if plain:
                 self.say(PLAIN)
             self.say(f"Redline is at {address}")
@@ -81,13 +81,13 @@ class Command(RedlineCommand):
                 {"address": address, "plain": plain, "listening": [_shown(one) for one in listeners]}
             )
             self.stdout.flush()
-            # A long request waits in Python's temporary directory, which on many systems is memory.
+            # Long requests are stored in Python's temporary directory, which on many systems is in memory.
             tempfile.tempdir = str(upload_directory())
             _log.info("serving on port %d", server.port)
             try:
                 raise_descriptor_limit()
             except (OSError, ValueError) as fault:
-                _log.warning("The limit of open files stays as it is: %s", fault)
+                _log.warning("The limit of open files could not be raised: %s", fault)
             # Logging is configured by the settings, for Django and uvicorn alike.
             config = uvicorn.Config(
                 APPLICATION,
@@ -96,7 +96,7 @@ class Command(RedlineCommand):
                 ws=RefusableSocket,
                 headers=list(HEADERS),
                 server_header=False,
-                # Nothing stands between this server and its user: what claims to be forwarded is not believed.
+                # There is no proxy between this server and its user: forwarding headers are ignored.
                 proxy_headers=False,
                 timeout_keep_alive=IDLE_SECONDS,
                 log_config=None,
@@ -107,12 +107,12 @@ class Command(RedlineCommand):
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
             with contextlib.suppress(KeyboardInterrupt):
-                # An interrupt is how a server is meant to end; it has shut down when this comes up.
+                # An interrupt is the normal way to stop the server; uvicorn raises it after shutting down.
                 uvicorn.Server(config).run(sockets=listeners)
         return None
 
 
 def _shown(listener: Any) -> str:
-    """Host and port of a socket, as in an address."""
+    """Host and port of a socket, as in a URL."""
     host, port, *_ = listener.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -24,7 +24,7 @@ DUE: Final = {"": "", "threshold": "due", "overflow": "overflow"}
 
 
 class Command(RedlineCommand):
-    help = "List the indexed sessions, the most recently used first."
+    help = "List the indexed sessions, most recently used first."
     needs_database = True
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -32,7 +32,7 @@ class Command(RedlineCommand):
         sessions = list(Session.objects.for_display().latest_first())
         self.show_json(list(map(session_json, sessions)))
         if not sessions:
-            self.say("No session is indexed. `redline index PATH` reads sessions from a directory.")
+            self.say("No sessions are indexed. `redline index PATH` indexes the sessions in a directory.")
         else:
             self.say_all(self.screen.table(COLUMNS, list(map(_row, sessions))))
         return None

@@ -11,14 +11,14 @@ from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token
 
 
 class Command(RedlineCommand):
-    help = "Print the token that scripts use to start runs and follow them."
+    help = "Print the API token, with which scripts start and follow runs."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--new", action="store_true", help="replace the token; the old one stops working")
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = settings.REDLINE_DATA_DIR / API_TOKEN_FILE
-        with reported(path, "There is no token to print."):
+        with reported(path, "The token was not printed."):
             token = api_token(settings.REDLINE_DATA_DIR, renewed=options["new"])
         self.say(token)
         self.show_json({"token": token})

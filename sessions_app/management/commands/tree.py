@@ -69,9 +69,9 @@ class Command(RedlineCommand):
 
 
 def _headline(entry: Entry, texts: Mapping[str, Texts]) -> str:
-    told = texts[entry.id].joined(entry.blocks) if entry.id in texts else ""
+    text = texts[entry.id].joined(entry.blocks) if entry.id in texts else ""
     what = entry.tool_name or entry.role or entry.type
-    return f"{printable(entry.id)} {printable(what)} {one_line(told, 60)}".rstrip()
+    return f"{printable(entry.id)} {printable(what)} {one_line(text, 60)}".rstrip()
 
 
 def _mark(entry: Entry, named: Mapping[str, str], *, is_leaf: bool) -> str:

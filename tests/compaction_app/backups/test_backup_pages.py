@@ -571,7 +571,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser: Cl
     shutil.rmtree(path.parent)
     answer = browser.get(f"{page}/backups")
     assert answer.status_code == 404
-    assert "is not there" in text_of(answer)
+    assert "does not exist" in text_of(answer)
 
 
 def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: Client, path: Path) -> None:

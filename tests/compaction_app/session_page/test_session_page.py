@@ -437,7 +437,7 @@ def test_an_old_session_offers_a_copy_and_goes_there(browser: Client, idle_root:
     assert (idle_root / "old.jsonl").read_bytes() == before
     again = browser.post(f"{address}/migrate")
     assert again.status_code == 409
-    assert "is there already" in text_of(again)
+    assert "exists already" in text_of(again)
 
 
 def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(

@@ -226,7 +226,7 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
     os.truncate(session, size)  # sparse: it takes no space itself
 
     def act() -> None:
-        with pytest.raises(SystemFailure, match=rf"has \d+ bytes free, .* needs {size}") as caught:
+        with pytest.raises(SystemFailure, match=rf"has \d+ bytes free; .* needs {size}") as caught:
             make(data, session, fingerprint)
         assert caught.value.code == "no_space"
 
@@ -604,9 +604,9 @@ def test_backing_up_and_restoring_need_the_lock(session: Path, data: Path) -> No
     backup = make(data, session)
     with locks.session_lock(data, session, 0) as locked:
         pass
-    with pytest.raises(RuntimeError, match="given back"):
+    with pytest.raises(RuntimeError, match="was released"):
         backups.back_up(locked, fingerprint_of(session), NOW)
-    with pytest.raises(RuntimeError, match="given back"):
+    with pytest.raises(RuntimeError, match="was released"):
         restore.restore(locked, backup.path, None, state_of(session), NOW)
     assert session.read_bytes() == CONTENT
 

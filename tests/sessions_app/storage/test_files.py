@@ -340,7 +340,7 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
-        (replace_by_a_copy, "another file took its place"),
+        (replace_by_a_copy, "it was replaced by another file"),
         (truncate, "it shrank from 20,000 to 19,999 bytes"),
         (overwrite_at(4095), "its beginning changed"),
         (overwrite_at(-4096), "the bytes before 20,000 changed"),
@@ -469,7 +469,7 @@ def test_a_symlink_is_locked_as_the_session_it_leads_to(session: Path, data: Pat
 
 
 def test_waiting_for_a_lock_has_a_limit(session: Path, data: Path) -> None:
-    with pytest.raises(ValueError, match="without end"):
+    with pytest.raises(ValueError, match="not negative"):
         locks.session_lock(data, session, -1).__enter__()
 
 
@@ -485,7 +485,7 @@ def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Pat
     before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
         pass
-    with pytest.raises(RuntimeError, match="given back"):
+    with pytest.raises(RuntimeError, match="was released"):
         storage_append.append_line(locked, LINE, state_of(session), never_complete)
     assert session.read_bytes() == before
 
@@ -672,7 +672,7 @@ def test_our_line_between_two_foreign_ones_stays_and_is_recorded_and_reported(
         append_as_agent(session, b'{"id":"t2"}\n')
         return written
 
-    with pytest.raises(SystemFailure, match=f"is at byte {len(before) + 12} all the same") as caught:
+    with pytest.raises(SystemFailure, match=f"nevertheless, at byte {len(before) + 12}") as caught:
         append(data, session, write=surrounded, record=recorded.append)
     assert caught.value.code == "line_stays"
     assert session.read_bytes() == before + b'{"id":"t1"}\n' + LINE + b'\n{"id":"t2"}\n'

@@ -214,7 +214,7 @@ def take(stack: ExitStack, host: str, port: int = 0) -> int:
 def test_a_port_taken_on_either_address_is_not_used(host: str) -> None:
     with ExitStack() as stack:
         port = take(stack, host)
-        with pytest.raises(Conflict, match=f"Port {port} is taken"):
+        with pytest.raises(Conflict, match=f"Port {port} is in use"):
             stack.enter_context(listening(port, (IPV4, IPV6)))
         found = stack.enter_context(listening_from(port, (IPV4, IPV6)))
         assert port_of(found) > port
@@ -264,7 +264,7 @@ def unserved(redline: Installation, settings: Any, monkeypatch: pytest.MonkeyPat
 
 def test_a_server_without_ipv6_says_so(unserved: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "HOSTS", (IPV4, "2001:db8::1"))
-    assert "no IPv6: only 127.0.0.1 is served" in unserved.call("serve", "--port", "0").out
+    assert "no IPv6: the server uses 127.0.0.1 only" in unserved.call("serve", "--port", "0").out
     (listening,) = unserved.call("serve", "--port", "0", "--json").json["listening"]
     assert listening.startswith("127.0.0.1:")
 
@@ -276,7 +276,7 @@ def test_without_a_port_option_the_next_free_port_is_used_and_announced(
         port = take(stack, IPV6)
         monkeypatch.setattr(serve, "DEFAULT_PORT", port)
         printed = unserved.call("serve").out
-        assert f"Port {port} is taken; " in printed
+        assert f"Port {port} is in use; " in printed
         used = unserved.call("serve", "--json").json
         assert [one.rpartition(":")[0] for one in used["listening"]] == ["127.0.0.1", "[::1]"]
         assert f".localhost:{port}/" not in used["address"]
