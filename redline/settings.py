@@ -59,7 +59,11 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.badge.badge",
             ],
-            "builtins": ["sessions_app.templatetags.components", "sessions_app.templatetags.formatting"],
+            "builtins": [
+                "compaction_app.templatetags.addresses",
+                "sessions_app.templatetags.components",
+                "sessions_app.templatetags.formatting",
+            ],
         },
     }
 ]

@@ -24,6 +24,16 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
     )
 
 
+@register.simple_tag
+def swatch(kind: str) -> SafeString:
+    """The pattern of a kind of content, as a legend shows it."""
+    return format_html(
+        '<svg class="swatch" viewBox="0 0 16 9" aria-hidden="true">'
+        '<rect class="kind kind--{}" width="16" height="9"/></svg>',
+        kind,
+    )
+
+
 @register.filter
 def struck(text: str) -> SafeString:
     """A deleted text, struck through line by line, without the indent."""
