@@ -1,24 +1,13 @@
-"""Addresses of sessions, entries and their texts, for links on a page."""
+"""Addresses of entries and of their texts, for links on a page."""
 
 from __future__ import annotations
 
 from django import template
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from django.utils.text import Truncator
 
 from compaction_app.display import links
 from sessions_app.models import Session
-from sessions_app.templatetags.formatting import escape_line
 
 register = template.Library()
-
-
-@register.simple_tag
-def session_link(session: Session) -> SafeString:
-    """A link to a session's page, with its title."""
-    title = escape_line(session.title or session.relative_path)
-    return format_html('<a href="{}">{}</a>', links.session_address(session), Truncator(title).chars(90))
 
 
 @register.simple_tag

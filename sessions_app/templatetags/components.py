@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
 
-from .formatting import escape_text
+from sessions_app.models import Session
+
+from .formatting import escape_line, escape_text
 
 register = template.Library()
 
@@ -32,6 +35,13 @@ def swatch(kind: str) -> SafeString:
         '<rect class="kind kind--{}" width="16" height="9"/></svg>',
         kind,
     )
+
+
+@register.simple_tag
+def session_link(session: Session) -> SafeString:
+    """A link to a session's page, with its title."""
+    title = escape_line(session.title or session.relative_path)
+    return format_html('<a href="{}">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
 
 
 @register.filter
