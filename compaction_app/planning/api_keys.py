@@ -1,10 +1,10 @@
-"""EDGE: the keys that were entered by hand, in one file of the data directory that only its user may read.
+"""EDGE: the keys that were entered by hand, in one file of the data directory that only its owner may read.
 
     {"openai": {"origin": "https://api.openai.com", "key": "…"}}
 
-A key is kept for one provider, with the origin that it was entered for, and is given out for that origin alone. The
-file is replaced whole, under a lock; one that cannot be understood is never written over. Nothing here prints,
-logs or quotes a key: an error names the file, and a page gets `hint_of`.
+A key is stored for one provider, with the origin that it was entered for, and is returned for that origin only. The
+file is replaced whole, under a lock; an unreadable file is never overwritten. Nothing here prints, logs or quotes a
+key: an error names the file, and a page gets `hint_of`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sessions_app.storage.files import opened, real_path, reported, sync, sync_d
 FILE_NAME: Final = "keys.json"
 MODE: Final = 0o600
 LONGEST: Final = 8_192
-"""Characters of a key. Signed tokens are the long ones."""
+"""The most characters of a key. Signed tokens are the long ones."""
 SHOWN: Final = 4
 LONG_ENOUGH: Final = 4 * SHOWN
-"""Of a key that is shorter than this, its last characters would tell too much."""
+"""If a key is shorter than this, its last characters would reveal too much."""
 SIZE_LIMIT: Final = 1_000_000
 LOCK_SECONDS: Final = 10
 _NOT_READ: Final = "No key was read."
@@ -39,14 +39,14 @@ _NOT_KEPT: Final = "No key was changed."
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """A key and the origin it belongs to. The key is in no repr."""
+    """A key and the origin it belongs to. The repr does not contain the key."""
 
     origin: str
     key: str = field(repr=False)
 
 
 def read_keys(directory: Path) -> dict[str, KeptKey]:
-    """The keys by provider; none where there is no file yet.
+    """The keys by provider; empty if there is no file yet.
 
     A file that others may read is made private first. Raises SystemFailure `bad_key_file`, and what reading raises.
     """
@@ -64,23 +64,23 @@ def read_keys(directory: Path) -> dict[str, KeptKey]:
         for kept in keys.values():
             checked_key(kept.key)
     except (msgspec.DecodeError, UnicodeDecodeError, BadInput):
-        # Its message could quote what it stumbled over.
+        # The error's message could quote the file.
         raise SystemFailure(
             "bad_key_file",
-            f"{path} holds no keys as Redline writes them. {_NOT_READ} Nothing is written over it. Mend it, or "
-            "move it away and enter the keys again.",
+            f"{path} does not contain keys as Redline writes them. {_NOT_READ} It is never overwritten. Repair "
+            "it, or move it away and enter the keys again.",
         ) from None
     return keys
 
 
 def keep_key(directory: Path, provider: str, kept: KeptKey) -> None:
-    """Keep a key for a provider, in the place of the one that it had. Raises as `read_keys`, and SystemFailure."""
+    """Store a key for a provider, replacing the one it had. Raises as `read_keys`, and SystemFailure."""
     with _changing(directory) as kept_keys:
         kept_keys[provider] = kept
 
 
 def drop_key(directory: Path, provider: str) -> bool:
-    """Forget the key of a provider; whether it had one. Raises as `read_keys`, and SystemFailure."""
+    """Delete the key of a provider; returns whether it had one. Raises as `read_keys`, and SystemFailure."""
     if provider not in read_keys(directory):
         return False
     with _changing(directory) as kept_keys:
@@ -88,9 +88,9 @@ def drop_key(directory: Path, provider: str) -> bool:
 
 
 def checked_key(given: str) -> str:
-    """A key without blanks around it; empty where nothing was given.
+    """A key without surrounding blanks; empty if none was given.
 
-    Raises BadInput `bad_key` for what could not be sent as one. The message does not quote it.
+    Raises BadInput `bad_key` for an invalid key. The message does not quote it.
     """
     key = given.strip()
     if len(key) > LONGEST:
@@ -98,14 +98,14 @@ def checked_key(given: str) -> str:
     if not all("!" <= character <= "~" for character in key):
         raise BadInput(
             "bad_key",
-            "A key is made of plain letters, digits and signs. This one holds a blank, a line break or another "
-            "character that no key has. Copy it again, without what stands around it.",
+            "A key consists of ASCII letters, digits and signs. This one contains a blank, a line break or "
+            "another invalid character. Copy it again, without the text around it.",
         )
     return key
 
 
 def hint_of(key: str) -> str:
-    """What may be shown of a key: its last four characters, of a short one nothing; empty without a key."""
+    """What may be shown of a key: its last four characters; empty for a short key, and without one."""
     if not key:
         return ""
     return f"…{key[-SHOWN:]}" if len(key) >= LONG_ENOUGH else "…"
@@ -116,7 +116,7 @@ def hint_of(key: str) -> str:
 
 @contextmanager
 def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
-    """The keys, to be changed; they are written when this ends well. One process changes them at a time."""
+    """The keys, for changing; written if the block ends without an error. One process changes them at a time."""
     path, locks = directory / FILE_NAME, directory / "locks"
     with ExitStack() as stack:
         with reported(locks, _NOT_KEPT):
@@ -135,7 +135,7 @@ def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    # The draft is private from its first byte on, whatever the mode of what it replaces.
+    # The draft is private from its first byte on, whatever the mode of the file it replaces.
     fd, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         try:

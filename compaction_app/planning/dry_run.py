@@ -1,4 +1,4 @@
-"""A plan of which nothing is recorded: read from the session's file, without the index, and without a run."""
+"""A plan that is not recorded: made from the session's file, without the index and without a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parameters of a planning: those of the run, of the agent's settings files, and the defaults."""
+"""The parameters of a plan: those of the run, of the agent's settings files, and the defaults."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DEFAULT_SOURCE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class EffectiveParameters:
-    """Raw compaction settings that apply to a project, with where each comes from."""
+    """Raw compaction settings that apply to a project, with the source of each."""
 
     values: Mapping[str, object]
     sources: Mapping[str, str]
     faults: tuple[str, ...] = ()
-    """What was passed over, and why: files that cannot be used, values out of range."""
+    """What was ignored, and why: unusable files, values out of range."""
 
 
 def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object]) -> EffectiveParameters:
@@ -40,7 +40,7 @@ def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object
             if name not in values:
                 values[name], sources[name] = value, str(found.path)
                 if not _is_usable(name, value):
-                    # The agent takes its default for such a value, and asks no other file.
+                    # The agent uses its default for such a value, and reads no other file.
                     sources[name] = DEFAULT_SOURCE
                     faults.append(f"{found.path}: {name} cannot be used")
     return EffectiveParameters(values, sources, tuple(faults))

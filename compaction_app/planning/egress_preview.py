@@ -1,6 +1,7 @@
-"""What would leave the machine if a model planned: the first request, made as a run makes it, and measured.
+"""What would leave the machine if an LLM planned: the first request, made as a run makes it, and measured.
 
-Nothing is sent for it. It is made from the index, and of texts only those are read that the manifest begins with.
+Nothing is sent. The request is made from the index; the only texts read are those at the start of the manifest's
+entries.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class FirstRequest:
     """What a run would send first."""
 
     characters: int
-    """Of its body: the instructions, the tools, the parameters and the manifest."""
+    """Characters of its body: the instructions, the tools, the parameters and the manifest."""
     tokens: int
-    """About: four characters are one, as the agents estimate them."""
+    """Estimated: four characters are one token, as the agents estimate."""
     entries: int
-    """Entries of the session that the manifest shows the beginning of."""
+    """Entries of the session whose beginnings the manifest shows."""
 
 
 def measure_first_request(
@@ -63,7 +64,7 @@ def measure_first_request(
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:
-    """The budget if nothing is deleted yet; without a store, which takes as long as all the rest."""
+    """The budget before anything is deleted; without a store, which would take as long as all the rest."""
     nothing = Stats(
         objects_before=transcript.objects,
         objects_after=transcript.objects,
@@ -76,7 +77,7 @@ def _budget(transcript: Transcript, window: int | None) -> Budget:
 
 
 class _TextsOnDemand(dict[str, Texts]):
-    """The texts of a snapshot's entries, each read when it is asked for."""
+    """The texts of a snapshot's entries, each read when it is needed."""
 
     def __init__(self, path: Path, prepared: Prepared) -> None:
         super().__init__()

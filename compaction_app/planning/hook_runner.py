@@ -1,13 +1,13 @@
-"""What hooks say to a planning, and what they are told of a commit.
+"""The answers of hooks before a plan is made, and their notification after a commit.
 
     prepared ──before_compact──▶ HookAnswers ─┬─ cancelled: nothing is planned
-                                              ├─ pins: kept as the run's first decision, in force in every later step
-                                              └─ supplied: into the store like any other deletion; no planner is asked
+                                              ├─ pins: stored as the run's first decision, in force in every later step
+                                              └─ supplied: into the store like any other deletion; no planner is used
     written ──after_compact──▶ each receiver, once
 
-A pin of a hook is kept as a human's is: as a decision to reject. It is the one before the first step of a human, so
-that any later word about the same object wins, and no undo reaches it. A run that is resumed, or planned again, asks
-its hooks anew: what they say then takes the place of what they said, and what a human took back stays taken back.
+A pin of a hook is stored like a human's: as a decision to reject. Its number is before the first step of a human, so
+that any later decision about the same object wins, and no undo reaches it. A run that is resumed or planned again calls
+its hooks again: their new answers replace the old ones, and what a human took back stays taken back.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
-"""The number of the decision that holds what hooks pinned: before the first step of a human."""
+"""The number of the decision that contains the hooks' pins: before the first step of a human."""
 
 
 class HookMessage(NamedTuple):
-    """What one hook said, in words, how many objects it pinned, whether it cancelled: the data of a `hooked` event."""
+    """What one hook answered, in words, how many objects it pinned, whether it cancelled: data of a `hooked` event."""
 
     text: str
     pinned: int = 0
@@ -55,7 +55,7 @@ class HookMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SuppliedPlan:
-    """A plan that a hook gives in place of the planner's. `why` names the hook."""
+    """A plan that a hook supplies instead of the planner. `why` names the hook."""
 
     hook: str
     deletions: tuple[object, ...]
@@ -64,13 +64,13 @@ class SuppliedPlan:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswers:
-    """What all hooks together answered for one planning."""
+    """The combined answers of all hooks for one plan."""
 
     pins: Mapping[Target, str] = field(default_factory=dict)
-    """What they keep of the transcript, each with who keeps it and why."""
+    """The pinned targets, each with the hook that pinned it and why."""
     supplied: SuppliedPlan | None = None
     cancelled: str = ""
-    """Who wants nothing to be planned, and why; empty if nobody does."""
+    """The hook that cancelled, and why; empty if none did."""
     messages: tuple[HookMessage, ...] = ()
 
 
@@ -84,7 +84,7 @@ def before_compact(
     reason: str,
     session: Session | None = None,
 ) -> HookAnswers:
-    """Ask the hooks. `load` gives the session as it was prepared; it is called only if there is a hook.
+    """Call the hooks. `load` returns the session as it was prepared; it is called only if there is a hook.
 
     Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
@@ -112,7 +112,7 @@ def before_compact(
             supplied = SuppliedPlan(hook, tuple(answer.deletions), why)
             messages.append(
                 HookMessage(
-                    f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is asked."
+                    f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is used."
                 )
             )
         else:
@@ -122,30 +122,30 @@ def before_compact(
 
 
 def require_not_cancelled(answers: HookAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook wants nothing to be planned."""
+    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
     if answers.cancelled:
         raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. Nothing was planned.")
 
 
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
-    """Choose what a hook supplied, with what goes along; gives where each new target comes from.
+    """Choose what a hook supplied, with what goes along; returns the origin of each new target.
 
-    Raises BadInput `hook_refused` if the airlock says no; then the store is as it was.
+    Raises BadInput `hook_refused` if the airlock refuses; then the store is unchanged.
     """
     known = set(store.targets)
     refusal = store.delete({"deletions": list(supplied.deletions)})
     if refusal is not None:
         raise BadInput(
             "hook_refused",
-            f"What the hook {supplied.hook} supplied is refused. {refusal.message} Nothing of it was planned.",
+            f"The plan of the hook {supplied.hook} was refused. {refusal.message} None of it was planned.",
         )
-    asked = {read_target(raw, number) for number, raw in enumerate(supplied.deletions, 1)}
+    requested = {read_target(raw, number) for number, raw in enumerate(supplied.deletions, 1)}
     return {
         target: Origin(
             0,
             Proposal.HOOK,
-            f"supplied by {supplied.why}" if target in asked else "",
-            by_repair=target not in asked,
+            f"supplied by {supplied.why}" if target in requested else "",
+            by_repair=target not in requested,
         )
         for target in store.targets
         if target not in known
@@ -153,7 +153,7 @@ def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target
 
 
 def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
-    """Keep what hooks pin of a run that is being prepared, in place of what they pinned in an earlier attempt."""
+    """Store the hooks' pins of a run that is being prepared, replacing those of an earlier attempt."""
     if not answers.pins:
         Decision.objects.filter(run=run, seq=PINNED_SEQ).delete()
         return
@@ -164,7 +164,7 @@ def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
 
 
 def pinned_by_hooks(run: Run) -> dict[Target, str]:
-    """What hooks pinned of a run, whatever was decided since, each with who pinned it and why."""
+    """The objects that hooks pinned in a run, whatever was decided since, each with the hook and its reason."""
     found = Decision.objects.filter(run=run, seq=PINNED_SEQ).values_list("targets", flat=True).first()
     return {Target(raw["entryId"], raw.get("blockIndex")): raw.get("by", "") for raw in found or ()}
 
@@ -178,7 +178,7 @@ def after_compact(
     origins: Mapping[Target, Origin],
     backup: Path,
 ) -> None:
-    """Tell the hooks of a compaction that was written. Nothing that they do changes that."""
+    """Notify the hooks of a compaction that was written. Nothing they do changes it."""
     if not session_compact.listening():
         return
     entry: dict[str, Any] = parse(line)
@@ -197,14 +197,14 @@ def after_compact(
 
 
 def _because(answered: HookAnswer) -> str:
-    """Who answered, and why, on one line."""
+    """The hook and its reason, on one line."""
     hook, answer = answered
     why = well_formed(" ".join(answer.why.split())[:WORDS_KEPT]).rstrip(".")
     return f"{hook}: {why}" if why else hook
 
 
 def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str]) -> HookMessage:
-    """Add what an answer pins to the pins; what the transcript protects anyway, or does not hold, needs none."""
+    """Add the objects of an answer to the pins, except those that are protected anyway or not in the transcript."""
     stay, unknown, pinned = 0, 0, 0
     for target in answer.targets:
         entry = transcript.entry(target.entry_id)
@@ -215,12 +215,12 @@ def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str])
         else:
             pinned += target not in pins
             pins.setdefault(target, why)
-    said = [f"{_counted(pinned, 'object') if pinned else 'Nothing more'} pinned by {why}"]
+    parts = [f"{_counted(pinned, 'object') if pinned else 'Nothing more'} pinned by {why}"]
     if stay:
-        said.append(f"{stay:,}{' more' * bool(pinned)} {'stays' if stay == 1 else 'stay'} anyway")
+        parts.append(f"{stay:,}{' more' * bool(pinned)} {'stays' if stay == 1 else 'stay'} anyway")
     if unknown:
-        said.append(f"{unknown:,} {'is' if unknown == 1 else 'are'} not in the context")
-    return HookMessage("; ".join(said) + ".", pinned)
+        parts.append(f"{unknown:,} {'is' if unknown == 1 else 'are'} not in the context")
+    return HookMessage("; ".join(parts) + ".", pinned)
 
 
 def _counted(number: int, noun: str) -> str:

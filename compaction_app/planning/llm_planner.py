@@ -1,17 +1,18 @@
-"""A planner that is a model: it is asked over the network, and acts through the tools alone.
+"""An LLM planner: it sends requests over the network, and acts only through the tools.
 
-    prompt ─▶ request ─▶ pieces, told as they come ─▶ answer ─▶ its calls run in the loop ─▶ results ─▶ request …
+        prompt ─▶ request ─▶ pieces, reported as they come ─▶ answer ─▶ its calls run in the loop ─▶ results ─▶
+        request …
 
-| told       | says                                                                     |
+| event      | reports                                                                  |
 |------------|--------------------------------------------------------------------------|
-| `asked`    | a request is on its way: how long it is                                  |
-| `retried`  | the provider could not answer, and is asked again after a while          |
+| `asked`    | a request is on its way: its length                                      |
+| `retried`  | the provider could not answer, and the request is repeated after a while |
 | `streamed` | what came within a tenth of a second: text, reasoning, calls, arguments  |
 | `answered` | the answer is whole: its calls, tokens and cost                          |
 | `trimmed`  | old results were dropped from the conversation, to stay within the window |
 
-What came of an answer that broke off is not run. The conversation lives as long as its run's worker: a run that is
-resumed begins another one, with what it has deleted by then.
+The calls of an incomplete answer are not run. The conversation lives as long as its run's worker: a resumed run begins
+a new one, with what it has deleted by then.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ from .stream_buffer import SecretRedactor, StreamBuffer
 from .usage import UsageTotals
 
 LOOK_SECONDS: Final = 0.05
-"""How often a stop is looked for while nothing comes."""
+"""How often a stop is checked while nothing comes."""
 TURNS: Final = 200
-"""A model that was asked so often and is not done will not be."""
+"""A model that has not finished after so many requests will not finish."""
 FRUITLESS_TURNS: Final = 12
 """Nor will one whose calls were all refused so many times in a row."""
 OUTPUT_PART: Final = 4
-"""An answer may take so much of the window: one of so many parts."""
+"""An answer may take this share of the window: one of so many parts."""
 MARGIN_PART: Final = 20
 FIRST_GUESS: Final = 2.5
-"""Characters per token, until the provider has reported some; the guess is low, so that the window is not overrun."""
+"""Characters per token, until the provider has reported some; the guess is low, so that the window is not exceeded."""
 REASON_CHARACTERS: Final = 300
 TOOLS_LENGTH: Final = len(
     json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SCHEMAS])
@@ -75,7 +76,7 @@ CUT_OFF: Final = "Your last answer reached the output limit and was cut off. Ask
 
 
 class LLMPlanner:
-    """Plans by asking a model. Many times a second it looks whether its listener stops it."""
+    """Plans with a model. It checks many times a second whether its listener stops it."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class LLMPlanner:
         self._listener, self._usage = listener, usage
         self._patience = patience_for(endpoint)
         self.turn = 0
-        """How often it was asked."""
+        """The number of requests so far."""
         self._redactor = SecretRedactor(endpoint.key)
         self._sent = 0
         self._fruitless = 0
@@ -103,29 +104,29 @@ class LLMPlanner:
         return self._model.planner
 
     def begin(self, transcript: Transcript, budget: Budget, chosen: int) -> None:
-        """Make the prompt for a run that has chosen so many targets already."""
+        """Make the prompt for a run that has already chosen so many targets."""
         prompt, _ = prompt_for(self._model, transcript, budget, chosen)
         self._conversation = Conversation(prompt)
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Ask for the next calls. Raises ProviderError, Stopped and Exhausted."""
+        """The model's next calls. Raises ProviderError, Stopped and Exhausted."""
         self._take_results(report)
         if self.turn >= TURNS:
-            raise Exhausted(f"The model was asked {TURNS} times and is not done: the run ends here.")
+            raise Exhausted(f"The model has not finished after {TURNS} requests: the run ends here.")
         if self._fruitless >= FRUITLESS_TURNS:
             raise Exhausted(
                 f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here."
             )
         self.turn += 1
         self._fit(self._limit)
-        answered = self._ask_within_the_window()
-        self._calls, self._stop = answered.answer.calls, answered.stop
-        self._conversation.add(answered.answer)
-        reason = _reason(answered.answer, self._redactor)
-        return PlannerTurn([_planned(asked, reason) for asked in self._calls], self.turn)
+        end = self._ask_within_the_window()
+        self._calls, self._stop = end.answer.calls, end.stop
+        self._conversation.add(end.answer)
+        reason = _reason(end.answer, self._redactor)
+        return PlannerTurn([_planned(call, reason) for call in self._calls], self.turn)
 
     def hide(self, value: Any) -> Any:
-        """A JSON value as it may be kept and shown: without the key that the provider was asked with."""
+        """A JSON value without the key of the provider, to be stored and shown."""
         return self._redactor.value(value)
 
     def _report(self, kind: str, data: dict[str, Any]) -> None:
@@ -139,12 +140,12 @@ class LLMPlanner:
         refused = [result.refusal is not None for result in report.results]
         self._fruitless = self._fruitless + 1 if refused and all(refused) else 0
         if self._calls:
-            told = zip(self._calls, report.results, strict=True)
+            answered = zip(self._calls, report.results, strict=True)
             self._conversation.add(
                 ToolResults(
                     [
-                        CallResult(asked.call_id, asked.name, result_text(result), result.refusal is not None)
-                        for asked, result in told
+                        CallResult(call.call_id, call.name, result_text(result), result.refusal is not None)
+                        for call, result in answered
                     ]
                 )
             )
@@ -154,7 +155,7 @@ class LLMPlanner:
             self._conversation.add(UserMessage(report.nudge))
 
     def _fit(self, limit: int) -> bool:
-        """Drop what is too much; whether something was."""
+        """Drop what is too much; returns whether something was dropped."""
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
             self._report(
@@ -169,7 +170,7 @@ class LLMPlanner:
         try:
             return self._ask()
         except Overflow:
-            # The window is smaller than was said, or its tokens shorter than was guessed.
+            # The window is smaller than configured, or its tokens are shorter than estimated.
             if not self._fit(self._conversation.characters // 2):
                 raise
         return self._ask()
@@ -217,7 +218,7 @@ class LLMPlanner:
         }
 
     def _broke_off(self, pieces: StreamBuffer) -> None:
-        """Keep what came of an answer that is not whole, and what it may have cost."""
+        """Record what came of an incomplete answer, and what it may have cost."""
         if pieces.characters:
             self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
             self._report("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
@@ -230,9 +231,9 @@ class LLMPlanner:
         added = self._usage.add_answer(piece.usage, self._sent, piece.characters, self._model.prices)
         tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
         if piece.usage is not None and tokens:
-            # By what is counted here, not by the body: what is escaped there is longer.
-            said = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
-            self._ratio = min(FIRST_GUESS, max(1.0, said / tokens))
+            # By the characters counted here, not by the body, in which escapes are longer.
+            sent = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
+            self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens))
         self._report(
             "answered",
             {
@@ -247,7 +248,7 @@ class LLMPlanner:
 
 
 def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]) -> Request:
-    """What a model is asked."""
+    """The request to a model."""
     return Request(
         model=model.name,
         system=SYSTEM,
@@ -262,9 +263,9 @@ def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]
 def prompt_for(
     model: ResolvedModel, transcript: Transcript, budget: Budget, chosen: int = 0
 ) -> tuple[str, int]:
-    """The prompt of a run that has chosen so many targets already, and how many entries its manifest shows.
+    """The prompt of a run that has already chosen so many targets, and how many entries its manifest shows.
 
-    It takes at most half of what room there is: a small window gets a shorter manifest.
+    It takes at most half of the available room: a small window gets a shorter manifest.
     """
     room, most = room_in(model, FIRST_GUESS) // 2, ENTRIES
     while True:
@@ -276,7 +277,7 @@ def prompt_for(
 
 
 def room_in(model: ResolvedModel, ratio: float) -> int:
-    """Characters that a conversation may have, so that it and an answer are within the model's window.
+    """Characters that a conversation may have, so that it and an answer fit into the model's window.
 
     `ratio`: characters per token.
     """
@@ -289,31 +290,31 @@ def _output_of(model: ResolvedModel) -> int:
 
 
 def patience_for(endpoint: Endpoint) -> Patience:
-    """How long a provider is waited for. A model on this machine may read its prompt for minutes."""
+    """How long to wait for a provider. A model on this machine may read its prompt for minutes."""
     whole = settings.REDLINE.answer_minutes * 60
     if is_loopback(endpoint.base_url):
         return Patience(first_byte=900, between=300, whole=whole)
     return Patience(whole=whole)
 
 
-# ---- what the model asks for -------------------------------------------------------------------------------
+# ---- the model's calls -------------------------------------------------------------------------------------
 
 
-def _planned(asked: CallPart, reason: str) -> PlannedCall:
-    arguments = parsed_arguments(asked.arguments)
-    reasons = dict.fromkeys(_named(arguments), reason) if asked.name == "context_delete" and reason else {}
-    return PlannedCall(ToolCall(well_formed(asked.name), arguments), reasons)
+def _planned(call: CallPart, reason: str) -> PlannedCall:
+    arguments = parsed_arguments(call.arguments)
+    reasons = dict.fromkeys(_named(arguments), reason) if call.name == "context_delete" and reason else {}
+    return PlannedCall(ToolCall(well_formed(call.name), arguments), reasons)
 
 
 def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:
-    """What the model said beside its calls, on one line: nothing acts on it, and a reviewer may read it."""
-    said = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
-    words = " ".join(said.split())
+    """What the model wrote beside its calls, on one line: nothing acts on it, but a reviewer may read it."""
+    text = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
+    words = " ".join(text.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")
 
 
 def _named(arguments: Any) -> Iterable[Target]:
-    """The targets that a deletion names; what is no target is for the airlock to refuse."""
+    """The targets that a deletion names; the airlock refuses what is not a target."""
     requested = arguments.get("deletions") if isinstance(arguments, Mapping) else None
     for raw in requested if isinstance(requested, list) else ():
         if isinstance(raw, dict) and isinstance(raw.get("entryId"), str):

@@ -1,12 +1,12 @@
-"""Which providers and models there are, from where, and which key goes to which host.
+"""The configured providers and models, their sources, and which key is sent to which host.
 
     environment ──┐                    ┌─ models ─▶ model_named · model_of_session
                   ├─▶ providers ───────┤
     rows ─────────┘                    └─ endpoint_of ─▶ with a key, if one belongs to that origin
 
-A key goes only to the origin it belongs to: one of the environment to its provider's own, or to that of the base URL
-beside it in the environment; one that was entered, to the origin it was entered for. None goes over plain http but
-to this machine. No key is in anything that a page is given: `endpoint_of` is asked when a model is.
+A key is sent only to the origin it belongs to: a key of the environment to its provider's own origin, or to that of the
+base URL beside it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
+only to this machine. No page gets a key: `endpoint_of` is called when a request is made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .snapshots import session_path
 from .usage import Prices
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
-"""The providers that the environment can bring, as they call themselves."""
+"""The providers that the environment can configure, by the names they use."""
 ENVIRONMENT: Final = "environment"
 ADDED: Final = "added"
 ENTERED: Final = "entered"
@@ -45,25 +45,25 @@ OVER_PLAIN_HTTP: Final = "A key is not sent over plain http to another machine. 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedProvider:
-    """A provider, where it comes from, and what may be told of its key."""
+    """A provider, its source, and what may be shown of its key."""
 
     name: str
     label: str
     dialect: Dialect
     base_url: str
-    """Empty if the environment gives one that cannot be used."""
+    """Empty if the environment gives an unusable one."""
     origin: str
     source: Literal["environment", "added"]
     variables: tuple[str, ...]
-    """Those of the environment that it comes from; none if it was added."""
+    """The environment variables that configure it; empty if it was added."""
     key_hint: str
     key_source: Literal["environment", "entered", ""]
     agreed: bool
-    """Whether its models may plan without being asked for; said for this origin."""
+    """Whether its models may plan automatically; agreed for this origin."""
     fault: str = ""
-    """Why nothing can be asked of it, in words; empty if it can."""
+    """Why no requests can be sent to it, in words; empty if they can."""
     passed_over: str = ""
-    """Why the key of the environment is not the one that counts, in words; empty if it does."""
+    """Why the key of the environment is not used, in words; empty if it is."""
 
     @property
     def source_words(self) -> str:
@@ -75,7 +75,7 @@ class ResolvedProvider:
 
     @property
     def takes_entered_key(self) -> bool:
-        """Whether a key that is entered for this provider of the environment would count."""
+        """Whether an entered key would be used for this provider of the environment."""
         free = self.source == ENVIRONMENT and self.key_source != ENVIRONMENT
         return free and bool(self.base_url) and takes_a_key(self.base_url)
 
@@ -85,11 +85,11 @@ class ResolvedProvider:
 
     @property
     def unset(self) -> bool:
-        """Whether it is one of the environment's that nobody has set up."""
+        """Whether it is one of the environment's that is not configured."""
         return bool(self.needs_key(self.base_url) and not self.key_source and not self.fault)
 
     def needs_key(self, base_url: str) -> bool:
-        """Whether it cannot be asked there without a key: what was added, or runs on this machine, can."""
+        """Whether requests to it require a key: added providers and those on this machine work without one."""
         return self.source == ENVIRONMENT and not (base_url and is_loopback(base_url))
 
 
@@ -101,29 +101,29 @@ class ResolvedModel:
     provider: ResolvedProvider
     name: str
     base_url: str
-    """Where it is asked for: its own address, else its provider's."""
+    """The address of requests: its own, else its provider's."""
     window: int
     output_limit: int
     thinking_levels: tuple[str, ...]
-    """Which of LEVELS it takes, the least first."""
+    """The members of LEVELS that it supports, the lowest first."""
     thinking_style: ThinkingStyle
     prices: Prices
     fault: str = ""
-    """Why it cannot be asked, in words; empty if it can."""
+    """Why no requests can be sent to it, in words; empty if they can."""
 
     @property
     def planner(self) -> str:
-        """As a run names it: `provider/name`."""
+        """The planner's name in a run: `provider/name`."""
         return f"{self.provider.name}/{self.name}"
 
     @property
     def is_small(self) -> bool:
-        """Whether its window is small for a planner."""
+        """Whether its window is small for planning."""
         return self.window < COMFORTABLE_WINDOW
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it has an address of its own."""
+        """Whether it has its own address."""
         return self.base_url != self.provider.base_url
 
     @property
@@ -133,7 +133,7 @@ class ResolvedModel:
 
     @property
     def agreed(self) -> bool:
-        """Whether it may plan without being asked for: if its provider may, and only at that origin."""
+        """Whether it may plan automatically: its provider may, and only at that origin."""
         return self.provider.agreed and origin_of(self.base_url) == self.provider.origin
 
 
@@ -142,7 +142,7 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys that were entered, or why they cannot be read."""
+    """The entered keys, or why they cannot be read."""
 
     kept: Mapping[str, KeptKey]
     fault: str = ""
@@ -156,7 +156,7 @@ class _Keys:
 
 
 def providers() -> list[ResolvedProvider]:
-    """All of the environment, then those that were added, by name."""
+    """All providers of the environment, then the added ones, by name."""
     keys = _Keys.read()
     agreed = dict(Agreement.objects.values_list("provider", "origin"))
     found = [_of_environment(name, keys, agreed) for name in LABELS]
@@ -170,7 +170,7 @@ def provider_named(name: str) -> ResolvedProvider:
         if provider.name == name:
             return provider
     known = ", ".join(provider.name for provider in found)
-    raise BadInput("unknown_provider", f"There is no provider {name}. Known are {known}.")
+    raise BadInput("unknown_provider", f"There is no provider {name}. Known providers: {known}.")
 
 
 def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedProvider:
@@ -182,8 +182,8 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Resolv
         base_url = checked_base_url(typed_url or own)
         origin = origin_of(base_url)
     except BadInput:
-        # An address can hold a password, so it is not quoted.
-        fault = f"{url_variable} is no address that can be used, so nothing is sent there."
+        # An address can contain a password, so it is not quoted.
+        fault = f"{url_variable} is not a valid address, so nothing is sent there."
     try:
         key = checked_key(os.environ.get(key_variable, ""))
     except BadInput as refused:
@@ -192,7 +192,7 @@ def _of_environment(name: str, keys: _Keys, agreed: Mapping[str, str]) -> Resolv
         fault = f"{url_variable} is plain http to another machine. {OVER_PLAIN_HTTP}"
     entered = _entered(name, origin, keys) if not key else ""
     if unusable and not entered:
-        fault = fault or f"{unusable} Mend it and start Redline again, or enter a key on the Models page."
+        fault = fault or f"{unusable} Correct it and restart Redline, or enter a key on the Models page."
     if not key:
         fault = fault or keys.fault
     variables = [key_variable] * bool(key) + [url_variable] * bool(typed_url)
@@ -231,7 +231,7 @@ def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedPro
 
 
 def _entered(name: str, origin: str, keys: _Keys) -> str:
-    """The key that was entered for a provider, where it was entered for this origin."""
+    """The entered key of a provider, if it was entered for this origin; else empty."""
     kept = keys.kept.get(name)
     return kept.key if kept is not None and kept.origin == origin else ""
 
@@ -245,7 +245,7 @@ def takes_a_key(base_url: str) -> bool:
 
 
 def models() -> list[ResolvedModel]:
-    """All that are configured, in the order of their providers. A model whose provider is gone is none."""
+    """All configured models, in the order of their providers, without those whose provider is gone."""
     by_name = {provider.name: (place, provider) for place, provider in enumerate(providers())}
     rows = [row for row in PlannerModel.objects.order_by("name") if row.provider in by_name]
     rows.sort(key=lambda row: by_name[row.provider][0])
@@ -269,15 +269,15 @@ def _in_force(row: PlannerModel, provider: ResolvedProvider) -> ResolvedModel:
 
 
 def _no_key(provider: ResolvedProvider, base_url: str) -> str:
-    """Why a model of this provider cannot be asked at an address for want of a key; empty if it can."""
+    """Why a missing key prevents requests to a model of this provider at an address; empty if it does not."""
     if not provider.needs_key(base_url):
         return ""
     if not provider.key_source:
         return f"There is no key for {provider.label}. Set {provider.key_variable}, or enter one on the Models page."
     if origin_of(base_url) != provider.origin:
         return (
-            f"The key of {provider.label} belongs to {provider.origin}, and goes nowhere else. Add the host as a "
-            "provider of its own on the Models page."
+            f"The key of {provider.label} belongs to {provider.origin} and is sent nowhere else. Add the host as a "
+            "separate provider on the Models page."
         )
     return ""
 
@@ -285,7 +285,7 @@ def _no_key(provider: ResolvedProvider, base_url: str) -> str:
 def model_named(planner: str) -> ResolvedModel:
     """The model with this `provider/name`, or with this name if only one provider has it.
 
-    Raises BadInput `unknown_planner`, which names what is known.
+    Raises BadInput `unknown_planner`, which names the known ones.
     """
     known = models()
     for model in known:
@@ -301,15 +301,15 @@ def model_named(planner: str) -> ResolvedModel:
         )
     raise BadInput(
         "unknown_planner",
-        f"There is no planner {planner}. Known are embedded{', ' * bool(names)}{names}. "
+        f"There is no planner {planner}. Known planners: embedded{', ' * bool(names)}{names}. "
         "Add a model on the Models page.",
     )
 
 
 def model_of_session(session: Session) -> ResolvedModel | None:
-    """The model that a session was written with, if it is configured and can be asked.
+    """The model that a session was written with, if it is configured and usable.
 
-    Where its provider has none of that name, the one other provider that has stands in for it.
+    If its provider has no model of that name, the only other provider that has one is used.
     """
     named = [model for model in models() if model.name == session.model]
     own = [model for model in named if model.provider.name == session.provider]
@@ -318,21 +318,21 @@ def model_of_session(session: Session) -> ResolvedModel | None:
 
 
 def endpoint_of(model: ResolvedModel) -> Endpoint:
-    """Where a model is asked, with the key that belongs to that origin, if there is one.
+    """The address of a model, with the key that belongs to its origin, if there is one.
 
     Raises BadInput `provider_unusable` and `no_key`.
     """
     provider = model.provider
     if provider.fault:
-        raise BadInput("provider_unusable", f"{model.planner} was not asked. {provider.fault}")
+        raise BadInput("provider_unusable", f"Nothing was sent to {model.planner}. {provider.fault}")
     missing = _no_key(provider, model.base_url)
     if missing:
-        raise BadInput("no_key", f"{model.planner} was not asked. {missing}")
+        raise BadInput("no_key", f"Nothing was sent to {model.planner}. {missing}")
     return Endpoint(provider.name, provider.dialect, model.base_url, _key_for(provider, model.base_url))
 
 
 def _key_for(provider: ResolvedProvider, base_url: str) -> str:
-    """The one place where a key is taken out: for its own origin, and never over plain http to another machine."""
+    """The only place that reads a key: for its own origin, and never over plain http to another machine."""
     if origin_of(base_url) != provider.origin or not takes_a_key(base_url):
         return ""
     if provider.key_source == ENVIRONMENT:
@@ -346,9 +346,9 @@ def _key_for(provider: ResolvedProvider, base_url: str) -> str:
 
 
 def level_taken(level: str, taken: Sequence[str]) -> str:
-    """A thinking level as a model takes it: that one, else the next lower, else its least; empty for none.
+    """A thinking level that a model supports: that one, else the next lower, else its lowest; empty for none.
 
-    `taken` are some of LEVELS; a level that is none of them, such as `off`, asks for no thinking.
+    `taken` are some of LEVELS; any other level, such as `off`, means no thinking.
     """
     if level not in LEVELS or not taken:
         return ""
@@ -360,8 +360,8 @@ def level_taken(level: str, taken: Sequence[str]) -> str:
 def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """The thinking level in use on a session's branch, as a model takes it; empty for none.
 
-    An empty `leaf_id` is the file's last entry. Only where the model thinks at all are the session's entries read,
-    from the index; who has the branch at hand asks `level_taken`. Raises BadInput `unknown_entry` and `no_entries`,
+    An empty `leaf_id` is the file's last entry. The session's entries are read, from the index, only if the model
+    thinks at all; a caller that has the branch calls `level_taken`. Raises BadInput `unknown_entry` and `no_entries`,
     and what reading the file raises.
     """
     if not model.thinking_levels:

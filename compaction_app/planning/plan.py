@@ -1,4 +1,4 @@
-"""A plan in the making: the prepared transcript, what is chosen of it, and the loop of a planner over it.
+"""A plan in the making: the prepared transcript, what is chosen of it, and the planner's loop.
 
 transcript, answers of hooks ─▶ Plan ─▶ complete: planner ⇄ tools ⇄ airlock ─▶ the outcome
                                              └─▶ PlanListener: each event
@@ -25,16 +25,16 @@ from .hook_runner import NO_ANSWERS, HookAnswers, choose_supplied
 
 
 class PlanListener(Protocol):
-    """Receives what happens while a plan is made, and can stop it."""
+    """Receives the events of a plan while it is made, and can stop it."""
 
     def begin(self, plan: Plan) -> None:
-        """The planner is asked from here on."""
+        """The planner starts."""
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
-        """One event of the loop; `place` is that of a call in an LLM planner's answers."""
+        """One event of the loop; `place` is the position of a call in an LLM planner's answers."""
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event of an LLM planner, with the sums of what was sent and received."""
+        """One event of an LLM planner, with the totals of what was sent and received."""
 
     def is_stopped(self) -> bool: ...
 
@@ -53,14 +53,14 @@ class Plan:
     workbench: Workbench = field(init=False)
     loop: Loop = field(init=False)
     refusal: Refusal | None = None
-    """The last one of a deletion, if nothing was validated."""
+    """The last refused deletion, if nothing was validated."""
     is_stopped: bool = False
     has_failed: bool = False
     """Whether it ended because a provider failed."""
     why: str = ""
     """Why it ended before the planner was done, in words."""
     hide: Callable[[Any], Any] = lambda value: value
-    """Takes what nobody may see out of what a planner said."""
+    """Removes secrets from what a planner wrote."""
 
     def __post_init__(self) -> None:
         self.store = DeletionStore(self.transcript, self.restraints)
@@ -74,16 +74,16 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[Target, Origin]:
-        """Where each chosen target comes from."""
+        """The origin of each chosen target."""
         return self.loop.origins
 
     @property
     def validated(self) -> ValidatedDeletion:
-        """What is chosen, judged once more as a whole."""
+        """What is chosen, validated again as a whole."""
         return self.store.validated()
 
     def start_with(self, origins: Mapping[Target, Origin]) -> None:
-        """Say where the targets come from that the store holds before the first call."""
+        """Set the origins of the targets that the store contains before the first call."""
         self.loop = Loop(self.workbench, origins)
 
     def complete(self, make_planner: Callable[[], Planner], listener: PlanListener) -> None:
@@ -107,7 +107,7 @@ class Plan:
                 self._take_turn(planner, listener)
 
     def _take_turn(self, planner: Planner, listener: PlanListener) -> None:
-        """Ask the planner, and run its calls."""
+        """Take the planner's next turn and run its calls."""
         try:
             turn = planner.next_turn(self.loop.report)
         except Stopped:
@@ -129,7 +129,7 @@ class Plan:
     def _end(
         self, listener: PlanListener, why: str = "", *, is_stopped: bool = False, has_failed: bool = False
     ) -> None:
-        """End where the plan stands."""
+        """End the plan as it is."""
         self.why, self.is_stopped, self.has_failed = why, is_stopped, has_failed
         self._step(listener, self.loop.close())
 

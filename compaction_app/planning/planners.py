@@ -44,10 +44,10 @@ def require_planner(planner: str, thinking: str = "") -> str:
 
 
 def model_of_run(run: Run) -> ResolvedModel | None:
-    """The model of a run's LLM planner; None for the embedded planner. Data goes to the confirmed address, or nowhere.
+    """The model of a run's LLM planner; None for the embedded planner. Requests go only to the confirmed address.
 
-    Raises BadInput `moved_elsewhere` if the model has another address by now, and `not_agreed` if the run is automatic
-    and the user no longer agrees to that.
+    Raises BadInput `moved_elsewhere` if the model's address has changed since, and `not_agreed` if the run is automatic
+    and the user has withdrawn the agreement to that.
     """
     if not is_llm(run.planner):
         return None
@@ -55,13 +55,13 @@ def model_of_run(run: Run) -> ResolvedModel | None:
     if model.base_url != run.base_url:
         raise BadInput(
             "moved_elsewhere",
-            f"{model.planner} is asked at {model.base_url} now, and run {run.pk} was started for {run.base_url}. "
+            f"The address of {model.planner} is now {model.base_url}, but run {run.pk} was started for {run.base_url}. "
             "Nothing was sent. Start a new run.",
         )
     if run.automatic and not model.agreed:
         raise BadInput(
             "not_agreed",
-            f"Nobody agrees any more that {model.planner} plans by itself. Nothing was sent. Start a run by hand.",
+            f"Automatic planning with {model.planner} is no longer allowed. Nothing was sent. Start a run by hand.",
         )
     return model
 
@@ -87,7 +87,7 @@ def planner_named(
     """
     if name in PLANNERS:
         return PLANNERS[name](plan.transcript)
-    # The client of a provider takes long to import, and most commands plan without one.
+    # The client of a provider is slow to import, and most commands plan without one.
     from .llm_planner import LLMPlanner
 
     model = model or model_named(name)

@@ -1,7 +1,7 @@
-"""What a run is planned, reviewed and committed on: the prepared transcript without its texts, kept as it was.
+"""What a run is planned, reviewed and committed on: the prepared transcript without its texts, stored unchanged.
 
-Every later step judges the same thing. Texts are read from the file by offset, where someone looks at them; a
-file that was rewritten meanwhile is a conflict, never another text.
+So every later step judges the same thing. Texts are read from the file by offset, when they are needed; a file that
+was rewritten in the meantime is a conflict, never a different text.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, Sessi
 from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
 
 CACHED_ENTRIES: Final = 60_000
-"""Transcripts are kept in memory up to so many entries, and the last one always."""
+"""Transcripts are cached up to so many entries in all, and the last one always."""
 FAST: Final = 1
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A transcript, and where each of its entries lies in which file."""
+    """A transcript, with the position of each entry in its file."""
 
     leaf_id: str
     """The branch that was prepared."""
     file_leaf_id: str
     """The leaf of the file at that time."""
     last_number: int
-    """The last line that held an entry at that time."""
+    """The last line that contained an entry at that time."""
     entries: tuple[TranscriptEntry, ...]
     places: tuple[tuple[int, int, int], ...]
     """For each entry: line number, offset and length in bytes."""
@@ -59,11 +59,11 @@ class Prepared(msgspec.Struct, frozen=True):
     reader: str
     reader_reason: str
     honoured: bool
-    """Whether the agent that reads the session honours what is written."""
+    """Whether the agent that reads the session applies what is written."""
     window: int | None = None
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
-        """The transcript; without texts if nobody reads them."""
+        """The transcript; without texts if they are not needed."""
         return Transcript(self.entries, texts if texts is not None else {}, self.parameters)
 
 
@@ -72,18 +72,18 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 
 
 def session_path(session: Session) -> Path:
-    """Where a session lies. Raises BadInput `outside_root` if a link now leads elsewhere."""
+    """The path of a session. Raises BadInput `outside_root` if a link now leads elsewhere."""
     path = session.path
     if real_path(path) != path:
         raise BadInput(
             "outside_root",
-            f"{path} is no longer what was indexed: a link leads from there to another file. Nothing was opened.",
+            f"{path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
         )
     return path
 
 
 def known_torn_line(session: Session) -> TornLine | None:
-    """The last line of a session, if it is torn; None as well if the file cannot be read, which others say."""
+    """The last line of a session, if it is torn; also None if the file cannot be read, which is reported elsewhere."""
     try:
         return torn_line_of(session_path(session))
     except RedlineError:
@@ -104,7 +104,7 @@ def prepare_snapshot(
         if len(entries) != session.entry_count:
             raise Conflict(
                 "being_indexed",
-                f"{path} is being indexed anew. Nothing was planned. Start again in a moment.",
+                f"{path} is being indexed again. Nothing was planned. Start again in a moment.",
             )
         tree = SessionTree(entries)
         leaf = leaf_id or tree.leaf.id
@@ -128,7 +128,7 @@ def prepare_snapshot(
         last_number=entries[-1].number,
         entries=transcript.entries,
         places=tuple(places[entry.entry_id] for entry in transcript.entries),
-        # What was said last may hold half of a character, which no encoder to UTF-8 takes.
+        # The last message may contain a lone surrogate, which cannot be encoded as UTF-8.
         parameters=msgspec.structs.replace(
             transcript.parameters, query=well_formed(transcript.parameters.query)
         ),
@@ -143,7 +143,7 @@ def prepare_snapshot(
 
 
 def known_fingerprint(session: Session, reader: SessionReader) -> Fingerprint:
-    """By what the indexed bytes are known again; Conflict if the file is no longer the one that was indexed."""
+    """The fingerprint of the indexed bytes. Raises Conflict if the file is no longer the one that was indexed."""
     if session.fingerprint is None or session.state is None:
         raise BadInput(
             "not_indexed", f"{reader.path} is not in the index. Nothing was planned. {session.fault}".strip()
@@ -158,13 +158,13 @@ def _require_same(reader: SessionReader, fingerprint: Fingerprint) -> None:
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
             "session_rewritten",
-            f"{reader.path}: {growth.reason}. Nothing was written. Plan again: what was decided goes along if "
-            "it still holds.",
+            f"{reader.path}: {growth.reason}. Nothing was written. Plan again: decisions that are still valid "
+            "are kept.",
         )
 
 
 class _TextsOnDemand(dict[str, Texts]):
-    """The texts of messages, each read when it is asked for."""
+    """The texts of messages, each read when it is needed."""
 
     def __init__(self, agent: Agent, reader: SessionReader, entries: Mapping[str, Entry]) -> None:
         super().__init__()
@@ -193,8 +193,8 @@ def read_snapshot_texts(
             if not _is_same(entry, again):
                 raise Conflict(
                     "session_rewritten",
-                    f"{path}: line {number} is no longer what it was. Nothing was written. Plan again: what was "
-                    "decided goes along if it still holds.",
+                    f"{path}: line {number} has changed. Nothing was written. Plan again: decisions that are still "
+                    "valid are kept.",
                 )
             texts[entry.entry_id] = found
     return texts
@@ -207,11 +207,11 @@ def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
     )
 
 
-# ---- kept ------------------------------------------------------------------------------------------------
+# ---- stored -----------------------------------------------------------------------------------------------
 
 
 def save_snapshot(run: Run, prepared: Prepared) -> None:
-    """Keep what a run was prepared on, in place of what an interrupted attempt was prepared on."""
+    """Store what a run was prepared on, replacing the snapshot of an interrupted attempt."""
     packed = zlib.compress(_encode(prepared), FAST)
     Snapshot.objects.update_or_create(run=run, defaults={"packed": packed, "mark": secrets.token_hex(8)})
 
@@ -229,12 +229,12 @@ _lock = threading.Lock()
 
 
 def is_prepared(run: Run) -> bool:
-    """Whether there is something to review."""
+    """Whether there is anything to review."""
     return Snapshot.objects.filter(run=run).exists()
 
 
 def mark_of(run: Run) -> str:
-    """By what the preparation of a run is known. Raises BadInput `not_prepared`."""
+    """Identifies the preparation of a run. Raises BadInput `not_prepared`."""
     mark = Snapshot.objects.filter(run=run).values_list("mark", flat=True).first()
     if mark is None:
         raise BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
@@ -242,7 +242,7 @@ def mark_of(run: Run) -> str:
 
 
 def snapshot_of(run: Run) -> LoadedSnapshot:
-    """The snapshot of a run; the last few are kept in memory. Raises BadInput `not_prepared`."""
+    """The snapshot of a run; the last few are cached. Raises BadInput `not_prepared`."""
     key = (run.pk, mark_of(run))
     with _lock:
         if key in _cache:
@@ -259,7 +259,7 @@ def snapshot_of(run: Run) -> LoadedSnapshot:
 
 
 def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
-    """The session as it was when it was prepared, from the index: what a commit goes on from.
+    """The session as it was when it was prepared, from the index: the basis of a commit.
 
     Raises Conflict `session_rewritten` if the index no longer has those entries.
     """
@@ -271,7 +271,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
     if not entries or entries[-1].number != prepared.last_number:
         raise Conflict(
             "session_rewritten",
-            f"The index of {path} does not hold what was planned on any more. Nothing was written. Plan again.",
+            f"The index of {path} no longer contains the planned entries. Nothing was written. Plan again.",
         )
     log = SessionLog(
         version=prepared.parser.version,

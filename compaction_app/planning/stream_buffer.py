@@ -1,7 +1,7 @@
-"""What a model streams, gathered for rows: neighbours of one kind as one, and a key never in them.
+"""What a model streams, buffered for rows: adjacent pieces of one kind are joined, and a key is hidden.
 
-A provider could say its key back. It is hidden from what is kept and shown, also where it comes in pieces; what runs
-is what the model asked for.
+A provider could echo its key. It is hidden from what is stored and shown, even if it comes in pieces; what runs is
+what the model requested.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sessions_app.sessionlog.jsjson import well_formed
 from .api_keys import LONG_ENOUGH
 
 ROW_SECONDS: Final = 0.1
-"""What streams is told at most so often, but for the end of an answer."""
+"""The shortest time between two reports of what streams, except at the end of an answer."""
 Head = tuple[str, *tuple[int, ...]]
 
 
 class SecretRedactor:
-    """Texts without a key and its encoded forms (`providers.redaction`): they are shown as the key's last characters.
+    """Hides a key and its encoded forms (`providers.redaction`) in texts: they are shown as the key's last characters.
 
-    A short key is not a secret: local servers take any word.
+    A short key is not a secret: local servers accept any word.
     """
 
     def __init__(self, key: str) -> None:
@@ -39,7 +39,7 @@ class SecretRedactor:
         return self._forms.hide(text.replace(self._key, self._shown), self._shown)
 
     def value(self, value: Any) -> Any:
-        """The same of all texts in a JSON value."""
+        """The same for all texts in a JSON value."""
         if not self._key:
             return value
         if isinstance(value, str):
@@ -51,7 +51,7 @@ class SecretRedactor:
         return value
 
     def split(self, text: str) -> tuple[str, str]:
-        """What of a text can be shown now, and its end if that could be the beginning of the key."""
+        """The part of a text that can be shown now, and its end if that could be the beginning of the key."""
         if not self._key:
             return text, ""
         hidden = self.text(text)
@@ -62,17 +62,17 @@ class SecretRedactor:
 
 
 class StreamBuffer:
-    """What has come of one answer and was not told yet."""
+    """What has come of one answer and is not reported yet."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         self._redactor = redactor
         self._heads: list[Head] = []
         self._texts: list[list[str]] = []
         self._held: dict[Head, str] = {}
-        """By what it is of: the end of a text that could go on to be the key."""
+        """By part: the end of a text that could continue as the key."""
         self._since: float | None = None
         self.characters = 0
-        """All that came, told or not."""
+        """All that came, reported or not."""
 
     def add(self, piece: Piece) -> None:
         head, text = _head_and_text(piece)
@@ -81,7 +81,7 @@ class StreamBuffer:
             self._since = time.monotonic()
         self._show_held(head)
         if head[0] == "call":
-            # A name comes whole.
+            # A name comes as a whole.
             self._put(head, self._redactor.text(text))
             return
         shown, held = self._redactor.split(self._held.pop(head, "") + text)
@@ -90,7 +90,7 @@ class StreamBuffer:
         self._put(head, shown)
 
     def _show_held(self, head: Head) -> None:
-        """What was held of words goes before what follows them; the calls of an answer may come interleaved."""
+        """Add held-back text before what follows it; the calls of an answer may come interleaved."""
         for other in [other for other in self._held if other != head and other[0] in ("text", "thought")]:
             self._put(other, self._held.pop(other))
 
@@ -103,7 +103,7 @@ class StreamBuffer:
 
     @property
     def wait(self) -> float:
-        """Seconds until what has come is due to be told."""
+        """Seconds until what has come is due to be reported."""
         return math.inf if self._since is None else max(0.0, self._since + ROW_SECONDS - time.monotonic())
 
     @property
@@ -111,7 +111,7 @@ class StreamBuffer:
         return self._since is not None and self.wait <= 0
 
     def take(self, *, last: bool = False) -> list[list[Any]]:
-        """What is to be told now; with `last`, all of it."""
+        """What is to be reported now; with `last`, all of it."""
         if last:
             for head, held in self._held.items():
                 self._put(head, held)
@@ -130,5 +130,5 @@ def _head_and_text(piece: Piece) -> tuple[Head, str]:
         return ("thought",), piece.text
     if isinstance(piece, CallBegun):
         return ("call", piece.index), piece.name
-    assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are no part of an answer
+    assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are not parts of an answer
     return ("arguments", piece.index), piece.text

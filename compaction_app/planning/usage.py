@@ -1,4 +1,4 @@
-"""What a run sends to a model, gets back and costs, added up from what the provider reports."""
+"""What a run sends to a model, receives and costs, added up from what the provider reports."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from compaction_app.providers.types import ReportedUsage
 
 MILLION: Final = 1_000_000
 CHARACTERS_PER_TOKEN: Final = 4
-"""By which tokens are estimated if a provider reports none: as the agents estimate them."""
+"""Used to estimate tokens if a provider reports none, as the agents do."""
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """US dollars for a million tokens; None if nobody has said."""
+    """US dollars for a million tokens; None if unknown."""
 
     input: float | None = None
     output: float | None = None
     cache_read: float | None = None
-    """Where it is not known, cached input counts as input."""
+    """If it is not known, cached input counts as input."""
     cache_write: float | None = None
 
     def cost(self, usage: ReportedUsage) -> float | None:
-        """What it costs in US dollars: as the provider says, else by the prices; None if neither is known."""
+        """The cost in US dollars: as the provider reports, else by the prices; None if neither is known."""
         if usage.cost is not None:
             return usage.cost
         if self.input is None or self.output is None:
@@ -37,7 +37,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 class UsageTotals(msgspec.Struct, rename="camel"):
-    """The sums of a run. Characters are those of request bodies and of answers; tokens are the provider's."""
+    """The totals of a run. Characters are those of request bodies and of answers; tokens are the provider's."""
 
     host: str
     requests: int = 0
@@ -48,32 +48,32 @@ class UsageTotals(msgspec.Struct, rename="camel"):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars; None if the cost of a request is not known, and before there is any."""
+    """US dollars; None if the cost of a request is not known, and before the first one."""
     counted: int = 0
-    """Answers whose tokens are in the sums."""
+    """Answers whose tokens are included."""
     estimated: bool = False
-    """Whether some of the tokens are our estimate, because the provider reported none."""
+    """Whether some of the tokens are estimated because the provider reported none."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None, host: str) -> UsageTotals:
-        """The sums so far of a run that goes on; from nothing where it begins."""
+        """The totals so far of a run that continues; zero for a new one."""
         return msgspec.convert(dict(kept), cls) if kept else cls(host)
 
     def add_request(self, characters: int) -> None:
-        """A request is on its way."""
+        """A request is sent."""
         self.requests += 1
         self.sent += characters
 
     def add_received(self, characters: int) -> None:
-        """Some of an answer has come."""
+        """A part of an answer has arrived."""
         self.received += characters
 
     def add_answer(
         self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices
     ) -> dict[str, Any]:
-        """Add the tokens and the cost of an answer, whole or broken off; gives what that added, for its event.
+        """Add the tokens and the cost of an answer, complete or not; returns what was added, for its event.
 
-        `sent` and `received` are its characters, by which it is estimated if the provider reports nothing.
+        `sent` and `received` are its characters, used for an estimate if the provider reports nothing.
         """
         counted = usage or ReportedUsage(
             input=math.ceil(sent / CHARACTERS_PER_TOKEN), output=math.ceil(received / CHARACTERS_PER_TOKEN)

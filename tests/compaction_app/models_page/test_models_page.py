@@ -372,7 +372,7 @@ def test_a_key_that_is_none_is_refused_in_words_that_do_not_hold_it(
     browser: Client, redline: Installation, key: str
 ) -> None:
     shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
-    assert "A key is made of plain letters" in text_of(shown)
+    assert "A key consists of ASCII letters" in text_of(shown)
     assert key not in shown
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
 
@@ -453,9 +453,9 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
 ) -> None:
     sent(browser, "/providers/add", OWN)
     (redline.data / "keys.json").write_text("{ torn")
-    assert "Nothing is written over it" in text_of(page(browser))
+    assert "It is never overwritten" in text_of(page(browser))
     shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 503)
-    assert "Nothing is written over it" in text_of(shown)
+    assert "It is never overwritten" in text_of(shown)
     sent(browser, "/providers/own/remove", {}, 503)
     assert (redline.data / "keys.json").read_text() == "{ torn"
     assert Provider.objects.count() == 1

@@ -516,7 +516,7 @@ def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session
     run = plan_session(session)
     assert run.state == RunState.FAILED
     assert "entry e1" in run.failure
-    assert "hook supplied is refused" in run.failure
+    assert "hook was refused" in run.failure
     assert not run.proposals.exists()
 
 

@@ -129,7 +129,7 @@ def test_a_model_with_its_own_base_url_elsewhere_does_not_get_the_environment_ke
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     put("openai", "m", base_url=elsewhere)
     assert key_sent("openai/m") == "no_key"
-    assert "goes nowhere else" in model_named("openai/m").fault
+    assert "is sent nowhere else" in model_named("openai/m").fault
 
 
 def test_a_local_model_of_an_environment_provider_gets_no_key(
@@ -482,7 +482,7 @@ def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     values = {**GOOD, "provider": "openai"}
-    with pytest.raises(BadInput, match="goes nowhere else"):
+    with pytest.raises(BadInput, match="is sent nowhere else"):
         save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
     own = save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"}))
     assert own.base_url == ""

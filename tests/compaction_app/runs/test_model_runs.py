@@ -427,7 +427,7 @@ def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: Sc
 def test_a_run_by_itself_ends_where_nobody_agrees_any_more(start: Start, provider: ScriptedProvider) -> None:
     run = start("good-plan", automatic=True)
     assert worked_on(run).state == RunState.FAILED
-    assert "Nobody agrees" in run.failure
+    assert "no longer allowed" in run.failure
     assert provider.requests == []
 
 
