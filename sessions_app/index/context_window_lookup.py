@@ -1,4 +1,4 @@
-"""The context window of a session's model, and what its agent keeps free of it."""
+"""The context window of a session's model, and the part of it that its agent leaves free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UPDATED_AT_ONCE: Final = 200
 
 @dataclass(slots=True)
 class ContextWindowLookup:
-    """What the agents' own files say, looked up once: make a new one now and then."""
+    """Context windows and reserves from the agents' own files, cached: create a new lookup from time to time."""
 
     home: Path = field(default_factory=Path.home)
     _windows: dict[str, int] | None = None
@@ -31,7 +31,7 @@ class ContextWindowLookup:
         return window_of(model, settings.REDLINE.windows, self._windows) if model else None
 
     def reserve_tokens(self, agent: Agent, cwd: str) -> int:
-        """What an agent keeps free of the window in a project."""
+        """The tokens of the window that an agent leaves free in a project."""
         project = agent.key, cwd
         if project not in self._reserves:
             self._reserves[project] = agent.settings(cwd, self.home).reserve_tokens
@@ -39,7 +39,7 @@ class ContextWindowLookup:
 
 
 def refresh_windows(lookup: ContextWindowLookup) -> list[int]:
-    """Bring windows and reserves of all sessions up to date, without reading one; gives the keys of those changed."""
+    """Update windows and reserves of all sessions without reading files; returns the keys of changed sessions."""
     stale = []
     rows = (
         Session.objects.filter(schema__gt=0)

@@ -1,7 +1,8 @@
-"""A session to try Redline on, where an agent has left none yet: made up, by this module, always the same.
+"""A generated demo session, always the same, for users without sessions.
 
-It holds what sessions hold: a task, calls with results that are read once and never again, an error, a thought, a
-fork, a label, a damaged line; and it has grown until compaction is due. Who removes it is not given another one.
+It contains what real sessions contain: a task, calls with results that are read once and never again, an error, a
+thought, a fork, a label, a damaged line; and it is large enough to be due for compaction. If removed, it does not come
+back.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from .roots import managed_root
 
 FILE_NAME: Final = "demo.jsonl"
 MARKER: Final = "demo_made"
-"""A file in the data directory: the demo was made once, and is not made again."""
+"""A file in the data directory: the demo was created once, and is not created again."""
 TITLE: Final = "Demo: sailings that cross midnight"
 PROJECT: Final = "/home/demo/harbour"
 STARTED: Final = datetime(2026, 1, 12, 9, 14, tzinfo=UTC)
 
 
 def offer_demo() -> Path | None:
-    """Write the demo, where nothing was ever indexed and none was ever made; None where something was.
+    """Write the demo if nothing was ever indexed and it was never created; otherwise None.
 
     Raises SystemFailure.
     """
@@ -43,7 +44,7 @@ def offer_demo() -> Path | None:
     with reported(path, "The demo session was not made."):
         draft.write_bytes(data)
         draft.chmod(0o600)
-        # As old as what it tells: nobody is writing to it.
+        # As old as its last entry, so that it does not count as live.
         os.utime(draft, (ended.timestamp(), ended.timestamp()))
         draft.replace(path)
         marker.touch()
@@ -51,7 +52,7 @@ def offer_demo() -> Path | None:
 
 
 def demo_session() -> tuple[bytes, datetime]:
-    """The bytes of the demo, and when its last entry says that it was written."""
+    """The bytes of the demo, and the time of its last entry."""
     story = SessionStory(TITLE, PROJECT, STARTED)
     first_tests = _find_out(story)
     _mend(story, first_tests)
@@ -59,7 +60,7 @@ def demo_session() -> tuple[bytes, datetime]:
     return story.data(), story.now
 
 
-# ---- what happens --------------------------------------------------------------------------------------------
+# ---- the story -----------------------------------------------------------------------------------------------
 
 
 def _find_out(story: SessionStory) -> StoryStep:
@@ -101,7 +102,7 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
         newText="if minutes < -1440:",
     )
     story.step("Does that hold?", "bash", test_log(214, failing=9), command="pytest -v")
-    # That was the wrong way: the agent goes back, and on from where it was before.
+    # That was the wrong approach: the agent returns to the earlier entry and continues from there.
     story.leaf = before
     story.step(
         "The mistake is in the clock, not in the importer. I go back.",
@@ -148,7 +149,7 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
         "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
         "holds it. The feed format is as it was."
     )
-    # The tests have run since. The agent itself compacted here: only Atomic 0.8 writes such a line.
+    # The tests have passed since. The agent itself compacted here: only Atomic 0.8 writes such a line.
     story.compact(first_tests)
 
 

@@ -1,4 +1,4 @@
-"""What files and commands say in the demo session: made of a few words, always the same."""
+"""Generated texts of files and commands in the demo session: made of a few words, always the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _each(words: list[str], number: int) -> str:
 
 
 def source(module: str, functions: int) -> str:
-    """Some Python, with as many functions."""
+    """Python source with this number of functions."""
     parts = [f'"""The {module} of the timetable."""\n\nfrom __future__ import annotations\n']
     for number in range(functions):
         verb, thing, other = _each(_VERBS, number), _each(_THINGS, number), _each(_THINGS, number + 5)
@@ -34,7 +34,7 @@ def source(module: str, functions: int) -> str:
 
 
 def matches(word: str, lines: int) -> str:
-    """What a search prints."""
+    """The output of a search."""
     return "\n".join(
         f"harbour/{_each(_THINGS, number)}.py:{number * 11 % 700 + 1}:    {_each(_VERBS, number)}_{word}"
         f"({_each(_THINGS, number + 3)}.{word}, harbour={_each(_HARBOURS, number)!r})"
@@ -72,7 +72,7 @@ def _paragraph(subject: str, number: int) -> str:
 
 
 def test_log(tests: int, *, failing: int) -> str:
-    """What pytest prints."""
+    """The output of pytest."""
     lines = [f"collected {tests} items", ""]
     failed = list(_failures(tests, failing))
     for number in range(tests):

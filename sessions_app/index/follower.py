@@ -1,9 +1,9 @@
-"""Keeping the index up to date while the server lives: everything is looked at once, then what changes.
+"""Keeps the index up to date while the server runs: a full scan first, then changes.
 
-The follower is a child of the server; what it has to tell browsers it announces. A change that nobody tells of (a
-full queue, a network drive, a root that came later) is found by looking at everything again now and then: that
-compares sizes and times, and opens nothing that is as it was. What changes goes before what waits, so that a live
-session is not behind because years of others are being indexed.
+The follower is a child of the server and publishes facts for browsers. Changes that are not reported (a full queue, a
+network drive, a root that appears later) are found by repeated full scans, which compare sizes and times and open no
+unchanged file. Changes take precedence over the backlog, so that a live session does not have to wait until years of
+others have been indexed.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from sessions_app.web.broadcast import SESSIONS, publish
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
-from .indexer import Indexed, batches, index_batch
+from .indexer import IndexTotals, batches, index_batch
 from .roots import configured_roots, managed_root
 from .scan import ReadSoFar
 
-LOOK_SECONDS: Final = 60
-"""Between two looks at everything; longer where a look itself takes long."""
+SCAN_SECONDS: Final = 60
+"""Between two full scans; longer if a scan itself takes long."""
 ROOTS_SECONDS: Final = 2
-"""Between two looks at whether roots came or went."""
+"""Between two checks whether roots appeared or disappeared."""
 TELL_SECONDS: Final = 0.25
 SESSIONS_PER_FACT: Final = 10_000
-"""Sessions in one announcement, which is one line."""
+"""The maximum number of sessions in one fact, which is one line."""
 
 
-class Seen(NamedTuple):
-    """What a look at a file tells without opening it."""
+class SeenFile(NamedTuple):
+    """The state of a file, without opening it."""
 
     size: int
     mtime_ns: int
     ctime_ns: int
 
 
-class Known(NamedTuple):
-    """What the index says of a file. One that is not settled is indexed again, whatever its size and time."""
+class IndexedFile(NamedTuple):
+    """The state of a file in the index. If it is not settled, it is indexed again, whatever its size and time."""
 
     key: int
     size: int
@@ -60,18 +60,18 @@ class Known(NamedTuple):
 
 
 class Announcer:
-    """Tells browsers how far an indexing is, and which sessions are ready, at most every TELL_SECONDS."""
+    """Publishes the progress of indexing, and the sessions that are ready, at most every TELL_SECONDS."""
 
     def __init__(self) -> None:
         self._done = self._found = 0
         self._bytes = self._of_bytes = 0
         self._ready: list[int] = []
         self._next = 0.0
-        # The server takes an indexing to go on from its start, until it is told that it is over.
+        # The server assumes that indexing is in progress from the start, until it hears that it has ended.
         self._underway = True
 
     def more(self, sizes: Iterable[int]) -> None:
-        """Files of these sizes are to be indexed as well; where that takes no time, nothing is told of it."""
+        """Add files of these sizes to the backlog; if they are indexed quickly, nothing is published."""
         if self._done == self._found:
             self._done = self._found = 0
             self._bytes = self._of_bytes = 0
@@ -84,7 +84,7 @@ class Announcer:
         self._report(so_far.path, so_far.bytes)
 
     def ready(self, path: Path, key: int | None, size: int) -> None:
-        """One more of them is indexed."""
+        """Count one file as indexed."""
         self._done += 1
         self._bytes += size
         if key is not None:
@@ -92,14 +92,14 @@ class Announcer:
         self._report(path, 0)
 
     def changed(self, keys: Iterable[int]) -> None:
-        """Tell at once of sessions of which something else is known now."""
+        """Publish sessions whose rows have changed, at once."""
         found = [*self._ready, *keys]
         self._ready = []
         for start in range(0, len(found), SESSIONS_PER_FACT):
             publish(SESSIONS, sessions=found[start : start + SESSIONS_PER_FACT])
 
     def over(self) -> None:
-        """The indexing is over."""
+        """Publish the end of indexing."""
         self.changed(())
         if self._underway:
             self._underway = False
@@ -123,64 +123,64 @@ class Announcer:
 
 
 class Follower:
-    """Follows the configured roots. It may be killed at any point: the index survives that."""
+    """Follows the configured roots. It may be killed at any point without damage to the index."""
 
     def __init__(self) -> None:
         self._watcher = Watcher()
         self._announcer = Announcer()
-        self._total = Indexed()
-        self._waiting: deque[dict[Path, Seen]] = deque()
-        """Files that wait to be indexed, by batch."""
-        self._refused: dict[Path, Seen] = {}
-        """Files that could not be indexed, as they were then: until they change they are not tried again."""
+        self._total = IndexTotals()
+        self._waiting: deque[dict[Path, SeenFile]] = deque()
+        """Files to be indexed, by batch."""
+        self._refused: dict[Path, SeenFile] = {}
+        """Files that could not be indexed, with their state: they are not tried again until they change."""
         self._roots: list[Path] = []
         self._there: dict[Path, tuple[int, int]] = {}
-        """Device and inode of the roots that are watched."""
+        """Device and inode of the watched roots."""
         self._faults: dict[str, str] | None = None
-        self._next_look = 0.0
+        self._next_scan = 0.0
         self._demo_offered = False
 
     def run(self) -> None:
-        """Follow without end."""
+        """Follow forever."""
         while True:
             self.step()
 
     def step(self) -> None:
-        """Do the next thing: look at everything, or index what changed, or what waits, or wait a moment."""
-        if not self._waiting and time.monotonic() >= self._next_look:
-            self._look()
+        """Do one thing: scan everything, index changes or part of the backlog, or wait a moment."""
+        if not self._waiting and time.monotonic() >= self._next_scan:
+            self._scan_roots()
         changes = self._watcher.take(0 if self._waiting else ROOTS_SECONDS)
         if changes.files or changes.directories:
             self._follow(changes)
         elif self._waiting:
             self._index_next()
         elif _identities(self._roots) != self._there:
-            self._next_look = 0.0
+            self._next_scan = 0.0
 
     def stop(self) -> None:
         self._watcher.stop()
 
-    # ---- everything ------------------------------------------------------------------------------------------
+    # ---- full scans ------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Look at everything without opening a file: what is new or changed waits, what is gone is marked."""
+    def _scan_roots(self) -> None:
+        """Scan all roots without opening files: queue new and changed files, mark missing ones."""
         started = time.monotonic()
-        self._total = Indexed()
+        self._total = IndexTotals()
         managed_root()
         self._roots = [Path(root.path) for root in configured_roots()]
-        # Watched before it is looked at: what changes in between is told.
+        # Watching starts before the scan, so that changes in between are reported.
         there = _identities(self._roots)
         if there != self._there:
             self._watcher.watch(path for path in there if not there.keys() & set(path.parents))
             self._there = there
         known = _known()
-        waiting: dict[Path, Seen] = {}
+        waiting: dict[Path, SeenFile] = {}
         faults: dict[str, str] = {}
         changed = refresh_windows(self._total.lookup)
         for root in self._roots:
             try:
                 fault = fault_of_root(root)
-                changed += [] if fault else self._look_below(root, known, waiting)
+                changed += [] if fault else self._scan_root(root, known, waiting)
             except RedlineError as failure:
                 fault = failure.message
             if fault:
@@ -191,10 +191,12 @@ class Follower:
         self._announcer.changed(changed)
         self._wait_for(waiting)
         took = time.monotonic() - started
-        self._next_look = time.monotonic() + max(LOOK_SECONDS, 20 * took)
+        self._next_scan = time.monotonic() + max(SCAN_SECONDS, 20 * took)
 
-    def _look_below(self, root: Path, known: dict[Path, Known], waiting: dict[Path, Seen]) -> list[int]:
-        """What is new or changed below a root is added to `waiting`; gives the keys of what is gone."""
+    def _scan_root(
+        self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]
+    ) -> list[int]:
+        """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
             lost = lost_below(root, _there(known), set())
             mark_missing(lost)
@@ -214,8 +216,8 @@ class Follower:
         mark_missing(lost)
         return lost
 
-    def _wait_for(self, files: dict[Path, Seen]) -> None:
-        """Have files indexed in turn, those last written to first."""
+    def _wait_for(self, files: dict[Path, SeenFile]) -> None:
+        """Queue files, the most recently written first."""
         latest_first = dict(sorted(files.items(), key=lambda item: -item[1].mtime_ns))
         self._waiting = deque(_batches(latest_first))
         self._announcer.more(seen.size for seen in files.values())
@@ -238,7 +240,7 @@ class Follower:
                     return
         self._announcer.over()
 
-    def _index(self, files: Mapping[Path, Seen]) -> None:
+    def _index(self, files: Mapping[Path, SeenFile]) -> None:
         for listed in index_batch(list(files), self._total, report=self._announcer.reading):
             path, seen = listed.path, files[listed.path]
             if listed.fault:
@@ -247,20 +249,20 @@ class Follower:
                 self._refused.pop(path, None)
             self._announcer.ready(path, listed.key, seen.size)
 
-    # ---- what changes ----------------------------------------------------------------------------------------
+    # ---- changes ---------------------------------------------------------------------------------------------
 
     def _follow(self, changes: PathChanges) -> None:
-        """Index what was written to, and mark what is gone."""
-        # What lies around sessions may have changed as well since the last look.
-        self._total = Indexed()
+        """Index changed files, and mark missing ones."""
+        # Settings beside the sessions may have changed as well since the last scan.
+        self._total = IndexTotals()
         gone, files = set(), {}
         for path in {*changes.files, *_found_in(changes.directories)}:
             seen = _seen(path)
             if seen is not None:
                 files[path] = seen
             elif path.is_file():
-                # A link: what it is to the root is for a look at everything to say.
-                self._next_look = min(self._next_look, time.monotonic() + ROOTS_SECONDS)
+                # A link: the next full scan decides whether it belongs to the root.
+                self._next_scan = min(self._next_scan, time.monotonic() + ROOTS_SECONDS)
             else:
                 gone.add(path)
         gone |= {path for path in changes.directories if not path.exists()}
@@ -276,13 +278,13 @@ class Follower:
             self._announcer.over()
 
 
-def _batches(files: Mapping[Path, Seen]) -> Iterator[dict[Path, Seen]]:
+def _batches(files: Mapping[Path, SeenFile]) -> Iterator[dict[Path, SeenFile]]:
     for paths in batches({path: seen.size for path, seen in files.items()}):
         yield {path: files[path] for path in paths}
 
 
 def _identities(roots: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """The roots that are there and can be looked at, each with what tells it from another of its name."""
+    """The roots that exist and can be read, with their identity."""
     found = {}
     for root in roots:
         try:
@@ -294,31 +296,31 @@ def _identities(roots: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def _seen(path: Path) -> Seen | None:
-    """How a file looks; None if there is no regular file at this real path."""
+def _seen(path: Path) -> SeenFile | None:
+    """The state of a file; None if there is no regular file at this real path."""
     try:
         found = stat_file(path)
     except OSError:
         return None
     if not stat.S_ISREG(found.st_mode):
         return None
-    return Seen(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return SeenFile(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _found_in(directories: Iterable[Path]) -> set[Path]:
-    """The session files that lie in new directories."""
+    """The session files in new directories."""
     found: set[Path] = set()
     for directory in directories:
         try:
             found.update(discover(directory).paths)
         except RedlineError:
-            # It is gone again, or was no directory.
+            # It has been removed again, or was not a directory.
             continue
     return found
 
 
-def _known() -> dict[Path, Known]:
-    """What the index says of every session, by real path."""
+def _known() -> dict[Path, IndexedFile]:
+    """The state of every session in the index, by real path."""
     valid = Q(state__isnull=False, schema=SCHEMA, fault="", missing=False)
     rows = Session.objects.annotate(valid=ExpressionWrapper(valid, BooleanField())).values_list(
         *("root__path", "relative_path", "pk", "size", "mtime_ns", "missing", "valid"),
@@ -328,10 +330,10 @@ def _known() -> dict[Path, Known]:
     for root, relative, key, size, mtime_ns, missing, is_valid, read_as, *readers in rows.iterator():
         chosen = next(filter(None, readers), read_as)
         settled = is_valid and read_as != "" and chosen == read_as
-        known[Path(root, relative)] = Known(key, size, mtime_ns, missing, settled)
+        known[Path(root, relative)] = IndexedFile(key, size, mtime_ns, missing, settled)
     return known
 
 
-def _there(known: Mapping[Path, Known]) -> list[tuple[int, Path]]:
-    """Keys and paths of the sessions that are not known to be gone."""
+def _there(known: Mapping[Path, IndexedFile]) -> list[tuple[int, Path]]:
+    """Keys and paths of the sessions that are not marked as missing."""
     return [(row.key, path) for path, row in known.items() if not row.missing]

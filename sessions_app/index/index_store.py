@@ -1,4 +1,4 @@
-"""The rows of a session: found by its path, written by one indexing at a time. Nothing here reads a session."""
+"""The database rows of sessions: found by path, written by one indexing process at a time. No session is read here."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .roots import known_roots, root_for
 BATCH: Final = 1_000
 """Rows written in one transaction."""
 INDEX_LOCKS: Final = 256
-"""Lock files that the sessions share, so that their number stays bounded."""
+"""The number of lock files, which sessions share."""
 LOCK_SECONDS: Final = 600
-"""How long an indexing waits for another one of the same session, which may have gigabytes to read."""
+"""How long indexing waits for another process indexing the same session, which may have gigabytes to read."""
 SETTLED: Final = (
     "header_id version cwd name first_user_message title leaf_id provider model read_as window window_source "
     "reserve_tokens size entry_count damage_count damage compaction_count context_tokens context_source overflow "
     "last_used mtime_ns indexed_at missing fault schema fingerprint state"
 ).split()
-"""What a reading finds out. All else of a session's row is somebody's decision, and may change meanwhile."""
+"""The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
 _INSERT: Final = (
     "INSERT INTO sessions_app_entry"
     ' (session_id, number, "offset", length, entry_id, parent_id, digest)'
@@ -46,23 +46,23 @@ _SETTLE: Final = (
 
 
 def require_name(path: Path) -> None:
-    """Raise BadInput `unusable_name` if a path cannot be kept in the database."""
+    """Raise BadInput `unusable_name` if a path cannot be stored in the database."""
     if not str(path).isascii() and well_formed(str(path)) != str(path):
         raise BadInput(
             "unusable_name",
-            f"The name of {path} is not UTF-8. Nothing was done with it. Give it another name.",
+            f"The name of {path} is not UTF-8. It was not indexed. Rename it.",
         )
 
 
 class FoundRows(NamedTuple):
-    """Rows by the real path of their file, and the paths of those that were made just now."""
+    """Rows by the real path of their file, and the paths of rows that were just created."""
 
     rows: dict[Path, Session]
     made: set[Path]
 
 
 def session_row(path: Path) -> Session:
-    """The row of the file at a real path, made if there is none; the file is not read.
+    """The row of the file at a real path, created if there is none; the file is not read.
 
     Raises BadInput `unusable_name`.
     """
@@ -71,9 +71,9 @@ def session_row(path: Path) -> Session:
 
 
 def find_rows(paths: Iterable[Path]) -> FoundRows:
-    """The rows of files in the innermost root that holds each; those that are missing are made.
+    """The rows of files in the innermost root that contains each; missing rows are created.
 
-    A row that a file had in an outer root moves to the inner one, with everything that hangs on it.
+    A row that a file had in an outer root moves to the inner one, with everything that refers to it.
     """
     known = known_roots()
     places = {}
@@ -85,7 +85,7 @@ def find_rows(paths: Iterable[Path]) -> FoundRows:
     if not missing:
         return FoundRows(rows, set())
     with transaction.atomic():
-        # Nobody else writes now, so none of them is made twice.
+        # Other processes cannot write now, so no row is created twice.
         for path, place in missing.items():
             _move(path, place, known.values())
         rows |= _rows_at(missing)
@@ -100,7 +100,7 @@ def find_rows(paths: Iterable[Path]) -> FoundRows:
 
 
 def _rows_at(places: Mapping[Path, tuple[Root, str]]) -> dict[Path, Session]:
-    """The rows that are there, by path, with one query for each root."""
+    """The existing rows, by path, with one query per root."""
     by_root: dict[Root, dict[str, Path]] = {}
     for path, (root, relative) in places.items():
         by_root.setdefault(root, {})[relative] = path
@@ -124,9 +124,9 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
 
 
 def remember_own_write(path: Path, size: int) -> None:
-    """Keep in mind that the last write to a session was Redline's, so that it does not count as live.
+    """Record that the last write to a session was Redline's, so that it does not count as live.
 
-    `size` is what the session then has; where it has another, someone else has written to it since.
+    `size` is the size of the session after that write; if it differs now, others have written to it since.
     """
     state = file_state(path)
     own = state.mtime_ns if state is not None and state.size == size else None
@@ -134,16 +134,16 @@ def remember_own_write(path: Path, size: int) -> None:
 
 
 def keep_fault(session: Session, fault: RedlineError) -> None:
-    """Keep with a session why it could not be read."""
+    """Record why a session could not be read."""
     Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
 
 
 def lost_below(
     directory: Path, known: Iterable[tuple[int, Path]], seen: set[int], unlisted: Iterable[Path] = ()
 ) -> list[int]:
-    """The keys of sessions below a directory that were not seen there, unless they lie where nobody could look.
+    """The keys of sessions below a directory that were not seen there, unless their directory could not be listed.
 
-    All paths are real. `known` was asked for before the look: what is new since is not lost.
+    All paths are real. `known` was read before the scan, so that new sessions do not count as lost.
     """
     below = str(directory / "_")[:-1]
     hidden = tuple(str(path / "_")[:-1] for path in unlisted)
@@ -155,28 +155,28 @@ def lost_below(
 
 
 def known_paths() -> list[tuple[int, Path]]:
-    """Keys and real paths of all sessions that are not known to be gone."""
+    """Keys and real paths of all sessions that are not marked as missing."""
     known = Session.objects.filter(missing=False).values_list("pk", "root__path", "relative_path")
     return [(key, Path(root, relative)) for key, root, relative in known.iterator()]
 
 
 def mark_missing(keys: Sequence[int]) -> None:
-    """Keep in mind that the files of these sessions are gone."""
+    """Mark the files of these sessions as missing."""
     for start in range(0, len(keys), BATCH):
         Session.objects.filter(pk__in=keys[start : start + BATCH]).update(missing=True)
 
 
 @contextmanager
 def only_indexer(*paths: Path) -> Iterator[None]:
-    """Keeps every other process and thread from indexing the sessions at these paths meanwhile; readers are free.
+    """Prevent other processes and threads from indexing the sessions at these paths; reading is not affected.
 
-    It does not lock the sessions themselves, and is held within such a lock where both are. Raises Conflict
-    `being_indexed` where another indexing takes more than LOCK_SECONDS, and SystemFailure.
+    This does not lock the sessions themselves; if both locks are needed, that lock comes first. Raises Conflict
+    `being_indexed` if another process takes longer than LOCK_SECONDS, and SystemFailure.
     """
     locks = settings.REDLINE_DATA_DIR / "locks"
     places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
     with ExitStack() as held:
-        # In one order everywhere: two that want the same locks never wait for each other.
+        # Always in the same order: two processes that need the same locks never wait for each other.
         for place, path in sorted(places.items()):
             lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
             with reported(locks, f"{path} was not indexed."):
@@ -190,11 +190,11 @@ def only_indexer(*paths: Path) -> Iterator[None]:
         yield
 
 
-# ---- what an indexing writes -------------------------------------------------------------------------------
+# ---- writing -----------------------------------------------------------------------------------------------
 
 
 def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> None:
-    """Write what was read of some files, each as its row and the entries that are new: all of it, or nothing."""
+    """Write the results of reading files: each row and its new entries, in one transaction."""
     entries = [row for session, found in read for row in _rows_of(session, found)]
     sessions = [_settled(session) for session, _ in read]
     with transaction.atomic(), connection.cursor() as cursor:
@@ -203,7 +203,7 @@ def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> None:
 
 
 def insert_entries(session: Session, entries: Iterable[Entry]) -> None:
-    """Write entries of a session whose row is settled later, at most BATCH."""
+    """Write entries of a session whose row is updated later, at most BATCH."""
     rows = _rows_of(session, entries)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(_INSERT, rows)
@@ -217,7 +217,7 @@ def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]
 
 
 def _settled(session: Session) -> list[Any]:
-    """What a reading found out, and nothing else of the row: the values of `_SETTLE`."""
+    """The values for `_SETTLE`: what reading determined, and nothing else of the row."""
     values = [field.get_db_prep_save(getattr(session, field.attname), connection) for field in _FIELDS]
     return [*values, session.pk]
 

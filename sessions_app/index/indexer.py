@@ -1,7 +1,7 @@
-"""Bringing the index up to date: a grown file is read from where it ended, a rewritten one from its start.
+"""Updates the index: a file that has grown is read from where it ended, a rewritten one from its start.
 
-Files are indexed a few at a time: one query finds their rows, and one transaction writes what was read of them. A
-transaction is short, so that no other writer waits long, and a process that is killed loses one such batch.
+Files are indexed in batches: one query finds their rows, and one transaction writes the results. Transactions are
+short, so that other writers do not wait long, and a killed process loses one batch at most.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .scan import Report, Scan
 
 FILES_AT_ONCE: Final = 32
 BYTES_AT_ONCE: Final = 8_000_000
-"""Files of a batch, and what they hold together; a larger file is a batch of its own."""
+"""The limits of a batch: number of files, and their total size; a larger file is a batch on its own."""
 ENTRIES_AT_ONCE: Final = 4_000
-"""Entries that wait to be written: some 20 ms of a transaction."""
+"""The maximum number of unwritten entries: some 20 ms of a transaction."""
 
 
 @dataclass(slots=True)
-class Indexed:
-    """Sums over one indexing. `bytes` is what the files hold, `bytes_read` what had to be read of them."""
+class IndexTotals:
+    """Totals of one indexing run. `bytes` is the size of the files, `bytes_read` the part that had to be read."""
 
     files: int = 0
     entries: int = 0
@@ -50,21 +50,21 @@ class Indexed:
     damaged: int = 0
     faults: list[RefusedPath] = field(default_factory=list)
     unlisted: list[RefusedPath] = field(default_factory=list)
-    """Directories that could not be listed: what lies there is not known."""
+    """Directories that could not be listed: their sessions are unknown."""
     lookup: ContextWindowLookup = field(default_factory=ContextWindowLookup)
 
 
-class Listed(NamedTuple):
-    """What became of a file that a root lists. It has no `key` if there can be no row for it."""
+class IndexResult(NamedTuple):
+    """The result for one file in a root. `key` is None if it cannot have a row."""
 
     path: Path
     key: int | None
     fault: str = ""
 
 
-def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
-    """Index every configured root that is there."""
-    total = Indexed()
+def index_roots(*, rebuild: bool = False, report: Report = str) -> IndexTotals:
+    """Index every configured root that exists."""
+    total = IndexTotals()
     for root in configured_roots():
         path = Path(root.path)
         try:
@@ -78,10 +78,10 @@ def index_roots(*, rebuild: bool = False, report: Report = str) -> Indexed:
     return total
 
 
-def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report = str) -> Indexed:
-    """Index files and directories that were named. Raises BadInput for a path that is neither."""
+def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report = str) -> IndexTotals:
+    """Index the given files and directories. Raises BadInput for a path that is neither."""
     configured_roots()
-    total = Indexed()
+    total = IndexTotals()
     for path in map(real_path, paths):
         if _is_directory(path):
             root_for(path)
@@ -97,11 +97,11 @@ def _is_directory(path: Path) -> bool:
 
 
 def index_file(
-    path: Path, total: Indexed | None = None, *, rebuild: bool = False, report: Report = str
+    path: Path, total: IndexTotals | None = None, *, rebuild: bool = False, report: Report = str
 ) -> Session:
-    """Index the file at a real path and give its row.
+    """Index the file at a real path and return its row.
 
-    Raises what reading it raises; a file that was not known stays unknown.
+    Raises the errors of reading it; a file that was unknown stays unknown then.
     """
     require_name(path)
     with only_indexer(path):
@@ -109,7 +109,7 @@ def index_file(
         session = found.rows[path]
         is_new = path in found.made
         try:
-            scan = _read(session, path, total or Indexed(), report, is_new=is_new, anew=rebuild)
+            scan = _read(session, path, total or IndexTotals(), report, is_new=is_new, anew=rebuild)
         except RedlineError as fault:
             if is_new:
                 session.delete()
@@ -120,7 +120,7 @@ def index_file(
     return session
 
 
-def _index_directory(directory: Path, total: Indexed, rebuild: bool, report: Report) -> None:
+def _index_directory(directory: Path, total: IndexTotals, rebuild: bool, report: Report) -> None:
     known = known_paths()
     found: Discovery = discover(directory)
     total.faults.extend(found.refused)
@@ -134,7 +134,7 @@ def _index_directory(directory: Path, total: Indexed, rebuild: bool, report: Rep
 
 
 def _size_of(path: Path) -> int:
-    """In bytes; 0 for what cannot be looked at, which its reading will report."""
+    """In bytes; 0 for a file that cannot be inspected, which reading will report."""
     with suppress(OSError):
         return stat_file(path).st_size
     return 0
@@ -144,7 +144,7 @@ def _size_of(path: Path) -> int:
 
 
 def batches(sizes: Mapping[Path, int]) -> Iterator[list[Path]]:
-    """Files with their sizes in bytes, in their order, as many at a time as `index_batch` should have."""
+    """Batches of files for `index_batch`, in order. `sizes` are in bytes."""
     batch: list[Path] = []
     held = 0
     for path, size in sizes.items():
@@ -158,25 +158,25 @@ def batches(sizes: Mapping[Path, int]) -> Iterator[list[Path]]:
 
 
 def index_batch(
-    paths: Sequence[Path], total: Indexed, *, rebuild: bool = False, report: Report = str
-) -> list[Listed]:
-    """Index files that roots list, by their real paths.
+    paths: Sequence[Path], total: IndexTotals, *, rebuild: bool = False, report: Report = str
+) -> list[IndexResult]:
+    """Index files of roots, by their real paths.
 
-    One unreadable file must not hide the others: the reason is kept with its session, and in `total`.
+    An unreadable file does not affect the others: the reason is recorded with its session and in `total`.
     """
-    listed = [Listed(path, None, fault) for path in paths if (fault := _unusable(path))]
+    listed = [IndexResult(path, None, fault) for path in paths if (fault := _unusable(path))]
     usable = [path for path in paths if path not in {one.path for one in listed}]
     try:
         with only_indexer(*usable):
             listed += _index_locked(usable, total, rebuild, report)
     except RedlineError as fault:
-        listed += [Listed(path, None, fault.message) for path in usable]
+        listed += [IndexResult(path, None, fault.message) for path in usable]
     total.faults += [RefusedPath(one.path, one.fault) for one in listed if one.fault]
     return listed
 
 
 def _unusable(path: Path) -> str:
-    """Why a path cannot be kept in the database; empty if it can."""
+    """Why a path cannot be stored in the database; empty if it can."""
     try:
         require_name(path)
     except RedlineError as fault:
@@ -184,7 +184,9 @@ def _unusable(path: Path) -> str:
     return ""
 
 
-def _index_locked(paths: Sequence[Path], total: Indexed, rebuild: bool, report: Report) -> list[Listed]:
+def _index_locked(
+    paths: Sequence[Path], total: IndexTotals, rebuild: bool, report: Report
+) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
     found = find_rows(paths)
@@ -193,9 +195,9 @@ def _index_locked(paths: Sequence[Path], total: Indexed, rebuild: bool, report: 
             scans.append(_read(session, path, total, report, is_new=path in found.made, anew=rebuild))
         except RedlineError as fault:
             keep_fault(session, fault)
-            listed.append(Listed(path, session.pk, fault.message))
+            listed.append(IndexResult(path, session.pk, fault.message))
         else:
-            listed.append(Listed(path, session.pk))
+            listed.append(IndexResult(path, session.pk))
         if sum(len(scan.pending) for scan in scans) >= ENTRIES_AT_ONCE:
             _write(scans)
             scans.clear()
@@ -203,7 +205,9 @@ def _index_locked(paths: Sequence[Path], total: Indexed, rebuild: bool, report: 
     return listed
 
 
-def _read(session: Session, path: Path, total: Indexed, report: Report, *, is_new: bool, anew: bool) -> Scan:
+def _read(
+    session: Session, path: Path, total: IndexTotals, report: Report, *, is_new: bool, anew: bool
+) -> Scan:
     with SessionReader(path) as reader:
         try:
             scan = Scan(session, path, reader, total.lookup, is_new=is_new, anew=anew)

@@ -1,4 +1,4 @@
-"""A version 3 copy beside a session of version 1 or 2, or without a header. The session itself stays as it is."""
+"""A version 3 copy beside a session of version 1 or 2, or one without a header. The session itself is not changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .indexer import index_file
 
 
 class MigratedCopy(NamedTuple):
-    """The copy: where it lies, its size in bytes, and its row in the index."""
+    """The copy: its path, its size in bytes, and its row in the index."""
 
     path: Path
     size: int
@@ -27,17 +27,17 @@ class MigratedCopy(NamedTuple):
 
 
 def copy_path(path: Path) -> Path:
-    """Where the version 3 copy of a session lies."""
+    """The path of the version 3 copy of a session."""
     return path.with_name(f"{path.name.removesuffix(SESSION_SUFFIX)}.v3{SESSION_SUFFIX}")
 
 
 def write_version_3(path: Path) -> MigratedCopy:
-    """Write the copy and index it. A session without a header is given one, of any version.
+    """Write the copy and index it. A session of any version without a header is given one.
 
-    Raises BadInput `is_current` and `not_a_session`, and what `create_beside` raises if a file is there already.
+    Raises BadInput `is_current` and `not_a_session`, and the errors of `create_beside` if the file exists already.
     """
     copy = copy_path(path)
-    # Where the agent worked is not recorded without a header.
+    # Without a header, the agent's working directory is unknown.
     made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     agent = agent_at(path)
     header = Header(str(uuid.uuid4()), agent.current_version, cwd="", timestamp=made_at, parent_session="")

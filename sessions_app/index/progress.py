@@ -1,6 +1,6 @@
-"""What the follower announced the serving process last: how far the index is, and which roots cannot be looked at.
+"""The latest facts from the follower: the progress of indexing, and the roots that cannot be read.
 
-Held in memory: a follower that starts tells it anew.
+Kept in memory: a new follower sends them again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """How far an indexing is. Where it has just begun, nothing is found yet."""
+    """The progress of indexing. At the beginning, no files have been found."""
 
     done: int = 0
     found: int = 0
@@ -36,17 +36,17 @@ _state = _State()
 
 
 def begin() -> None:
-    """A follower is being started: until it says otherwise, the index may be behind."""
+    """Note that a follower is being started: until it reports otherwise, the index may be out of date."""
     _state.indexing = Indexing()
 
 
 def end() -> None:
-    """There is no follower any more."""
+    """Note that the follower has ended."""
     _state.indexing = None
 
 
 def remember(fact: dict[str, Any]) -> None:
-    """Keep what a follower announced: `indexing` (the fields of Indexing, or None at the end) and `roots`."""
+    """Store facts from a follower: `indexing` (the fields of Indexing, or None at the end) and `roots`."""
     if "indexing" in fact:
         announced = fact["indexing"]
         _state.indexing = Indexing(**announced) if announced is not None else None
@@ -55,10 +55,10 @@ def remember(fact: dict[str, Any]) -> None:
 
 
 def indexing() -> Indexing | None:
-    """How far the indexing is that goes on; None where none does."""
+    """The progress of the current indexing, or None."""
     return _state.indexing
 
 
 def fault_of(root: str) -> str:
-    """Why the root with this real path cannot be looked at; empty where it can, as far as is known."""
+    """Why the root with this real path cannot be read; empty if it can, as far as is known."""
     return _state.faults.get(root, "")

@@ -1,4 +1,4 @@
-"""Where sessions are looked for: the configured roots, and the one that Redline itself keeps."""
+"""The directories that contain sessions: the configured roots, and Redline's own, the managed root."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ MANAGED: Final = "sessions"
 
 
 def managed_place() -> Path:
-    """Where the managed root is, or would be."""
+    """The path of the managed root, whether it exists or not."""
     return real_path(settings.REDLINE_DATA_DIR / MANAGED)
 
 
 def managed_root() -> Path:
-    """The directory of the sessions that Redline itself keeps, made private where it is missing.
+    """The directory of imported sessions, created as private if it is missing.
 
     Raises SystemFailure.
     """
     path = managed_place()
-    with reported(path, "No session can be kept there."):
+    with reported(path, "No session can be stored there."):
         path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
 def configured_roots() -> list[Root]:
-    """The configured roots and, where it is there, the managed one, as rows; other rows lose their mark."""
+    """The configured roots and, if it exists, the managed one, as rows; other rows are marked as not configured."""
     kept = []
     for path, (agent, reader) in _wanted().items():
         root, _ = Root.objects.update_or_create(
@@ -44,7 +44,7 @@ def configured_roots() -> list[Root]:
 
 
 def shown_roots() -> list[Root]:
-    """The configured roots without writing anything: one that has no row yet is unsaved."""
+    """The configured roots, without writing to the database: a root without a row is an unsaved one."""
     rows = {root.path: root for root in Root.objects.all()}
     roots = []
     for path, (agent, reader) in _wanted().items():
@@ -55,7 +55,7 @@ def shown_roots() -> list[Root]:
 
 
 def _wanted() -> dict[str, tuple[str, str]]:
-    """By the real path of a root, its agent and reader as they are configured."""
+    """The configured agent and reader of each root, by its real path."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
     }
@@ -66,14 +66,14 @@ def _wanted() -> dict[str, tuple[str, str]]:
 
 
 def known_roots() -> dict[str, Root]:
-    """All roots by path, also those that are no longer configured."""
+    """All roots by path, including those that are no longer configured."""
     return {root.path: root for root in Root.objects.all()}
 
 
 def root_for(directory: Path, known: dict[str, Root] | None = None) -> tuple[Root, Path]:
-    """The root that a directory at a real path lies in, and its path below it; the directory itself if none does.
+    """The root that contains a directory (a real path), and its path below it; if there is none, the directory itself.
 
-    `known` are the `known_roots`, of someone who looks for many; what is made is added to them.
+    `known` are the `known_roots`, for callers with many directories; new roots are added to them.
     """
     known = known_roots() if known is None else known
     for candidate in (directory, *directory.parents):

@@ -1,7 +1,7 @@
-"""One reading of one session file: what it adds to the index, from where the last reading ended or from the start.
+"""Reading one session file into the index, from where the last scan ended or from the start.
 
-The index of a session is valid up to the last complete line that was read; rows beyond it, left by a reading that
-was cut short or by a last line without newline, are removed before the next one.
+The index of a session is valid up to the last complete line that was read. Rows beyond it, from an interrupted scan or
+from a last line without a newline, are removed before the next scan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .index_store import BATCH, insert_entries, remove_entries
 
 
 class ReadSoFar(NamedTuple):
-    """How far the reading of one file has come, in bytes."""
+    """The progress of reading one file, in bytes."""
 
     path: Path
     bytes: int
@@ -45,15 +45,15 @@ Report = Callable[[ReadSoFar], object]
 
 
 class Scan:
-    """One reading of one file, which fills in `session`.
+    """One scan of one file, which updates `session`.
 
-    After `run`, whoever made it writes `pending`, the entries that are not in the index yet, and the session's row if
-    `changed`, in one transaction. A long file's entries are written on the way, BATCH at a time.
+    After `run`, the caller writes `pending`, the entries that are not in the index yet, and the session's row if
+    `changed`, in one transaction. Entries of a long file are written on the way, BATCH at a time.
 
-    As long as each entry just follows the one before it, the context is summed up on the way and no entry is held in
-    memory after it is written. Otherwise the sums are taken from all entries at the end.
+    As long as each entry follows the one before it, the context is totalled on the way and no entry is kept in memory
+    after it was written. Otherwise the totals are computed from all entries at the end.
 
-    `is_new` says that the row was made for this reading, `anew` that the file is read from its start in any case.
+    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Scan:
         self._lookup = lookup
         self._reader = reader
         self._found = reader.stat()
-        """As it was before it was read: the index never claims more of a file than it has seen."""
+        """The state before reading: the index never claims more of a file than was read."""
         self._previous = None if anew else self._known()
         kept: dict[str, Any] = session.state if self._previous is not None else {}
         self._parser = session.agent.parser(
@@ -91,7 +91,7 @@ class Scan:
         self._torn_compactions = 0
         self._seen: set[str] = set()
         self._titles: list[str] | None = None
-        """First user message and name, where a line without newline may have changed them."""
+        """First user message and name, if a line without a newline may have changed them."""
         if kept:
             session.first_user_message, session.name = kept["titles"]
 
@@ -106,9 +106,9 @@ class Scan:
         return None if growth.kind is GrowthKind.REWRITTEN else fingerprint
 
     def run(self, report: Report) -> None:
-        """Read what is new. Raises what reading raises, and BadInput `not_a_session`."""
+        """Read what is new. Raises the errors of reading, and BadInput `not_a_session`."""
         session, state = self.session, self._parser.state
-        # Another reader was chosen, or a choice was taken back: then it is not known which one counted.
+        # Another reader was chosen, or a choice was withdrawn: the totals of the previous reader are invalid.
         if not session.read_as or self._chosen_reader not in ("", session.read_as):
             self._tally = None
         previous = self._previous
@@ -117,7 +117,7 @@ class Scan:
             and self._tally is not None
             and self._found.st_size == session.size == previous.size
         ):
-            self._look_around()
+            self._update_metadata()
             return
         self.changed = True
         if previous is None:
@@ -141,7 +141,7 @@ class Scan:
         elif self._tally is None:
             self._recount()
         self._conclude(fingerprint)
-        self._look_around()
+        self._update_metadata()
 
     def _read(self, line: Line) -> None:
         session = self.session
@@ -161,13 +161,13 @@ class Scan:
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
         if not session.first_user_message and entry.role == Role.USER:
-            said = recorded.texts.joined(entry.blocks)
-            session.first_user_message = "" if is_noise(said) else title_of(said)
+            text = recorded.texts.joined(entry.blocks)
+            session.first_user_message = "" if is_noise(text) else title_of(text)
         if isinstance(entry.control, NameControl) and entry.control.name is not None:
             session.name = title_of(entry.control.name)
 
     def _carry(self, entry: Entry) -> None:
-        """Count an entry that just follows the one before it; else give the sums up."""
+        """Add an entry to the totals if it follows the previous one; otherwise discard the totals."""
         self._count += 1
         if self._tally is None:
             return
@@ -181,7 +181,7 @@ class Scan:
             self.session.provider, self.session.model = entry.model
 
     def _shows_reader(self, entry: Entry) -> bool:
-        """Whether an entry may change how the session is read, because nothing else has decided that."""
+        """Whether an entry may change the reader of the session, because nothing else determines it."""
         is_undecided = not self._chosen_reader and not self._agent
         return is_undecided and may_show_another(entry, self.session.read_as)
 
@@ -189,7 +189,7 @@ class Scan:
         require_session(self._parser.state, str(self.path))
 
     def _check_ids(self) -> None:
-        """Give the sums up if an id is in the index already, or was missed there as a parent: it is another tree."""
+        """Discard the totals if an id is already in the index, or was missing there as a parent: the tree differs."""
         if self._previous is None or self._tally is None:
             return
         ids = [entry.id for entry in self.pending]
@@ -199,7 +199,7 @@ class Scan:
             self._tally = None
 
     def _forget(self) -> None:
-        """Until the first batch is in, the index claims nothing about this file."""
+        """Clear the session's results, so that the index claims nothing about the file until the first batch."""
         session = self.session
         if session.state is not None or session.fingerprint is not None:
             Session.objects.filter(pk=session.pk).update(state=None, fingerprint=None)
@@ -214,7 +214,7 @@ class Scan:
         self._tree_damage, self._tree_damaged = [], 0
 
     def _recount(self) -> None:
-        """The sums of the leaf's branch, from all entries of the session."""
+        """Compute the totals of the leaf's branch from all entries of the session."""
         session = self.session
         entries = self.pending
         if len(entries) < self._count:
@@ -238,8 +238,8 @@ class Scan:
     def _agent(self) -> str:
         return self.session.root.agent or agent_of(self.path)
 
-    def _look_around(self) -> None:
-        """Fill in what may be another at each look, also if the file is as it was."""
+    def _update_metadata(self) -> None:
+        """Update the fields that may change even if the file does not."""
         session = self.session
         window = self._lookup.window(session.model)
         seen = {
@@ -259,7 +259,7 @@ class Scan:
             session.indexed_at = datetime.now(UTC)
 
     def _conclude(self, fingerprint: Fingerprint) -> None:
-        """Fill in what was read."""
+        """Store the results of reading."""
         session, parser = self.session, self._parser
         header, tally = parser.state.header, self._tally
         if tally is not None and tally.leaf_id is not None:
@@ -285,7 +285,7 @@ class Scan:
             "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
             "tree_damage": self._tree_damage,
             "tree_damaged": self._tree_damaged,
-            # What a line without newline adds is not carried on: it is read again, and may then be another.
+            # The contribution of a line without a newline is not kept: the line is read again, and may change.
             "tally": msgspec.to_builtins(tally) if self._complete == self._count else None,
             "entries": self._complete,
             "compactions": self._compactions,
@@ -294,7 +294,7 @@ class Scan:
 
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
-    """The indexed entries of a session in file order; what steers a branch is read from the file again."""
+    """The indexed entries of a session in file order; control entries are read from the file again."""
     rows = session.entries.order_by("number")
     agent = session.agent
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")

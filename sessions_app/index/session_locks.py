@@ -1,7 +1,7 @@
-"""Locking a session: with the configured wait, and with what a killed process left recorded first.
+"""Locking a session: with the configured timeout, and after completing the steps of killed processes.
 
-What an interrupted step means for the database is known to whoever made it: a settler, added by `add_settler`, is
-called with every lock before anything else happens under it.
+Only the code that made a step knows its effect on the database. It adds a settler with `add_settler`, which is called
+under every lock before anything else.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _settlers: Final[list[tuple[str, str]]] = []
 
 
 def add_settler(settle: str, unsettled: str) -> None:
-    """Add the dotted paths of a Settle, which is called with every lock, and of an Unsettled, which lists sessions that
-    it has something to settle for. They are imported when a session is locked: most commands lock none."""
+    """Add the dotted paths of a Settle, which is called under every lock, and of an Unsettled, which lists sessions to
+    settle. They are imported when a session is locked, because most commands lock none."""
     if (settle, unsettled) not in _settlers:
         _settlers.append((settle, unsettled))
 
 
 @contextmanager
 def lock_session(path: Path, seconds: float | None = None) -> Iterator[LockedSession]:
-    """The lock on a session; waits as long as is configured, or `seconds`. Raises what `session_lock` raises."""
+    """The lock on a session; waits for the configured time, or `seconds`. Raises the errors of `session_lock`."""
     wait = settings.REDLINE.lock_seconds if seconds is None else seconds
     with session_lock(settings.REDLINE_DATA_DIR, path, wait, _settle) as locked:
         yield locked
@@ -49,7 +49,7 @@ def _settle(locked: LockedSession) -> None:
 
 
 def settle_interrupted() -> None:
-    """Record what killed processes left, of every session that nobody has locked right now."""
+    """Complete the steps of killed processes, for every session that is not locked."""
     listed: list[Path] = []
     for _, lister in _settlers:
         unsettled: Unsettled = import_string(lister)
@@ -59,19 +59,19 @@ def settle_interrupted() -> None:
 
 
 def settle_session(path: Path) -> None:
-    """Record what a killed process left of one session, unless somebody has it locked: then a step is under way.
+    """Complete the step of a killed process on one session, unless the session is locked: then a step is in progress.
 
-    What cannot be recorded now is logged, and stays for the next lock: it keeps nobody from looking at anything, and
-    waits for nobody who writes to the database.
+    Errors are logged, and the step stays for the next lock: reading is not prevented, and other database writers are
+    not waited for.
     """
     try:
-        with left_out_if_busy(f"What an interrupted step left of {path}"), lock_session(path, 0):
+        with left_out_if_busy(f"The interrupted step on {path}"), lock_session(path, 0):
             pass
     except RedlineError as fault:
         if fault.code != "session_locked":
-            logger.warning("what an interrupted step left was not settled: %s", fault.message)
+            logger.warning("An interrupted step was not settled: %s", fault.message)
 
 
 def is_interrupted(path: Path) -> bool:
-    """Whether a step on a session, by its real path, is under way or was interrupted."""
+    """Whether a step on a session, by its real path, is in progress or was interrupted."""
     return intent_path(settings.REDLINE_DATA_DIR, path).exists()

@@ -1,4 +1,4 @@
-"""How a session is read: by the user's choice, else by its place, else by its entries."""
+"""The reader of a session: by the user's choice, otherwise by its location, otherwise by its entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Container[str] = ()) -> Reading:
-    """How the file at `path` is read, and why, given its entries in file order.
+    """The reader of the file at `path`, and why, given its entries in file order.
 
     `chosen` is the user's choice for this session or its root: `Session.reader_choice`; `own` are the ids of
     entries that Redline appended.
@@ -34,5 +34,5 @@ def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Cont
 
 
 def reading_of_session(session: Session, path: Path, entries: Iterable[Entry]) -> Reading:
-    """The same, with what is known of the session in the index."""
+    """The same for an indexed session."""
     return reading_of(path, entries, session.reader_choice, session.own_entries)

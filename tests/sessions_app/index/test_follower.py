@@ -187,7 +187,7 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
         return f"{Session.objects.get().missing} {facts(lines, 'roots')}"
 
     assert in_child(look, become_nobody) == (
-        f"False [{{'{root}': 'The root {root} cannot be looked at: Permission denied.'}}]"
+        f"False [{{'{root}': 'The root {root} cannot be read: Permission denied.'}}]"
     )
 
 
@@ -213,10 +213,10 @@ def test_a_second_scan_opens_no_unchanged_file(
     assert Session.objects.exclude(fault="").count() == 1
     opened: list[Path] = []
     monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
-    follower._look()
+    follower._scan_roots()
     assert list(follower._waiting) == []
     place(root / "s.jsonl", session_bytes(chain(user("one"), user("two"))))
-    follower._look()
+    follower._scan_roots()
     assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
     assert opened == []
 
@@ -224,7 +224,7 @@ def test_a_second_scan_opens_no_unchanged_file(
 def test_a_change_without_a_notification_is_found_by_scanning(
     follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_follower, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(index_follower, "SCAN_SECONDS", 0)
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
     until(follower, lambda: settled(announced))

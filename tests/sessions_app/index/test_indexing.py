@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from compaction_app.models import Backup, Compaction
 from redline.configuration import RootSetting
 from sessions_app.index import indexer
-from sessions_app.index.indexer import Indexed, index_file, index_paths, index_roots
+from sessions_app.index.indexer import IndexTotals, index_file, index_paths, index_roots
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
@@ -236,7 +236,7 @@ def test_a_grown_session_costs_only_its_new_lines(redline: Installation, tmp_pat
     )
     with path.open("ab") as file:
         file.write(added)
-    total = Indexed()
+    total = IndexTotals()
     index_file(path, total)
     assert total.bytes == path.stat().st_size > 500_000
     assert total.bytes_read <= len(added) + 16_384
@@ -246,7 +246,7 @@ def test_a_grown_session_costs_only_its_new_lines(redline: Installation, tmp_pat
 def test_an_unchanged_session_costs_only_its_edges(redline: Installation, tmp_path: Path) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
-    total = Indexed()
+    total = IndexTotals()
     index_file(path, total)
     assert total.bytes_read <= 8_192
 

@@ -50,7 +50,7 @@ def test_indexing_in_progress_is_shown_on_one_line(browser: Client, known_root: 
 
 
 def test_an_unreadable_root_is_named(browser: Client, known_root: Path) -> None:
-    fault = f"The root {known_root} cannot be looked at: Permission denied."
+    fault = f"The root {known_root} cannot be read: Permission denied."
     progress.remember({"roots": {str(known_root): fault}})
     assert fault in text_of(browser.get("/"))
     progress.remember({"roots": {}})
