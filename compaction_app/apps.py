@@ -19,5 +19,5 @@ class CompactionConfig(AppConfig):
         from .hooks import load_hooks
 
         load_hooks(settings.REDLINE.hooks)
-        add_source("compaction_app.runs.badge.marks")
+        add_source("compaction_app.runs.unseen_proposals.marks")
         add_settler("compaction_app.change_records.settle", "compaction_app.change_records.unsettled")

@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 from django.db import DatabaseError, transaction
-from django.db.models import QuerySet
 
 from sessions_app.agents.registry import agent_at, writer_for
 from sessions_app.index.index_store import remember_own_write, session_row
@@ -89,7 +88,7 @@ def record_commit(path: Path, note: CommitNote, size: int) -> None:
     """
     with transaction.atomic():
         session = session_row(path)
-        backup = _record_backup(session, note.backup, Backup.COMPACT)
+        backup = _record_backup(session, note.backup, Backup.Reason.COMPACT)
         run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
         Compaction.objects.get_or_create(
             backup=backup,
@@ -113,7 +112,7 @@ def record_commit(path: Path, note: CommitNote, size: int) -> None:
 
 def record_backup(path: Path, note: BackupNote) -> None:
     """Record a backup that was made for a compaction of which only a piece is in the session. Raises DatabaseError."""
-    _record_backup(session_row(path), note, Backup.COMPACT)
+    _record_backup(session_row(path), note, Backup.Reason.COMPACT)
 
 
 def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
@@ -124,7 +123,7 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
     with transaction.atomic():
         session = session_row(path)
         for one in note.backups:
-            _record_backup(session, one, Backup.RESTORE)
+            _record_backup(session, one, Backup.Reason.RESTORE)
         _record_compactions_left(session, path)
     if size is not None:
         remember_own_write(path, size)
@@ -175,7 +174,7 @@ def settle(locked: LockedSession) -> None:
     elif isinstance(note, RestoreNote):
         is_restored = locked.recovery.kind is RecoveryKind.MADE
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
-    for run in _being_committed():
+    for run in Run.objects.being_committed().with_session():
         # The lock is held here, so whoever was writing its plan is gone.
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
@@ -205,10 +204,6 @@ def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
         files.delete_backup(Path(note.backup.path))
 
 
-def _being_committed() -> QuerySet[Run]:
-    return Run.objects.filter(committing_since__isnull=False).select_related("session__root")
-
-
 def unsettled() -> list[Path]:
     """The sessions of runs whose commit began and, unless it is still under way, was killed."""
-    return [run.session.path for run in _being_committed()]
+    return [run.session.path for run in Run.objects.being_committed().with_session()]

@@ -25,8 +25,7 @@ def known_session(root: int, path: str) -> Session:
 
 def known_run(run: int) -> Run:
     """The run of an address. Raises Http404."""
-    runs = Run.objects.select_related("session__root", "replaces")
-    found = get_object_or_404(runs, pk=run, session__root__configured=True)
+    found = get_object_or_404(Run.objects.shown().with_session().select_related("replaces"), pk=run)
     path = found.session.path
     if found.committing_since is not None or is_interrupted(path):
         settle_session(path)

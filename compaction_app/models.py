@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 from django.db import models
+from django.urls import reverse
 
 from sessions_app.models import Session
+from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.targets import Target
 
-from .core.states import RunState
+from .core.decisions import Kind
+from .core.loop import Origin
+from .core.parameters import DEFAULT_RATIO
+from .core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
+from .core.stats import target_reduction, tokens_to_go
+from .planning.usage import UsageTotals
+from .providers.types import Dialect, ThinkingStyle
+from .querysets import RunQuerySet
 
 
 class Backup(models.Model):
     """A byte-exact copy beside a session, with the hash that it must have."""
 
-    COMPACT, RESTORE = "compact", "restore"
+    class Reason(models.TextChoices):
+        COMPACT = "compact"
+        RESTORE = "restore"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="backups")
     path = models.TextField(unique=True)
     sha256 = models.CharField(max_length=64)
     size = models.BigIntegerField()
     taken_at = models.DateTimeField()
-    reason = models.CharField(max_length=10, choices=[(COMPACT, COMPACT), (RESTORE, RESTORE)])
+    reason = models.CharField(max_length=10, choices=Reason)
 
     def __str__(self) -> str:
         return self.path
@@ -29,6 +43,13 @@ class Backup(models.Model):
 
 class Run(models.Model):
     """One planning of one branch: its parameters, its state, and the worker that has its lease."""
+
+    class Reason(models.TextChoices):
+        """What made it start, as in the agent."""
+
+        MANUAL = "manual"
+        THRESHOLD = "threshold"
+        OVERFLOW = "overflow"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="runs")
     leaf_id = models.TextField(blank=True, default="")
@@ -39,8 +60,7 @@ class Run(models.Model):
     """The thinking level that a model is asked for; empty: none."""
     base_url = models.TextField(blank=True, default="")
     """Where its model is asked, as it was said before it started; empty where the planner is none."""
-    reason = models.CharField(max_length=10, default="manual")
-    """What made it start: `manual`, `threshold` or `overflow`, as in the agent."""
+    reason = models.CharField(max_length=10, choices=Reason, default=Reason.MANUAL)
     automatic = models.BooleanField(default=False)
     """Whether automatic planning started it."""
     planner_note = models.TextField(blank=True, default="")
@@ -60,7 +80,7 @@ class Run(models.Model):
     """The run whose decisions this one goes on from."""
 
     state = models.CharField(
-        max_length=12, choices=[(state, state) for state in RunState], default=RunState.QUEUED
+        max_length=12, choices=[(state.value, state.value) for state in RunState], default=RunState.QUEUED
     )
     failure = models.TextField(blank=True, default="")
     """Why it failed or was interrupted, in words."""
@@ -84,6 +104,8 @@ class Run(models.Model):
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
 
+    objects = RunQuerySet.as_manager()
+
     class Meta:
         indexes = [
             models.Index(fields=["session", "-id"], name="run_by_session"),
@@ -92,6 +114,101 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"run {self.pk}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("compaction:run", args=(self.pk,))
+
+    # ---- its state -----------------------------------------------------------------------------------------
+
+    @property
+    def sentence(self) -> str:
+        return RunState(self.state).sentence
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.stop_requested and self.state == RunState.RUNNING
+
+    @property
+    def is_written(self) -> bool:
+        """Whether there is a result to see."""
+        return self.state in WRITTEN
+
+    @property
+    def is_reviewable(self) -> bool:
+        """Whether there is a plan to review. One that did not end as planned counts if it proposes something."""
+        if self.state not in REVIEWABLE or self.parameters is None:
+            return False
+        return self.state in FINISHED or self.plan_stats.objects_deleted > 0
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether it can be taken up where it ended."""
+        is_broken_off = self.state == RunState.INTERRUPTED or (
+            self.state == RunState.FAILED and self.is_by_llm
+        )
+        return is_broken_off and self.parameters is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None until it is over."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(0.1, round((self.ended_at - self.started_at).total_seconds(), 1))
+
+    def was_planned_at(self, leaf_id: str) -> bool:
+        """Whether it was planned on the branch that ends there."""
+        # The row does not say where it was prepared, so that it can continue elsewhere.
+        return self.events.filter(kind=EventKind.PREPARED, data__leafId=leaf_id).exists()
+
+    # ---- its plan ------------------------------------------------------------------------------------------
+
+    @property
+    def plan_stats(self) -> Stats:
+        """What is planned so far; all zero until it is prepared."""
+        return msgspec.convert(self.stats or {}, Stats)
+
+    @property
+    def percent(self) -> float:
+        """The reduction so far. By the agent's rule it can exceed 100: estimates are rounded up one by one."""
+        return min(100.0, self.plan_stats.percent_reduction)
+
+    @property
+    def compression_ratio(self) -> float:
+        values = self.parameters if self.parameters is not None else self.requested_parameters
+        return float(values.get("compression_ratio", DEFAULT_RATIO))
+
+    @property
+    def target_percent(self) -> float:
+        return target_reduction(self.compression_ratio)
+
+    @property
+    def tokens_to_go(self) -> int:
+        return tokens_to_go(self.plan_stats, self.compression_ratio)
+
+    @property
+    def meets_target(self) -> bool:
+        return self.plan_stats.tokens_before > 0 and not self.tokens_to_go
+
+    # ---- its planner ---------------------------------------------------------------------------------------
+
+    @property
+    def is_by_llm(self) -> bool:
+        """A model is called by its provider's name and its own; no other planner has a slash in its name."""
+        return "/" in self.planner
+
+    @property
+    def model_host(self) -> str:
+        """Host and port to which its requests go, as confirmed before it started; empty for the embedded planner."""
+        return urlsplit(self.base_url).netloc or (self.usage or {}).get("host", "")
+
+    @property
+    def traffic(self) -> UsageTotals | None:
+        """What was sent and received; None if nothing has left the machine."""
+        return msgspec.convert(self.usage, UsageTotals) if self.usage else None
 
 
 class Snapshot(models.Model):
@@ -113,8 +230,7 @@ class RunEvent(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)
     seq = models.PositiveIntegerField()
     """From 1, without gaps."""
-    kind = models.CharField(max_length=10)
-    """`prepared`, `called`, `ended` and others: see `runs.worker`."""
+    kind = models.CharField(max_length=10, choices=[(kind.value, kind.value) for kind in EventKind])
     at = models.DateTimeField()
     data: models.JSONField[Any, Any] = models.JSONField()
 
@@ -128,15 +244,18 @@ class RunEvent(models.Model):
 class Proposal(models.Model):
     """A deletion that a planner proposed, as it stands at the end of its last call. A human's edits lie beside it."""
 
-    PLANNER, REPAIR, HUMAN, HOOK = "planner", "repair", "human", "hook"
-    SOURCES = (PLANNER, REPAIR, HUMAN, HOOK)
+    class Source(models.TextChoices):
+        PLANNER = "planner"
+        REPAIR = "repair"
+        HUMAN = "human"
+        HOOK = "hook"
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="proposals", db_index=False)
     order = models.PositiveIntegerField()
     """Its place in the plan, in which it would be recorded."""
     entry_id = models.TextField()
     block_index = models.PositiveIntegerField(null=True)
-    source = models.CharField(max_length=10, choices=[(source, source) for source in SOURCES])
+    source = models.CharField(max_length=10, choices=Source)
     call = models.PositiveIntegerField()
     """The number of the call that chose it, or that it goes with; 0 where it was carried over from another run."""
     tool = models.TextField()
@@ -148,6 +267,14 @@ class Proposal(models.Model):
     def __str__(self) -> str:
         return f"{self.run_id}/{self.order} {self.entry_id}"
 
+    @property
+    def target(self) -> Target:
+        return Target(self.entry_id, self.block_index)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.call, self.tool, self.reason, by_repair=self.source == self.Source.REPAIR)
+
 
 class Decision(models.Model):
     """One step of a human's review. The review is what the steps that were not undone make of the proposals.
@@ -156,20 +283,13 @@ class Decision(models.Model):
     each target with `by`, who pinned it and why (`planning.hook_runner`).
     """
 
-    APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW, UNDO = (
-        "approve",
-        "reject",
-        "reopen",
-        "narrow",
-        "add",
-        "withdraw",
-        "undo",
-    )
-    KINDS = (APPROVE, REJECT, REOPEN, NARROW, ADD, WITHDRAW, UNDO)
+    UNDO = "undo"
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="decisions", db_index=False)
     seq = models.PositiveIntegerField()
-    kind = models.CharField(max_length=10, choices=[(kind, kind) for kind in KINDS])
+    kind = models.CharField(
+        max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)]
+    )
     targets: models.JSONField[Any, Any] = models.JSONField()
     """What it is about, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: nothing."""
     at = models.DateTimeField()
@@ -193,7 +313,7 @@ class Compaction(models.Model):
     entry_id = models.TextField()
     leaf_id = models.TextField()
     planner = models.TextField()
-    reason = models.CharField(max_length=10, default="manual")
+    reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
     written_at = models.DateTimeField()
     parameters: models.JSONField[Any, Any] = models.JSONField()
     stats: models.JSONField[Any, Any] = models.JSONField()
@@ -207,8 +327,7 @@ class Compaction(models.Model):
 class Provider(models.Model):
     """A provider that the user added. Those of the environment have no row; its key lies in no table at all."""
 
-    ANTHROPIC, OPENAI = "anthropic", "openai"
-    DIALECTS = ((ANTHROPIC, "Anthropic Messages"), (OPENAI, "OpenAI Chat Completions"))
+    DIALECTS = [(dialect.value, dialect.label) for dialect in Dialect]
 
     name = models.SlugField(max_length=40, unique=True)
     dialect = models.CharField(max_length=10, choices=DIALECTS)
@@ -221,8 +340,7 @@ class Provider(models.Model):
 class PlannerModel(models.Model):
     """A model that can plan. Tokens; prices in US dollars for a million of them."""
 
-    BUDGET, ADAPTIVE = "budget", "adaptive"
-    THINKING = ((BUDGET, "a budget of tokens"), (ADAPTIVE, "an effort; the model chooses"))
+    THINKING = [(style.value, style.label) for style in ThinkingStyle]
 
     provider = models.TextField()
     """The name of a provider, of the environment or of a row."""
@@ -234,8 +352,7 @@ class PlannerModel(models.Model):
     output_limit = models.PositiveIntegerField()
     thinking_levels: models.JSONField[Any, Any] = models.JSONField(default=list)
     """Which of `planning.model_registry.LEVELS` it takes; none: it is never asked to think."""
-    thinking_style = models.CharField(max_length=10, choices=THINKING, default=BUDGET)
-    """How an Anthropic model is told a level."""
+    thinking_style = models.CharField(max_length=10, choices=THINKING, default=ThinkingStyle.BUDGET)
     price_in = models.FloatField(null=True)
     price_out = models.FloatField(null=True)
     price_cache_read = models.FloatField(null=True)

@@ -16,8 +16,8 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.runs.automatic import plan_due
-from compaction_app.runs.badge import new_proposals
 from compaction_app.runs.lease import LeaseWatch
+from compaction_app.runs.unseen_proposals import new_proposals
 from compaction_app.runs.worker_processes import WorkerProcesses, serve_with
 from sessions_app.children import Children
 from sessions_app.index import progress

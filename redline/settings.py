@@ -57,7 +57,7 @@ TEMPLATES = [
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
-                "compaction_app.runs.badge.badge",
+                "compaction_app.runs.unseen_proposals.badge",
             ],
             "builtins": [
                 "compaction_app.templatetags.addresses",

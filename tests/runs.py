@@ -30,6 +30,6 @@ def plan_session(session: Session, *, leaf_id: str = "", **parameters: object) -
 
 def approve_proposals(run: Run, *, first: int | None = None) -> Run:
     """The run with the planner's proposals approved: all of them, or the first ones."""
-    proposals = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:first]
+    proposals = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[:first]
     decide(run, Kind.APPROVE, [Target(row.entry_id, row.block_index) for row in proposals], timezone.now())
     return run

@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict
 from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.planners import EMBEDDED
-from compaction_app.runs.presenter import standing_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import well_formed
@@ -105,15 +104,14 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
     return {
         "run": run.pk,
         "state": str(run.state),
-        "url": addresses.page(reverse("compaction:run", args=(run.pk,))),
+        "url": addresses.page(run.get_absolute_url()),
         "stateUrl": addresses.api(reverse("compaction:api_run", args=(run.pk,))),
     }
 
 
 def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
-    standing = standing_of(run)
-    pages = {"reviewUrl": "review", "commitUrl": "commit"} if standing.is_reviewable else {}
+    pages = {"reviewUrl": "review", "commitUrl": "commit"} if run.is_reviewable else {}
     return {
         **started_run(run, addresses),
         "session": addresses.page(run.session.get_absolute_url()),
@@ -122,11 +120,11 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "thinking": run.thinking,
         "reason": run.reason,
         "byItself": run.automatic,
-        "active": standing.is_active,
-        "stopping": standing.stopping,
-        "percent": standing.percent,
-        "target": standing.target,
-        "targetMet": standing.met,
+        "active": run.is_active,
+        "stopping": run.is_stopping,
+        "percent": run.percent,
+        "target": run.target_percent,
+        "targetMet": run.meets_target,
         "calls": run.calls,
         "stats": run.stats,
         "usage": run.usage,
@@ -140,9 +138,7 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
             else None
             for name in ("reviewUrl", "commitUrl")
         },
-        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,)))
-        if standing.is_active
-        else None,
+        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,))) if run.is_active else None,
     }
 
 

@@ -146,9 +146,9 @@ class BackupRow:
 
     @property
     def why(self) -> str:
-        if self.listed.reason == Backup.COMPACT:
+        if self.listed.reason == Backup.Reason.COMPACT:
             return "before a compaction"
-        if self.listed.reason == Backup.RESTORE:
+        if self.listed.reason == Backup.Reason.RESTORE:
             return "before a restore"
         if self.listed.recorded:
             return "by Redline, for a reason that is not recorded"

@@ -171,7 +171,7 @@ def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
 @contextmanager
 def _committing(run: Run, now: datetime) -> Iterator[None]:
     """Keep everybody from deciding on a run meanwhile. The session's lock is held, so no other commit is on."""
-    mine = Run.objects.filter(pk=run.pk, state__in=REVIEWABLE)
+    mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
         run.refresh_from_db(fields=["state"])
         raise wrong_state(run, "Nothing was written.")

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
-from compaction_app.runs.presenter import host_asked
 from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.web.error_handlers import status_of
@@ -64,7 +63,6 @@ def _show(
         "view": view,
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
-        "sends_to": host_asked(run),
         "was_written": was_written,
         "form": form or CommitForm(),
         "here": "runs",
@@ -77,5 +75,5 @@ def result(request: HttpRequest, run: int) -> HttpResponse:
     """What was written, before and after, and the way back."""
     found = known_run(run)
     view = view_result(compaction_of(found))
-    context = {"run": found, "view": view, "sends_to": host_asked(found), "here": "runs"}
+    context = {"run": found, "view": view, "here": "runs"}
     return render(request, "commit/result.html", context)

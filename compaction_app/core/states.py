@@ -38,6 +38,22 @@ class RunState(StrEnum):
         return _SENTENCES[self]
 
 
+class EventKind(StrEnum):
+    """What can happen in a run."""
+
+    PREPARED = "prepared"
+    CARRIED = "carried"
+    HOOKED = "hooked"
+    ASKED = "asked"
+    STREAMED = "streamed"
+    RETRIED = "retried"
+    TRIMMED = "trimmed"
+    ANSWERED = "answered"
+    CALLED = "called"
+    NUDGED = "nudged"
+    ENDED = "ended"
+
+
 _SENTENCES: Final = {
     RunState.QUEUED: "waiting for a worker",
     RunState.RUNNING: "running",
@@ -78,7 +94,8 @@ REVIEWABLE: Final = frozenset(
     {RunState.TARGET_MET, RunState.BELOW_TARGET, RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED}
 )
 """Its plan can be reviewed, changed and committed."""
-
+FINISHED: Final = frozenset({RunState.TARGET_MET, RunState.BELOW_TARGET})
+"""It was planned to its end, and nobody has acted on the plan."""
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
 """Its approved plan was written."""
 

@@ -13,6 +13,7 @@ from compaction_app.commit.preflight import Approved
 from compaction_app.commit.service import Committed
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Called, Event, Origin
+from compaction_app.core.states import EventKind
 from compaction_app.core.stats import target_reduction
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
@@ -84,17 +85,17 @@ class PlanningScreen:
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         self.usage = usage
         host = printable(usage["host"])
-        if kind == "asked" and data["turn"] == 1:
+        if kind == EventKind.ASKED and data["turn"] == 1:
             self._command.progress.clear()
             self._command.say(
                 f"The model is asked at {host}: the first request has {data['characters']:,} characters, most of it "
                 "the manifest. The tools send it more of the conversation, if it asks for that."
             )
-        elif kind == "asked":
+        elif kind == EventKind.ASKED:
             self._command.progress.show(
                 f"request {data['turn']}: {data['characters']:,} characters to {host}"
             )
-        elif kind == "retried":
+        elif kind == EventKind.RETRIED:
             self._command.progress.clear()
             self._command.say(f"Asked again in {data['seconds']:g} s: {one_line(data['why'], 200)}")
 

@@ -20,6 +20,7 @@ from compaction_app.planning.model_registry import (
     takes_a_key,
 )
 from compaction_app.providers.addresses import checked_base_url, origin_of
+from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.web.forms import CheckedField
 
 RESERVED: Final = frozenset({*LABELS, "embedded", "add"})
@@ -97,7 +98,7 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     )
     dialect = forms.ChoiceField(
         choices=Provider.DIALECTS,
-        initial=Provider.OPENAI,
+        initial=Dialect.OPENAI,
         error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose what it speaks."),
     )
     base_url = CheckedField(checked_base_url)
@@ -171,9 +172,9 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     )
     thinking_style = forms.TypedChoiceField(
         choices=PlannerModel.THINKING,
-        initial=PlannerModel.BUDGET,
+        initial=ThinkingStyle.BUDGET,
         required=False,
-        empty_value=PlannerModel.BUDGET,
+        empty_value=ThinkingStyle.BUDGET,
         error_messages={"invalid_choice": "Choose how it is told how much to think."},
     )
     price_in = PriceField("Input")

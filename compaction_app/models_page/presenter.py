@@ -7,9 +7,7 @@ from typing import Final
 
 from django.db.models import Count
 
-from compaction_app.models import Provider
 from compaction_app.planning.model_registry import (
-    ADDED,
     ResolvedModel,
     ResolvedProvider,
     models,
@@ -21,7 +19,6 @@ from sessions_app.models import Session
 
 SUGGESTED: Final = 12
 """Models of sessions that are suggested at most."""
-DIALECTS: Final = dict(Provider.DIALECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,6 @@ class ProviderCard:
 
     provider: ResolvedProvider
     models: list[ResolvedModel]
-
-    @property
-    def dialect(self) -> str:
-        return DIALECTS[self.provider.dialect]
-
-    @property
-    def added(self) -> bool:
-        return self.provider.source == ADDED
 
 
 @dataclass(frozen=True, slots=True)

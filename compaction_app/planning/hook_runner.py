@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.decisions import Kind
 from compaction_app.core.gates import read_target
 from compaction_app.core.loop import Origin
 from compaction_app.core.store import DeletionStore
@@ -34,7 +35,7 @@ from compaction_app.hooks import (
     session_before_compact,
     session_compact,
 )
-from compaction_app.models import Decision, Proposal, Run
+from compaction_app.models import Proposal, Run
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse, well_formed
@@ -143,7 +144,7 @@ def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target
     return {
         target: Origin(
             0,
-            Proposal.HOOK,
+            Proposal.Source.HOOK,
             f"supplied by {supplied.why}" if target in requested else "",
             by_repair=target not in requested,
         )
@@ -155,17 +156,17 @@ def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target
 def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
     """Store the hooks' pins of a run that is being prepared, replacing those of an earlier attempt."""
     if not answers.pins:
-        Decision.objects.filter(run=run, seq=PINNED_SEQ).delete()
+        run.decisions.filter(seq=PINNED_SEQ).delete()
         return
     targets = [{**target.to_json(), "by": who} for target, who in answers.pins.items()]
-    Decision.objects.update_or_create(
-        run=run, seq=PINNED_SEQ, defaults={"kind": Decision.REJECT, "targets": targets, "at": now}
+    run.decisions.update_or_create(
+        seq=PINNED_SEQ, defaults={"kind": Kind.REJECT, "targets": targets, "at": now}
     )
 
 
 def pinned_by_hooks(run: Run) -> dict[Target, str]:
     """The objects that hooks pinned in a run, whatever was decided since, each with the hook and its reason."""
-    found = Decision.objects.filter(run=run, seq=PINNED_SEQ).values_list("targets", flat=True).first()
+    found = run.decisions.filter(seq=PINNED_SEQ).values_list("targets", flat=True).first()
     return {Target(raw["entryId"], raw.get("blockIndex")): raw.get("by", "") for raw in found or ()}
 
 
@@ -188,7 +189,7 @@ def after_compact(
         result=validated,
         entry=entry,
         reason=reason,
-        from_hook=any(origin.tool == Proposal.HOOK for origin in origins.values()),
+        from_hook=any(origin.tool == Proposal.Source.HOOK for origin in origins.values()),
         backup=backup,
     )
 

@@ -42,6 +42,7 @@ from compaction_app.core.messages import (
 )
 from compaction_app.core.prompt import SYSTEM, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
+from compaction_app.core.states import EventKind
 from compaction_app.core.tools import ToolCall
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.addresses import is_loopback
@@ -159,7 +160,7 @@ class LLMPlanner:
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
             self._report(
-                "trimmed",
+                EventKind.TRIMMED,
                 {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
             )
         return trimmed is not None
@@ -199,15 +200,15 @@ class LLMPlanner:
         if isinstance(piece, Sent):
             self._sent = piece.characters
             self._usage.add_request(piece.characters)
-            self._report("asked", {"turn": self.turn, "characters": piece.characters})
+            self._report(EventKind.ASKED, {"turn": self.turn, "characters": piece.characters})
         elif isinstance(piece, Retrying):
-            self._report("retried", self._retried(piece))
+            self._report(EventKind.RETRIED, self._retried(piece))
         elif piece is not None:
             before = pieces.characters
             pieces.add(piece)
             self._usage.add_received(pieces.characters - before)
         if pieces.is_due:
-            self._report("streamed", {"turn": self.turn, "pieces": pieces.take()})
+            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": pieces.take()})
 
     def _retried(self, piece: Retrying) -> dict[str, Any]:
         return {
@@ -221,12 +222,12 @@ class LLMPlanner:
         """Record what came of an incomplete answer, and what it may have cost."""
         if pieces.characters:
             self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
-            self._report("streamed", {"turn": self.turn, "pieces": pieces.take(last=True)})
+            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": pieces.take(last=True)})
 
     def _answered(self, piece: AnswerEnd, pieces: StreamBuffer, began: float) -> None:
         taken = pieces.take(last=True)
         if taken:
-            self._report("streamed", {"turn": self.turn, "pieces": taken})
+            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": taken})
         self._usage.add_received(piece.characters - pieces.characters)
         added = self._usage.add_answer(piece.usage, self._sent, piece.characters, self._model.prices)
         tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
@@ -235,7 +236,7 @@ class LLMPlanner:
             sent = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
             self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens))
         self._report(
-            "answered",
+            EventKind.ANSWERED,
             {
                 "turn": self.turn,
                 "calls": len(piece.answer.calls),

@@ -218,7 +218,7 @@ def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedPro
     return ResolvedProvider(
         name=row.name,
         label=row.name,
-        dialect="anthropic" if row.dialect == Provider.ANTHROPIC else "openai",
+        dialect=Dialect(row.dialect),
         base_url=row.base_url,
         origin=origin,
         source="added",
@@ -262,7 +262,7 @@ def _in_force(row: PlannerModel, provider: ResolvedProvider) -> ResolvedModel:
         window=row.window,
         output_limit=row.output_limit,
         thinking_levels=tuple(level for level in LEVELS if level in row.thinking_levels),
-        thinking_style="adaptive" if row.thinking_style == PlannerModel.ADAPTIVE else "budget",
+        thinking_style=ThinkingStyle(row.thinking_style),
         prices=Prices(row.price_in, row.price_out, row.price_cache_read, row.price_cache_write),
         fault=provider.fault or _no_key(provider, base_url),
     )

@@ -13,6 +13,7 @@ from compaction_app.providers.types import ReportedUsage
 MILLION: Final = 1_000_000
 CHARACTERS_PER_TOKEN: Final = 4
 """Used to estimate tokens if a provider reports none, as the agents do."""
+LEAST_DOLLARS: Final = 0.0001
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -97,6 +98,30 @@ class UsageTotals(msgspec.Struct, rename="camel"):
             "estimated": usage is None,
         }
 
+    @property
+    def tokens_in(self) -> int:
+        """Those that the provider had cached among them."""
+        return self.input + self.cache_read + self.cache_write
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether anything is known of the tokens: until then their sums are no facts."""
+        return self.tokens_in + self.output > 0
+
+    @property
+    def cost_text(self) -> str:
+        """Empty if the cost is not known, and before anything was reported."""
+        if self.cost is None or not self.is_reported:
+            return ""
+        return ("about " if self.estimated else "") + dollars(self.cost)
+
     def to_json(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
         return built
+
+
+def dollars(cost: float) -> str:
+    """US dollars with as many places as say something: $1.24, $0.012, $0.0004."""
+    if 0 < cost < LEAST_DOLLARS:
+        return f"less than ${LEAST_DOLLARS}"
+    return f"${cost:,.2f}" if cost >= 1 or not cost else f"${cost:.2g}"

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import httpx
 
 OWN: Final[Mapping[str, tuple[Dialect, str]]] = {
-    "anthropic": ("anthropic", "https://api.anthropic.com"),
-    "openai": ("openai", "https://api.openai.com/v1"),
-    "openrouter": ("openai", "https://openrouter.ai/api/v1"),
+    "anthropic": (Dialect.ANTHROPIC, "https://api.anthropic.com"),
+    "openai": (Dialect.OPENAI, "https://api.openai.com/v1"),
+    "openrouter": (Dialect.OPENAI, "https://openrouter.ai/api/v1"),
 }
 """Providers with keys in the environment: their dialect, and their own base URL."""
 

@@ -29,7 +29,7 @@ from compaction_app.core.messages import (
 from .accumulator import STOP_CHARACTERS, AccumulatedCall, AnswerBuilder, Reasoning, Text
 from .coercion import count_of, event_object, mapping_of, printed, text_of
 from .error_mapping import ProviderFault, Reported, Unreadable
-from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
+from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request, ThinkingStyle
 
 PATH: Final = "/v1/messages"
 VERSION: Final = "2023-06-01"
@@ -84,7 +84,7 @@ def body_of(request: Request) -> dict[str, Any]:
 def _thinking(request: Request) -> dict[str, Any]:
     if not request.thinking:
         return {}
-    if request.thinking_style == "adaptive":
+    if request.thinking_style == ThinkingStyle.ADAPTIVE:
         # Since Opus 4.7 reasoning is left out unless requested, and nothing could be watched.
         thinking = {"type": "adaptive", "display": "summarized"}
         return {"thinking": thinking, "output_config": {"effort": _effort(request)}}

@@ -113,7 +113,9 @@ async def ask(
 
 def size_of(request: Request, dialect: Dialect) -> int:
     """The number of characters that the body of a request would have."""
-    return len(_printed(anthropic.body_of(request) if dialect == "anthropic" else openai.body_of(request)))
+    return len(
+        _printed(anthropic.body_of(request) if dialect == Dialect.ANTHROPIC else openai.body_of(request))
+    )
 
 
 # ---- the request ----------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def _refuse_unsafe(endpoint: Endpoint) -> None:
 
 
 def _body(endpoint: Endpoint, request: Request) -> str:
-    if endpoint.dialect == "anthropic":
+    if endpoint.dialect == Dialect.ANTHROPIC:
         return _printed(anthropic.body_of(request))
     return _printed(openai.body_of(request, endpoint.host))
 
@@ -150,7 +152,7 @@ def _printed(body: dict[str, Any]) -> str:
 def _exchange(
     client: httpx.AsyncClient, endpoint: Endpoint, request: Request, body: str, patience: Patience
 ) -> Exchange:
-    if endpoint.dialect == "anthropic":
+    if endpoint.dialect == Dialect.ANTHROPIC:
         path, headers = anthropic.PATH, anthropic.headers_for(endpoint)
         reader: AnswerReader = anthropic.AnthropicReader(request.messages)
     else:

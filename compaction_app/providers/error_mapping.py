@@ -30,7 +30,7 @@ from sessions_app.sessionlog.overflow import tells_overflow
 
 from .errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from .redaction import KeyForms
-from .types import Endpoint
+from .types import Dialect, Endpoint
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000
@@ -258,7 +258,7 @@ def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str
 
 def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
     """A server answers at the address, but not in the dialect."""
-    if endpoint.dialect == "anthropic":
+    if endpoint.dialect == Dialect.ANTHROPIC:
         where, form = "/v1/messages", "An Anthropic base URL ends before /v1"
     else:
         where, form = "/chat/completions", "An OpenAI-compatible base URL mostly ends with /v1"

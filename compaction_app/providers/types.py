@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from enum import StrEnum
+from typing import Final
 
 from compaction_app.core.messages import AssistantMessage, Message
 from compaction_app.core.schemas import ToolSchema
 
-Dialect = Literal["anthropic", "openai"]
-ThinkingStyle = Literal["budget", "adaptive"]
+
+class Dialect(StrEnum):
+    """How a provider wants its requests, and prints its answers."""
+
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+
+    @property
+    def label(self) -> str:
+        return "Anthropic Messages" if self is Dialect.ANTHROPIC else "OpenAI Chat Completions"
+
+
+class ThinkingStyle(StrEnum):
+    """How an Anthropic model is told a level."""
+
+    BUDGET = "budget"
+    ADAPTIVE = "adaptive"
+
+    @property
+    def label(self) -> str:
+        return "a budget of tokens" if self is ThinkingStyle.BUDGET else "an effort; the model chooses"
+
+
 LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 """Thinking levels as the agents name them, the least first."""
 
@@ -44,7 +66,7 @@ class Request:
     """The most tokens of the answer, reasoning included."""
     thinking: str = ""
     """One of LEVELS; empty: no thinking is requested."""
-    thinking_style: ThinkingStyle = "budget"
+    thinking_style: ThinkingStyle = ThinkingStyle.BUDGET
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,11 +320,11 @@ class ArticleMaker:
     def _source(self, item: ReviewItem) -> str:
         if item.origin is None:
             return self._hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
-        if item.added or item.source == Proposal.HUMAN:
+        if item.added or item.source == Proposal.Source.HUMAN:
             return "added by hand"
-        if item.source == Proposal.HOOK:
+        if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
-        if item.source == Proposal.REPAIR:
+        if item.source == Proposal.Source.REPAIR:
             return "goes along with the call's other side"
         return f"{self._planner} planner"
 

@@ -16,7 +16,6 @@ from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
-from compaction_app.runs.presenter import host_asked, standing_of
 from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
 from compaction_app.runs.reviews import decide as keep
 from compaction_app.runs.reviews import undo
@@ -51,7 +50,7 @@ SHORTCUTS: Final = (
 def review(request: HttpRequest, run: int) -> HttpResponse:
     """The proposals of a run in place; one window of them, from a turn or an entry on, or from what is undecided."""
     found = known_run(run)
-    if not standing_of(found).is_reviewable:
+    if not found.is_reviewable:
         return _closed(request, found)
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     try:
@@ -240,7 +239,6 @@ def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -
         "fault": fault,
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
         "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
-        "sends_to": host_asked(run),
         "later": run.replaced_by.order_by("-pk").first(),
         "here": "runs",
     }

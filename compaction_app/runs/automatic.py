@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
-from compaction_app.core.states import ACTIVE, RunState
-from compaction_app.models import Compaction, Run, RunEvent
+from compaction_app.core.states import EventKind, RunState
+from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import session_path
@@ -44,7 +44,6 @@ from sessions_app.querysets import WRITTEN_BY_OTHERS
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .commands import start_run
-from .unseen_proposals import is_unseen, planned_at
 
 OWN_MODEL: Final = "session"
 """The value of `plan_by_itself_with` that means each session's own model."""
@@ -80,7 +79,7 @@ class StartedRuns:
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
     """Start planning what is due and not left, the sessions last written to first."""
-    places = AT_ONCE - Run.objects.filter(automatic=True, state__in=ACTIVE).count()
+    places = AT_ONCE - Run.objects.active().filter(automatic=True).count()
     started: list[int] = []
     for session in due_sessions(now):
         if left_because(session, now, home):
@@ -96,10 +95,11 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
 def due_sessions(now: datetime) -> QuerySet[Session]:
     """The sessions that are due and that nothing in their rows speaks against planning."""
     since = int((now - FRESH).timestamp() * 1e9)
-    busy = Run.objects.filter(session=OuterRef("pk")).filter(Q(state__in=ACTIVE) | is_unseen())
+    runs = Run.objects.filter(session=OuterRef("pk"))
     readable = Session.objects.shown().due().filter(missing=False, fault="")
-    found = readable.filter(WRITTEN_BY_OTHERS, mtime_ns__gte=since).exclude(Exists(busy))
-    return found.for_display().latest_first()
+    found = readable.filter(WRITTEN_BY_OTHERS, mtime_ns__gte=since)
+    idle = found.exclude(Exists(runs.active())).exclude(Exists(runs.unseen()))
+    return idle.for_display().latest_first()
 
 
 def left_because(session: Session, now: datetime, home: Path) -> str:
@@ -125,12 +125,12 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
 
 
 def _dealt_with(session: Session, now: datetime) -> str:
-    runs = Run.objects.filter(session=session).order_by("-pk")
+    runs = session.runs.order_by("-pk")
     latest, last = runs.first(), runs.filter(automatic=True).first()
     halted = _halted(last) if last is not None and last == latest else ""
     if halted:
         return f"{halted}; that is done again once you have started a run of it yourself"
-    if any(run is not None and planned_at(run, session.leaf_id) for run in (latest, last)):
+    if any(run is not None and run.was_planned_at(session.leaf_id) for run in (latest, last)):
         return "it was planned already as it is now"
     if last is None:
         return ""
@@ -143,7 +143,7 @@ def _dealt_with(session: Session, now: datetime) -> str:
 
 def _halted(run: Run) -> str:
     """Who said no to a planning by itself, in words; empty if nobody did, or it was compacted since."""
-    if Compaction.objects.filter(session=run.session_id, written_at__gt=run.created_at).exists():
+    if run.session.compactions.filter(written_at__gt=run.created_at).exists():
         return ""
     if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
         return "planning it by itself was stopped"
@@ -154,7 +154,7 @@ def _halted(run: Run) -> str:
 
 def _cancelled_by_hook(run: Run) -> bool:
     # A hook that cancels has the last word of an attempt; another attempt begins with another `prepared`.
-    word = RunEvent.objects.filter(run=run, kind__in=("prepared", "hooked")).order_by("-seq").first()
+    word = run.events.filter(kind__in=(EventKind.PREPARED, EventKind.HOOKED)).order_by("-seq").first()
     return word is not None and bool(word.data.get("cancelled"))
 
 

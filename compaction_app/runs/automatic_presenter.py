@@ -9,11 +9,12 @@ from typing import Final
 
 from django.conf import settings
 
+from compaction_app.models import Run
 from compaction_app.planning.planners import EMBEDDED
 from sessions_app.models import Session
 
 from .automatic import due_sessions, left_because, note_on_planner
-from .unseen_proposals import outgrown, unseen_proposals
+from .unseen_proposals import outgrown
 
 LOOKED_AT: Final = 20
 SHOWN: Final = 5
@@ -47,10 +48,12 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]
     older = (
-        unseen_proposals()
+        Run.objects.unseen()
+        .with_session()
         .filter(session__in=Session.objects.due())
         .annotate(outgrown=outgrown())
         .filter(outgrown=True)
+        .order_by("-pk")
     )
     left = [*((run.session, OUTGROWN) for run in older[:SHOWN]), *left][:SHOWN]
     note = note_on_planner()

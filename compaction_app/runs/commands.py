@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from compaction_app.core.states import ACTIVE, REVIEWABLE, WRITTEN, RunState
+from compaction_app.core.states import REVIEWABLE, WRITTEN, RunState
 from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import model_named
@@ -106,7 +106,7 @@ def stop_run(run: Run) -> None:
     Raises Conflict `wrong_state` if it is over.
     """
     with transaction.atomic():
-        if Run.objects.filter(pk=run.pk, state=RunState.RUNNING).update(stop_requested=True):
+        if Run.objects.running().filter(pk=run.pk).update(stop_requested=True):
             transaction.on_commit(partial(publish, run_group(run.pk), state=RunState.RUNNING.value))
         elif not change_state(run.pk, RunState.CANCELLED, ended_at=timezone.now()):
             run.refresh_from_db()
@@ -115,7 +115,7 @@ def stop_run(run: Run) -> None:
 
 def _require_no_active_run(session: Session) -> None:
     """Raise Conflict `run_in_flight` if a run of this session is under way."""
-    other = Run.objects.filter(session=session, state__in=ACTIVE).first()
+    other = session.runs.active().first()
     if other is not None:
         raise Conflict(
             "run_in_flight",
@@ -127,7 +127,7 @@ def resume_run(run: Run) -> None:
     """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput if its model may not be asked."""
     model_of_run(run)
     with transaction.atomic():
-        if run.state not in ACTIVE:
+        if not run.is_active:
             _require_no_active_run(run.session)
         if not change_state(
             run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None

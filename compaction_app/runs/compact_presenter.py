@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from compaction_app.core.manifest import PREVIEW_LENGTH
-from compaction_app.core.states import ACTIVE, REVIEWABLE, RunState
+from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.planning.snapshots import known_torn_line
+from compaction_app.planning.usage import dollars
 from compaction_app.providers.addresses import is_loopback
 from sessions_app.models import Session
 from sessions_app.storage.session_loader import TornLine
 
 from .forms import CompactForm
-from .turn_log import dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def compact_page(session: Session, form: CompactForm) -> CompactPage:
         levels=model.thinking_levels if model is not None else (),
         disclosure=_disclosure(model) if model is not None else None,
         faults=form.effective.faults,
-        in_flight=Run.objects.filter(session=session, state__in=ACTIVE).first(),
+        in_flight=session.runs.active().first(),
         waiting=list(_reviewable(session)[:5]),
         torn=known_torn_line(session),
     )
@@ -108,6 +108,6 @@ def _disclosure(model: ResolvedModel) -> Disclosure:
 
 def _reviewable(session: Session) -> QuerySet[Run]:
     """The runs of a session whose plan waits for a review: those that got as far as being prepared."""
-    planned = Run.objects.filter(session=session, state__in=REVIEWABLE, snapshot__isnull=False)
+    planned = session.runs.reviewable().filter(snapshot__isnull=False)
     is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
     return planned.exclude(is_empty).order_by("-pk")

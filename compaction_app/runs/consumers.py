@@ -14,10 +14,10 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import DatabaseError
 from django.template.loader import render_to_string
 
-from compaction_app.core.states import ACTIVE
+from compaction_app.models import Run
 from sessions_app.web.broadcast import run_group
 
-from .presenter import Followed, FollowedRun, RunStatus, follow_run
+from .presenter import Followed, FollowedRun, facts_of, follow_run
 
 LOOK_SECONDS: Final = 1.0
 """The rows are looked at so often without any announcement: one that was lost changes nothing but the wait."""
@@ -118,21 +118,26 @@ class RunConsumer(AsyncWebsocketConsumer):
             await self.send(message)
         if found.more:
             self.news.set()
-        return bool(found.more or found.run.state in ACTIVE)
+        return bool(found.more or found.run.is_active)
 
 
 def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """What is new as the page's own fragments, each to be put in its place; and the parts as the page then has them."""
-    context: dict[str, Any] = {"run": found.run, "standing": found.standing, "seq": found.shown.seq}
+    context: dict[str, Any] = {
+        "run": found.run,
+        "steps": found.steps,
+        "facts": facts_of(found.run),
+        "seq": found.shown.seq,
+    }
     now = dict(parts)
-    if found.standing is not None:
-        now |= {part: render_to_string(f"runs/run.html#{part}", context) for part in _parts(found.standing)}
+    if found.steps is not None:
+        now |= {part: render_to_string(f"runs/run.html#{part}", context) for part in _parts(found.run)}
     fresh = [(part, drawn) for part, drawn in now.items() if parts.get(part) != drawn]
     message = render_to_string("runs/run.html#news", {**context, "changes": found.changes, "fresh": fresh})
     return message, now
 
 
-def _parts(standing: RunStatus) -> Sequence[str]:
+def _parts(run: Run) -> Sequence[str]:
     """While a run can be stopped, the button stays as the page drew it: only that has the page's token."""
-    is_stoppable = standing.is_active and not standing.stopping
+    is_stoppable = run.is_active and not run.is_stopping
     return [part for part in PARTS if part != "acts" or not is_stoppable]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from compaction_app.core.states import RunState
+from compaction_app.core.states import EventKind, RunState
 from sessions_app.sessionlog.targets import Target
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -82,27 +82,27 @@ def _hit(match: Mapping[str, Any]) -> Hit:
 
 
 def _sentence(kind: str, data: Mapping[str, Any]) -> str:
-    if kind == "prepared":
+    if kind == EventKind.PREPARED:
         return (
             f"{data['entries']:,} entries with {data['tokens']:,} tokens can be looked at; {data['protected']:,} of "
             "them are protected."
         )
-    if kind == "carried":
+    if kind == EventKind.CARRIED:
         dropped = len(data["dropped"])
         said = f"{data['kept']:,} deletions hold that were chosen before"
         said += f", {data['pinned']:,} kept objects stay pinned" if data["pinned"] else ""
         return said + (f"; {dropped:,} no longer hold and were dropped." if dropped else ".")
-    if kind in ("nudged", "hooked"):
+    if kind in (EventKind.NUDGED, EventKind.HOOKED):
         return str(data["text"])
-    if kind == "retried":
+    if kind == EventKind.RETRIED:
         return f"Retry {data['attempt']}, after {data['seconds']:g} s: {data['why']}"
-    if kind == "trimmed":
+    if kind == EventKind.TRIMMED:
         results = "1 old result" if data["results"] == 1 else f"{data['results']:,} old results"
         return (
             f"{results} of {data['characters']:,} characters dropped from the conversation with the model, which "
             "can ask for them again."
         )
-    if kind == "ended":
+    if kind == EventKind.ENDED:
         return f"The run ended: {RunState(data['state']).sentence}. {data.get('message', '')}".strip()
     return str(data.get("message") or data.get("sentence", ""))
 

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F
 from django.utils import timezone
 
-from compaction_app.core.states import ACTIVE, TRANSITIONS, RunState
+from compaction_app.core.states import TRANSITIONS, RunState
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.web.broadcast import publish, run_group
@@ -31,8 +31,6 @@ BEAT_SECONDS: Final = 3
 LOOK_SECONDS: Final = 4
 """What counts at most of the time between two looks: a watcher that was stopped for longer has not watched."""
 AT_ONCE_SECONDS: Final = 1
-_OF_LLM: Final = Q(planner__contains="/")
-"""A model is called by its provider's name and its own; no other planner has a slash in its name."""
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
@@ -61,7 +59,7 @@ def require_state(run: Run, allowed: frozenset[RunState], not_done: str) -> None
 
 
 def wrong_state(run: Run, not_done: str) -> Conflict:
-    return Conflict("wrong_state", f"Run {run.pk}: {RunState(run.state).sentence}. {not_done}")
+    return Conflict("wrong_state", f"Run {run.pk}: {run.sentence}. {not_done}")
 
 
 def worker_name() -> str:
@@ -73,7 +71,7 @@ def claim(run_id: int, worker: str, now: datetime) -> Run | None:
     """Take a waiting run; None if somebody else has it, or it does not wait any more."""
     if not change_state(run_id, RunState.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
-    return Run.objects.select_related("session__root", "replaces").get(pk=run_id)
+    return Run.objects.with_session().select_related("replaces").get(pk=run_id)
 
 
 def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
@@ -82,7 +80,7 @@ def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool 
     Whether the run was asked to stop; None if this worker does not have it any more.
     """
     with transaction.atomic():
-        mine = Run.objects.filter(pk=run_id, worker=worker, state=RunState.RUNNING)
+        mine = Run.objects.running().filter(pk=run_id, worker=worker)
         if not mine.update(beats=F("beats") + 1, heartbeat=now, **fields):
             return None
         return bool(mine.values_list("stop_requested", flat=True).first())
@@ -115,7 +113,7 @@ class LeaseWatch:
         A look counts only if the database could be written to at once: otherwise no worker could beat either.
         """
         began = time.monotonic()
-        running = Run.objects.filter(state=RunState.RUNNING)
+        running = Run.objects.running()
         if not running.exists():
             self._forget(began)
             return []
@@ -146,7 +144,7 @@ def fail_unstarted(run_id: int, why: str) -> bool:
     What an earlier worker had validated is kept: then it is interrupted, and can be reviewed as it is.
     """
     with transaction.atomic():
-        run = Run.objects.filter(pk=run_id, state=RunState.QUEUED).first()
+        run = Run.objects.queued().filter(pk=run_id).first()
         if run is None:
             return False
         now = timezone.now()
@@ -159,27 +157,3 @@ def fail_unstarted(run_id: int, why: str) -> bool:
         change_state(run_id, RunState.RUNNING)
         kept = f"{failure} What had been validated is kept."
         return change_state(run_id, RunState.INTERRUPTED, failure=kept, ended_at=now)
-
-
-def queued_runs() -> list[int]:
-    """The runs that no worker has taken yet, the oldest first."""
-    return _numbers(Run.objects.filter(state=RunState.QUEUED))
-
-
-def queued_llm_runs() -> list[int]:
-    """Those of LLM planners, which mostly wait for an answer."""
-    return _numbers(Run.objects.filter(_OF_LLM, state=RunState.QUEUED))
-
-
-def queued_embedded_runs() -> list[int]:
-    """Those of the embedded planner, which need the processor."""
-    return _numbers(Run.objects.filter(~_OF_LLM, state=RunState.QUEUED))
-
-
-def unfinished_embedded_runs() -> int:
-    """How many runs of the embedded planner are queued or worked on."""
-    return Run.objects.filter(~_OF_LLM, state__in=ACTIVE).count()
-
-
-def _numbers(runs: QuerySet[Run]) -> list[int]:
-    return list(runs.order_by("pk").values_list("pk", flat=True))

@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from compaction_app.core.errors import Refusal
 from compaction_app.core.loop import Called, Ended, Event, Nudged, Origin, Outcome
-from compaction_app.core.states import RunState
+from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import Plan, PlanListener
@@ -132,9 +132,11 @@ class Recorder:
                     **(place or {}),
                     "gain": now["deleted"] - self._before.get("deleted", 0),
                 }
-                self.record("called", plan.hide(called), calls=event.number, stats=plan.store.stats.to_json())
+                self.record(
+                    EventKind.CALLED, plan.hide(called), calls=event.number, stats=plan.store.stats.to_json()
+                )
             elif isinstance(event, Nudged):
-                self.record("nudged", {"text": event.text, **now})
+                self.record(EventKind.NUDGED, {"text": event.text, **now})
             else:
                 self._end(plan, event, now)
         self._before, self._since = now, time.perf_counter()
@@ -150,7 +152,7 @@ class Recorder:
         said = f"{refusal.get('message', '')} {plan.why}".strip()
         said_too = {"message": said} if said else {}
         ended = {"state": state.value, **refusal, **said_too, **now}
-        self.record("ended", plan.hide(ended), stats=plan.store.stats.to_json())
+        self.record(EventKind.ENDED, plan.hide(ended), stats=plan.store.stats.to_json())
         if state is not RunState.FAILED:
             self.end(state, plan.why)
         elif event.outcome is not Outcome.FAILED:
@@ -178,7 +180,7 @@ class Recorder:
         """Bring the proposals up to what is chosen now; mostly that adds some at the end."""
         chosen = list(origins)
         known = len(self._proposed)
-        rows = Proposal.objects.filter(run=self.run)
+        rows = self.run.proposals.all()
         if not known or chosen[:known] != self._proposed:
             rows.delete()
             known = 0
@@ -205,11 +207,11 @@ class Recorder:
 
 
 def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
-    source = Proposal.REPAIR if origin.by_repair else Proposal.PLANNER
-    if origin.tool == Proposal.HUMAN:
-        source = Proposal.HUMAN
-    elif origin.tool == Proposal.HOOK and not origin.by_repair:
-        source = Proposal.HOOK
+    source = Proposal.Source.REPAIR if origin.by_repair else Proposal.Source.PLANNER
+    if origin.tool == Proposal.Source.HUMAN:
+        source = Proposal.Source.HUMAN
+    elif origin.tool == Proposal.Source.HOOK and not origin.by_repair:
+        source = Proposal.Source.HOOK
     return Proposal(
         run=run,
         order=order,

@@ -23,7 +23,7 @@ from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.loop import Origin
 from compaction_app.core.review_fold import BY_PAIR, Proposed, Review, Reviewer, ReviewStatus
 from compaction_app.core.states import REVIEWABLE, RunState
-from compaction_app.models import Decision, Proposal, Run
+from compaction_app.models import Decision, Run
 from compaction_app.planning.hook_runner import PINNED_SEQ, pinned_by_hooks
 from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
 from sessions_app.sessionlog.errors import Conflict
@@ -192,11 +192,11 @@ def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
 
 def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now: datetime) -> None:
     # The transaction holds the only lock for writing, so the number is free.
-    Decision.objects.create(run=run, seq=latest + 1, kind=kind, targets=targets, at=now)
+    run.decisions.create(seq=latest + 1, kind=kind, targets=targets, at=now)
 
 
 def _version(run: Run) -> int:
-    return Decision.objects.filter(run=run).aggregate(last=Max("seq"))["last"] or 0
+    return run.decisions.aggregate(last=Max("seq"))["last"] or 0
 
 
 def _require_reviewable(run: Run) -> None:
@@ -244,23 +244,16 @@ def _keep(run: Run, kept: _Kept) -> None:
 
 
 def _reviewer(run: Run) -> Reviewer:
-    rows = Proposal.objects.filter(run=run).order_by("order")
     proposed = [
-        Proposed(
-            Target(entry_id, block_index),
-            source,
-            Origin(call, tool, reason, by_repair=source == Proposal.REPAIR),
-        )
-        for entry_id, block_index, source, call, tool, reason in rows.values_list(
-            "entry_id", "block_index", "source", "call", "tool", "reason"
-        ).iterator()
+        Proposed(proposal.target, proposal.source, proposal.origin)
+        for proposal in run.proposals.order_by("order").iterator()
     ]
     return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
 
 
 def _in_force(run: Run, version: int | None = None) -> Sequence[Made]:
     """The decisions up to a version that are not undone by then, in their order."""
-    rows = Decision.objects.filter(run=run).order_by("seq")
+    rows = run.decisions.order_by("seq")
     if version is not None:
         rows = rows.filter(seq__lte=version)
     found: list[Made] = []

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from compaction_app.core.states import EventKind
+from compaction_app.planning.usage import dollars
+
 from .event_rows import EventRow, row_of
 
 THOUGHT_SHOWN: Final = 2_000
@@ -23,11 +26,10 @@ THOUGHT_SHOWN: Final = 2_000
 TEXT_SHOWN: Final = 20_000
 ARGUMENTS_SHOWN: Final = 1_000
 """Characters of the arguments of a call that did not run."""
-OF_A_TURN: Final = frozenset({"streamed", "retried", "answered", "called"})
+OF_A_TURN: Final = frozenset({EventKind.STREAMED, EventKind.RETRIED, EventKind.ANSWERED, EventKind.CALLED})
 """The events that belong to the turn before them, if there is one."""
 STOPS: Final = {"length": "cut off by its output limit", "refusal": "the model refused"}
 """Why an answer ended, if that is worth a word."""
-LEAST_DOLLARS: Final = 0.0001
 
 Event = tuple[int, str, Mapping[str, Any]]
 """Of an event: its sequence number, kind and data."""
@@ -215,25 +217,25 @@ class Log:
 
     def _take(self, seq: int, kind: str, data: Mapping[str, Any]) -> None:
         turn = self._open if kind in OF_A_TURN and "turn" in data else None
-        if kind == "asked":
+        if kind == EventKind.ASKED:
             if self._open is not None and not self._open.is_over and self._open.number == data["turn"]:
                 # It is asked again, and why is a note of this turn.
                 return
             self.close()
             self._open = ModelTurn.from_request(seq, data)
             self.items.append(self._open)
-        elif kind == "streamed":
+        elif kind == EventKind.STREAMED:
             if turn is not None:
                 turn.stream(data["pieces"])
-        elif kind == "answered":
+        elif kind == EventKind.ANSWERED:
             if turn is not None:
                 turn.answered(data)
         elif turn is None:
             self.close()
-            if kind == "prepared":
+            if kind == EventKind.PREPARED:
                 self._begin_again()
             self.items.append(row_of(seq, kind, data))
-        elif kind == "retried":
+        elif kind == EventKind.RETRIED:
             turn.notes.append(row_of(seq, kind, data))
         else:
             turn.called(data["index"], row_of(seq, kind, data))
@@ -309,10 +311,3 @@ def _sum(answer: Mapping[str, Any]) -> str:
     if answer["stop"] in STOPS:
         parts.append(STOPS[answer["stop"]])
     return ", ".join(parts)
-
-
-def dollars(cost: float) -> str:
-    """US dollars with as many places as say something: $1.24, $0.012, $0.0004."""
-    if 0 < cost < LEAST_DOLLARS:
-        return f"less than ${LEAST_DOLLARS}"
-    return f"${cost:,.2f}" if cost >= 1 or not cost else f"${cost:.2g}"

@@ -1,52 +1,82 @@
-"""The proposals that Redline planned by itself and that wait to be looked at."""
+"""What pages say of the proposals of automatic planning that nobody has looked at."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef
 from django.db.models.expressions import Combinable
 from django.db.models.fields.json import KT
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.core.states import ACTIVE, RunState
+from compaction_app.core.states import EventKind
 from compaction_app.models import Run, RunEvent
+from sessions_app.cli import one_line
+from sessions_app.list.session_badges import SessionBadge
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 
-FINISHED: Final = (RunState.TARGET_MET, RunState.BELOW_TARGET)
-"""The states in which a run holds a finished proposal that nobody has acted on."""
+TITLE_CHARACTERS: Final = 120
 
 
-def is_unseen() -> Q:
-    """Of runs: those that wait."""
-    return Q(automatic=True, reviewed_at=None, state__in=FINISHED)
+def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
+    """How many there are, for the top of every page; counted if a page shows it."""
+    del request
+    return {"proposals_waiting": Run.objects.unseen().count}
 
 
-def unseen_proposals() -> QuerySet[Run]:
-    """The runs that wait, the latest first."""
-    found = Run.objects.filter(is_unseen(), session__root__configured=True)
-    return found.select_related("session__root").order_by("-pk")
-
-
-def planned_at(run: Run, leaf_id: str) -> bool:
-    """Whether a run was planned on the branch that ends there."""
-    # The row of a run does not say where it was prepared, so that it can go on elsewhere.
-    return RunEvent.objects.filter(run=run, kind="prepared", data__leafId=leaf_id).exists()
+def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
+    """For the list: the sessions that have one, each with the way to its review."""
+    found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
+    return {
+        session: SessionBadge(
+            "older proposal waits" if old else "proposal waits", reverse("compaction:review", args=(run,))
+        )
+        for session, run, old in found.values_list("session_id", "pk", "outgrown")
+    }
 
 
 def outgrown() -> Combinable:
-    """Of runs: whether their session has gone on since they were planned."""
-    prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind="prepared").annotate(leaf=KT("data__leafId"))
+    """Of runs: whether their session has continued since they were planned."""
+    prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.PREPARED).annotate(
+        leaf=KT("data__leafId")
+    )
     return ~Exists(prepared.filter(leaf=OuterRef("session__leaf_id")))
+
+
+def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
+    """The runs that wait, and for each one not among the known what open pages are sent.
+
+    At a first look, without any known, nothing is new.
+    """
+    found = set(Run.objects.unseen().numbers())
+    fresh = found - set(found if known is None else known)
+    runs = Run.objects.with_session().filter(pk__in=fresh).order_by("pk") if fresh else []
+    return found, [_fact(run, len(found)) for run in runs]
+
+
+def _fact(run: Run, count: int) -> dict[str, Any]:
+    """A fact for the sockets of the list. Its texts are shown as text, by a browser and by a system."""
+    percent = (run.stats or {}).get("percentReduction", 0)
+    title = one_line(run.session.title or run.session.relative_path, TITLE_CHARACTERS)
+    tell = {
+        "tag": f"redline-run-{run.pk}",
+        "title": "A proposal waits",
+        "words": f"{title}: {percent}% could go. Nothing is written before you have reviewed it.",
+        "address": reverse("compaction:review", args=(run.pk,)),
+    }
+    return {"sessions": [run.session_id], "page": {"waiting": count, "tell": tell}}
 
 
 def mark_seen(run: Run) -> None:
     """Record that somebody looks at what a run proposes. The review is shown also if that cannot be recorded."""
-    if not run.automatic or run.state in ACTIVE:
+    if not run.automatic or run.is_active:
         return
     with left_out_if_busy(f"That run {run.pk} was looked at"):
         Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())
         if run.reviewed_at is not None:
             return
-        publish(SESSIONS, sessions=[run.session_id], page={"waiting": unseen_proposals().count()})
+        publish(SESSIONS, sessions=[run.session_id], page={"waiting": Run.objects.unseen().count()})

@@ -27,10 +27,9 @@ from .automatic_presenter import automatic_planning
 from .commands import plan_again, resume_run, start_run, stop_run
 from .compact_presenter import compact_page
 from .forms import CompactForm
-from .presenter import standing_of, view_run, words_of
+from .presenter import view_run, words_of
 from .streaming import stream
 from .transcripts import transcript_lines
-from .unseen_proposals import unseen_proposals
 
 PAGE_SIZE: Final = 60
 PARTS: Final = ("planning", "size")
@@ -40,13 +39,10 @@ PARTS: Final = ("planning", "size")
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
     """All runs, the latest first."""
-    found = Run.objects.filter(session__root__configured=True).select_related("session__root").order_by("-pk")
-    page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [standing_of(run) for run in page.object_list]
+    found = Run.objects.shown().with_session().order_by("-pk")
     context = {
-        "rows": rows,
-        "page": page,
-        "waiting": set(unseen_proposals().values_list("pk", flat=True)),
+        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        "waiting": Run.objects.unseen().numbers(),
         "automatic": automatic_planning(timezone.now(), Path.home()),
         "here": "runs",
     }
@@ -74,7 +70,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         )
     except RedlineError as fault:
         return _show_form(request, form, fault)
-    return redirect("compaction:run", run.pk)
+    return redirect(run)
 
 
 def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | None = None) -> HttpResponse:
@@ -102,7 +98,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call as it comes, and how far the plan is."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
-    context = {"run": found, "view": view, "standing": view.standing, "here": "runs"}
+    context = {"run": found, "view": view, "steps": view.steps, "facts": view.facts, "here": "runs"}
     return render(request, "runs/run.html", context)
 
 
@@ -144,7 +140,7 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
         later = act(found)
     except RedlineError as fault:
         return refused(request, found, fault)
-    return redirect("compaction:run", later.pk if later is not None else found.pk)
+    return redirect(later or found)
 
 
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:

@@ -28,11 +28,12 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
+from compaction_app.core.decisions import Kind
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin
-from compaction_app.core.states import RunState
+from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
-from compaction_app.models import Decision, Proposal, Run
+from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import (
     PINNED_SEQ,
@@ -145,7 +146,7 @@ def _plan(recorder: Recorder) -> Plan:
     plan = _prepare(run, session, carried)
     transcript = plan.transcript
     recorder.record(
-        "prepared",
+        EventKind.PREPARED,
         {
             "entries": len(transcript),
             "objects": transcript.objects,
@@ -159,7 +160,7 @@ def _plan(recorder: Recorder) -> Plan:
         stats=plan.store.stats.to_json(),
     )
     for message in plan.answers.messages:
-        recorder.record("hooked", message._asdict())
+        recorder.record(EventKind.HOOKED, message._asdict())
     require_not_cancelled(plan.answers)
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
     # An attempt before this one has made calls of this run too.
@@ -193,13 +194,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
 
 def _carried(run: Run) -> Carried:
     """What this run goes on from: its own interrupted attempt, or what was decided on the run it replaces."""
-    own = [
-        (
-            Target(row.entry_id, row.block_index),
-            Origin(row.call, row.tool, row.reason, row.source == Proposal.REPAIR),
-        )
-        for row in Proposal.objects.filter(run=run).order_by("order")
-    ]
+    own = [(proposal.target, proposal.origin) for proposal in run.proposals.order_by("order")]
     if own or run.replaces is None:
         return Carried(own, *pins_of(run))
     return carried_from(run.replaces)
@@ -224,12 +219,12 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
     origins = {target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets}
     with write_transaction():
         _supersede(run)
-        decided = Decision.objects.filter(run=run, seq__gt=PINNED_SEQ)
+        decided = run.decisions.filter(seq__gt=PINNED_SEQ)
         if run.replaces is not None and not decided.exists():
             _decide_again(run, list(wanted), store, pins, carried.unpinned)
         recorder.propose(origins)
         recorder.record(
-            "carried",
+            EventKind.CARRIED,
             {
                 "from": run.replaces_id,
                 "kept": len(store.targets),
@@ -253,11 +248,11 @@ def _decide_again(
 ) -> None:
     held = set(store.targets)
     steps = [
-        (Decision.REOPEN, unpinned),
-        (Decision.APPROVE, [target for target in wanted if target in held]),
-        (Decision.REJECT, pins),
+        (Kind.REOPEN, unpinned),
+        (Kind.APPROVE, [target for target in wanted if target in held]),
+        (Kind.REJECT, pins),
     ]
     for seq, (kind, targets) in enumerate([step for step in steps if step[1]], 1):
-        Decision.objects.create(
-            run=run, seq=seq, kind=kind, targets=[target.to_json() for target in targets], at=timezone.now()
+        run.decisions.create(
+            seq=seq, kind=kind, targets=[target.to_json() for target in targets], at=timezone.now()
         )

@@ -18,7 +18,7 @@ from sessions_app.children import end_with_parent
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.web.server_log import defects_logged
 
-from .lease import LeaseWatch, queued_embedded_runs, queued_llm_runs, worker_name
+from .lease import LeaseWatch, worker_name
 from .recorder import Terminated
 from .worker import work
 
@@ -53,11 +53,11 @@ class RunPool:
     def start_queued(self) -> None:
         """Start the queued runs that there is room for."""
         self.drop_ended()
-        for run_id in queued_llm_runs():
+        for run_id in Run.objects.queued().of_llm().numbers():
             if run_id not in self._threads and not self._start_within_limits(run_id):
                 break
         if 0 not in self._sizes.values():
-            for run_id in queued_embedded_runs()[:1]:
+            for run_id in Run.objects.queued().of_embedded().numbers()[:1]:
                 self._start(run_id, 0)
 
     def drop_ended(self) -> None:

@@ -18,9 +18,10 @@ from typing import Final
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
+from compaction_app.models import Run
 from sessions_app.children import Children
 
-from .lease import fail_unstarted, queued_runs, unfinished_embedded_runs
+from .lease import fail_unstarted
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
 """At the same time; runs beyond what they take stay queued."""
@@ -89,7 +90,7 @@ class WorkerProcesses:
         return f"exit code {code}" if code else ""
 
     def _count_failure(self, why: str) -> None:
-        for run_id in queued_runs():
+        for run_id in Run.objects.queued().numbers():
             self._failures[run_id] += 1
             if self._failures[run_id] >= STARTS and fail_unstarted(run_id, why):
                 _log.error("Run %d was given up: its worker could not be started (%s)", run_id, why)
@@ -97,9 +98,9 @@ class WorkerProcesses:
 
 def needed_processes() -> int:
     """One for each unfinished run of the embedded planner, and at least one; none while no run is queued."""
-    if not queued_runs():
+    if not Run.objects.queued().exists():
         return 0
-    return min(PROCESSES, max(1, unfinished_embedded_runs()))
+    return min(PROCESSES, max(1, Run.objects.active().of_embedded().count()))
 
 
 _server: WorkerProcesses | None = None

@@ -34,6 +34,7 @@ from compaction_app.planning.model_registry import (
     provider_named,
     providers,
 )
+from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.terminal import Column
@@ -155,7 +156,7 @@ class Command(RedlineCommand):
             )
         values = {
             "name": provider,
-            "dialect": options["dialect"] or Provider.OPENAI,
+            "dialect": options["dialect"] or Dialect.OPENAI,
             "base_url": options["base_url"],
             "key": key,
         }
@@ -254,7 +255,7 @@ def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--thinking-style",
-        default=PlannerModel.BUDGET,
+        default=ThinkingStyle.BUDGET,
         choices=[name for name, _ in PlannerModel.THINKING],
         help="how an Anthropic model is given a level",
     )

@@ -324,7 +324,7 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
     assert restored.overtaken
     assert restored.previous_backup is not None
     assert restored.previous_backup.path.read_bytes().endswith(late)
-    recorded = Backup.objects.filter(reason=Backup.RESTORE).order_by("taken_at")
+    recorded = Backup.objects.filter(reason=Backup.Reason.RESTORE).order_by("taken_at")
     assert [row.path for row in recorded] == [str(backup.path) for backup in restored.previous]
 
 

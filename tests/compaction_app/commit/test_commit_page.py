@@ -121,7 +121,7 @@ def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
     run = approve_proposals(plan_session(index_file(path)), first=1)
     commit(browser, run, "below_target")
     written = json.loads(path.read_bytes().splitlines()[-1])
-    proposal = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[0]
+    proposal = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0]
     assert proposal.entry_id in {target["entryId"] for target in written["deletedTargets"]}
     assert len(written["deletedTargets"]) < run.proposals.count()
 
@@ -421,7 +421,7 @@ def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
 def test_planning_again_approves_nothing_that_was_not_approved(browser: Client, path: Path) -> None:
     run = plan_session(index_file(path))
     Proposal.objects.create(
-        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+        run=run, order=10_000, entry_id="gone", source=Proposal.Source.PLANNER, call=1, tool="context_delete"
     )
     assert carried_from(run).targets == []
 

@@ -180,7 +180,7 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(
             assert world.state() == RunState.COMMITTED
             assert "one line appended" in page
             return "not restored"
-        assert Backup.objects.get(reason=Backup.RESTORE).size == len(after)
+        assert Backup.objects.get(reason=Backup.Reason.RESTORE).size == len(after)
         assert world.state() == RunState.RESTORED
         assert "taken back by a restore" in page
         assert "every recorded byte is still in the file" not in page

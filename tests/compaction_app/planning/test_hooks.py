@@ -500,10 +500,10 @@ def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session) -
     run = plan_session(session)
     rows = {row.entry_id: row for row in run.proposals.all()}
     assert {name: row.source for name, row in rows.items()} == {
-        "e3": Proposal.HOOK,
-        "e5": Proposal.HOOK,
-        "e2": Proposal.REPAIR,
-        "e4": Proposal.REPAIR,
+        "e3": Proposal.Source.HOOK,
+        "e5": Proposal.Source.HOOK,
+        "e2": Proposal.Source.REPAIR,
+        "e4": Proposal.Source.REPAIR,
     }
     assert rows["e3"].reason == f"supplied by {HOOK}: read twice"
     assert run.stats["objectsDeleted"] > 0
@@ -533,7 +533,7 @@ def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
     run = plan_session(session)
     decide(run, Kind.APPROVE, [Target("e3")], timezone.now())
     later = finish_run(plan_again(run))
-    assert {row.entry_id: row.source for row in later.proposals.all()}["e3"] == Proposal.HOOK
+    assert {row.entry_id: row.source for row in later.proposals.all()}["e3"] == Proposal.Source.HOOK
     assert later.proposals.count() == run.proposals.count()
 
 

@@ -440,7 +440,7 @@ def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Clie
     first = ref_of(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED, failure="The model was overloaded.")
     assert post(browser, run, approve=first).status_code == 303
-    assert Decision.objects.get().kind == Decision.APPROVE
+    assert Decision.objects.get().kind == Kind.APPROVE
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from compaction_app.commit.service import approval, commit
 from compaction_app.core.decisions import Kind
 from compaction_app.core.loop import Report
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, Decision, PlannerModel, Provider, Run
+from compaction_app.models import Compaction, PlannerModel, Provider, Run
 from compaction_app.planning import planners
 from compaction_app.runs.commands import begin_run, new_run, start_run, stop_run
-from compaction_app.runs.lease import claim, queued_runs
+from compaction_app.runs.lease import claim
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
 from compaction_app.runs.worker import STOPPED
 from devtools.scripted.server import ScriptedProvider
@@ -86,7 +86,7 @@ def test_what_it_commits_is_the_compaction_of_its_run(
     compaction = Compaction.objects.get()
     assert (run.pk, run.state, compaction.run) == (written.json["run"], RunState.COMMITTED, run)
     assert compaction.entry_id == written.json["entryId"]
-    assert [step.kind for step in run.decisions.all()] == [Decision.APPROVE]
+    assert [step.kind for step in run.decisions.all()] == [Kind.APPROVE]
     assert review_of(run).undecided == 0
     assert browser.get(f"/runs/{run.pk}/result").status_code == 200
     assert redline.call("restore", written.json["backupPath"], "--yes").code == 0
@@ -182,7 +182,7 @@ def test_nothing_more_is_written_than_was_shown(approved: Approved, path: Path) 
 def test_nobody_else_can_take_its_run(redline: Installation, path: Path) -> None:
     run = new_run(index_file(path), "embedded", {})
     begin_run(run, "mine")
-    assert queued_runs() == []
+    assert not Run.objects.queued().exists()
     assert claim(run.pk, "another", timezone.now()) is None
     assert Run.objects.get().worker == "mine"
 

@@ -205,7 +205,9 @@ def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> No
         "".join(text for kind, *_, text in one["pieces"] if kind == "text")
         for one in data_of(run, "streamed")
     } - {""}
-    reasons = set(Proposal.objects.filter(run=run, source=Proposal.PLANNER).values_list("reason", flat=True))
+    reasons = set(
+        Proposal.objects.filter(run=run, source=Proposal.Source.PLANNER).values_list("reason", flat=True)
+    )
     assert reasons <= {*said, ""}
 
 

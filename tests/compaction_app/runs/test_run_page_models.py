@@ -13,9 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.models import Run
+from compaction_app.planning.usage import dollars
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.presenter import PAGE_ROWS, follow_run
-from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN, dollars
+from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
@@ -264,7 +265,7 @@ def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> 
             found = follow_run(factory.run, found.shown.seq, found.shown, 200)
         assert found is not None
         assert [change.place for change in found.changes] == ["turn-2-text"]
-        assert found.standing is None
+        assert found.steps is None
         sent += sum(len(change.text) for change in found.changes)
         queries.append(len(captured))
     assert sent == 100_000

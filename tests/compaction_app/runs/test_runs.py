@@ -22,6 +22,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from compaction_app.core.decisions import Kind
 from compaction_app.core.loop import PlannerTurn, Report
 from compaction_app.core.states import REVIEWABLE, RunState, may_become
 from compaction_app.core.transcript import Transcript
@@ -37,7 +38,6 @@ from compaction_app.runs.lease import (
     change_state,
     claim,
     fail_unstarted,
-    queued_runs,
     renew_lease,
     worker_name,
 )
@@ -178,8 +178,8 @@ def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: S
         else {"kind": "content_block", "entryId": row.entry_id, "blockIndex": row.block_index}
         for row in proposals
     ] == added
-    assert {row.source for row in proposals} == {Proposal.PLANNER, Proposal.REPAIR}
-    assert all(row.reason for row in proposals if row.source == Proposal.PLANNER)
+    assert {row.source for row in proposals} == {Proposal.Source.PLANNER, Proposal.Source.REPAIR}
+    assert all(row.reason for row in proposals if row.source == Proposal.Source.PLANNER)
     assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
 
 
@@ -260,7 +260,7 @@ def test_only_one_worker_can_claim_a_run(session: Session) -> None:
     run = started(session)
     assert claim(run.pk, "one", timezone.now()) is not None
     assert claim(run.pk, "two", timezone.now()) is None
-    assert queued_runs() == []
+    assert not Run.objects.queued().exists()
 
 
 def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
@@ -381,7 +381,7 @@ def test_what_no_longer_holds_is_dropped_and_listed(session: Session) -> None:
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     Proposal.objects.create(
-        run=run, order=10_000, entry_id="gone", source=Proposal.PLANNER, call=1, tool="context_delete"
+        run=run, order=10_000, entry_id="gone", source=Proposal.Source.PLANNER, call=1, tool="context_delete"
     )
     resume_run(run)
     work(run.pk, worker_name())
@@ -401,9 +401,9 @@ def decide(run: Run, kind: str, *targets: str) -> None:
 
 def test_planning_again_keeps_what_was_decided(session: Session) -> None:
     run = planned(session)
-    wanted, unwanted = run.proposals.filter(source=Proposal.PLANNER).order_by("order")[:2]
-    decide(run, Decision.APPROVE, wanted.entry_id)
-    decide(run, Decision.REJECT, unwanted.entry_id)
+    wanted, unwanted = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[:2]
+    decide(run, Kind.APPROVE, wanted.entry_id)
+    decide(run, Kind.REJECT, unwanted.entry_id)
     later = plan_again(run)
     work(later.pk, worker_name())
     run.refresh_from_db()
@@ -413,7 +413,7 @@ def test_planning_again_keeps_what_was_decided(session: Session) -> None:
     kept = later.proposals.get(entry_id=wanted.entry_id)
     assert (kept.reason, kept.source) == (wanted.reason, wanted.source)
     assert not later.proposals.filter(entry_id=unwanted.entry_id).exists()
-    assert {row.kind for row in later.decisions.all()} == {Decision.APPROVE, Decision.REJECT}
+    assert {row.kind for row in later.decisions.all()} == {Kind.APPROVE, Kind.REJECT}
 
 
 def test_a_run_that_cannot_be_replaced_stays_as_it_is(session: Session) -> None:

@@ -21,10 +21,9 @@ from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
-from compaction_app.runs.badge import new_proposals
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import change_state, worker_name
-from compaction_app.runs.unseen_proposals import mark_seen, unseen_proposals
+from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
 from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.index_store import remember_own_write
@@ -172,7 +171,7 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     assert run.state == RunState.TARGET_MET
     assert (known_root / "work.jsonl").read_bytes() == before
     assert [path.name for path in known_root.iterdir()] == ["work.jsonl"]
-    assert list(unseen_proposals()) == [run]
+    assert list(Run.objects.unseen()) == [run]
 
 
 def test_a_run_that_somebody_asks_for_is_manual(known_root: Path) -> None:
@@ -296,7 +295,7 @@ def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
     [number] = look()
     assert change_state(number, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
     assert look(after=2 * REST) == [], "the session is as it was then"
-    assert not unseen_proposals().exists()
+    assert not Run.objects.unseen().exists()
     session = write_on(session, 1, full())
     path = known_root / session.relative_path
     os.utime(path)
@@ -354,7 +353,7 @@ def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_r
     assert look() == []
     assert look(after=100 * REST) == []
     assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
-    assert not unseen_proposals().exists()
+    assert not Run.objects.unseen().exists()
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 2)
     assert len(look()) == 1
@@ -367,7 +366,7 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
     session = go_on(session, 1)
     assert look(after=2 * REST) == []
     backup = Backup.objects.create(
-        session=session, path="b", sha256="0", size=1, taken_at=timezone.now(), reason=Backup.COMPACT
+        session=session, path="b", sha256="0", size=1, taken_at=timezone.now(), reason=Backup.Reason.COMPACT
     )
     Compaction.objects.create(
         session=session, backup=backup, entry_id="e", leaf_id="e", planner="embedded",
@@ -489,7 +488,7 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
         assert (run.planner, run.thinking, run.planner_note) == ("scripted/good-plan", "medium", "")
         assert (run.state, run.automatic) == (RunState.TARGET_MET, True)
         assert provider.requests
-    assert list(unseen_proposals()) == [run]
+    assert list(Run.objects.unseen()) == [run]
 
 
 def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:

@@ -11,6 +11,7 @@ from django.db import OperationalError
 
 from compaction_app.core.states import RunState
 from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.querysets import RunQuerySet
 from compaction_app.runs import worker_pool
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.worker_pool import RunPool
@@ -90,21 +91,20 @@ def test_a_look_at_a_busy_database_ends_no_run(
     begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, looks = begun("a.jsonl"), []
-    waiting = worker_pool.queued_llm_runs
+    of_llm = RunQuerySet.of_llm
 
-    def busy() -> list[int]:
+    def busy(runs: RunQuerySet) -> RunQuerySet:
         looks.append(1)
         if len(looks) == 2:
             raise OperationalError("database is locked")
         if len(looks) == 4:
             raise KeyboardInterrupt
-        found = waiting()
         if len(looks) == 3:
             wait_until(lambda: has_planned(run))
             assert state(run) == RunState.RUNNING
-        return found
+        return of_llm(runs)
 
-    monkeypatch.setattr(worker_pool, "queued_llm_runs", busy)
+    monkeypatch.setattr(RunQuerySet, "of_llm", busy)
     monkeypatch.setattr(worker_pool, "end_with_parent", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         worker_pool.work_until_idle()

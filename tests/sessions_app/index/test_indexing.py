@@ -411,7 +411,7 @@ def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: P
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
     now = datetime.now(UTC)
     backup = Backup.objects.create(
-        session=session, path="/b", sha256="0" * 64, size=1, taken_at=now, reason=Backup.COMPACT
+        session=session, path="/b", sha256="0" * 64, size=1, taken_at=now, reason=Backup.Reason.COMPACT
     )
     Compaction.objects.create(
         session=session,
