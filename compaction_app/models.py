@@ -365,6 +365,9 @@ class PlannerModel(models.Model):
     def __str__(self) -> str:
         return f"{self.provider}/{self.name}"
 
+    def get_absolute_url(self) -> str:
+        return reverse("compaction:models", fragment=f"model-{self.pk}")
+
 
 class Agreement(models.Model):
     """That a provider's models may plan without being asked for. It is for one host, and ends with that."""
