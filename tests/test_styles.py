@@ -10,7 +10,7 @@ import pytest
 from django.template.base import Lexer, TokenType
 from django.test import Client
 
-from compaction_app.commit.presenter import KINDS
+from compaction_app.core.token_map import KINDS
 from sessions_app.web.stylesheet import Stylesheet
 from tests.html import elements
 from tests.paths import PROJECT

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,14 @@ from typing import Final
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import target_reduction
+from compaction_app.core.token_map import KINDS, pieces_of
 from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import session_path, snapshot_of
 from compaction_app.session_activity import Activity
 from sessions_app.agents.base import WriteFacts
 from sessions_app.models import Entry as EntryRow
-from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
@@ -32,19 +32,6 @@ MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """Stands for the moment of the backup, which its name will say; of the same length."""
 LINE_SHOWN: Final = 4_000
 """Bytes of the line that a page shows."""
-KINDS: Final = {
-    "text": "Assistant text",
-    "thinking": "Thinking",
-    "call": "Tool calls",
-    "read": "Results: read",
-    "bash": "Results: bash",
-    "edit": "Results: edit",
-    "write": "Results: write",
-    "other": "Results: other",
-    "custom": "Added context",
-    "user": "User",
-}
-_RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,34 +209,13 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     return raw[:LINE_SHOWN].decode("utf-8", "replace"), row.number, row.length
 
 
-def _kinds(transcript: Transcript, targets: Sequence[Target]) -> list[KindRow]:
-    before: dict[str, int] = {}
-    gone: dict[str, int] = {}
-    whole = {target.entry_id for target in targets if target.block_index is None}
-    blocks = {(target.entry_id, target.block_index) for target in targets if target.block_index is not None}
-    for entry in transcript.entries:
-        for kind, tokens, index in _pieces(entry):
-            before[kind] = before.get(kind, 0) + tokens
-            if entry.entry_id in whole or (entry.entry_id, index) in blocks:
-                gone[kind] = gone.get(kind, 0) + tokens
-    return [
-        KindRow(kind, name, before[kind], gone.get(kind, 0))
-        for kind, name in KINDS.items()
-        if before.get(kind)
-    ]
-
-
-def _pieces(entry: TranscriptEntry) -> Iterable[tuple[str, int, int | None]]:
-    """Kind, tokens and block index of each part of an entry."""
-    if not entry.blocks:
-        yield _kind(entry, ""), entry.tokens, None
-    for block in entry.blocks:
-        yield _kind(entry, BlockType.THINKING if block.is_thinking else block.type), block.tokens, block.index
-
-
-def _kind(entry: TranscriptEntry, block_type: str) -> str:
-    if entry.role == Role.TOOL_RESULT:
-        return entry.tool_name if entry.tool_name in _RESULTS else "other"
-    if entry.role == Role.ASSISTANT:
-        return {BlockType.THINKING: "thinking", BlockType.TOOL_CALL: "call"}.get(block_type, "text")
-    return {Role.USER: "user", Role.COMMAND: "bash"}.get(entry.role, "custom")
+def _kinds(transcript: Transcript, targets: Iterable[Target]) -> list[KindRow]:
+    chosen = set(targets)
+    before: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    for piece, target in pieces_of(transcript):
+        before[piece.kind] += piece.tokens
+        if target in chosen or Target(target.entry_id) in chosen:
+            gone[piece.kind] += piece.tokens
+    user_last = sorted(KINDS.items(), key=lambda kind: kind[0] == "user")
+    return [KindRow(kind, name, before[kind], gone[kind]) for kind, name in user_last if before[kind]]

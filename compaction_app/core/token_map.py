@@ -7,9 +7,14 @@ true to within a cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from sessions_app.sessionlog.entries import BlockType, Role
+from sessions_app.sessionlog.targets import Target
+
+from .transcript import Transcript
 
 LINES: Final = 60
 CELLS: Final = 120
@@ -29,6 +34,13 @@ KINDS: Final = {
     "other": "Results: other",
     "custom": "Added context",
 }
+_RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
+_OF_ASSISTANT: Final = {
+    BlockType.THINKING: "thinking",
+    BlockType.REDACTED_THINKING: "thinking",
+    BlockType.TOOL_CALL: "call",
+}
+_OF_OTHERS: Final = {Role.USER: "user", Role.COMMAND: "bash"}
 
 
 class Piece(NamedTuple):
@@ -37,6 +49,26 @@ class Piece(NamedTuple):
     kind: str
     tokens: int
     protected: bool = False
+
+
+def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
+    """Which of KINDS an entry is, or one of its blocks."""
+    if role == Role.TOOL_RESULT:
+        return tool_name if tool_name in _RESULTS else "other"
+    if role == Role.ASSISTANT:
+        return _OF_ASSISTANT.get(block_type, "text")
+    return _OF_OTHERS.get(role, "custom")
+
+
+def pieces_of(transcript: Transcript) -> Iterator[tuple[Piece, Target]]:
+    """The blocks of a transcript, and the entries that have none."""
+    for entry in transcript.entries:
+        if not entry.blocks:
+            kind = kind_of_piece(entry.role, entry.tool_name)
+            yield Piece(kind, entry.tokens, entry.is_protected), Target(entry.entry_id)
+        for block in entry.blocks:
+            kind = kind_of_piece(entry.role, entry.tool_name, block.type)
+            yield Piece(kind, block.tokens, entry.is_protected), Target(entry.entry_id, block.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from compaction_app.core.token_map import TokenMap, draw
+from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.base import Reading
@@ -26,9 +26,10 @@ from sessions_app.index.scan import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.controls import DeletionControl, EditControl, LabelControl
-from sessions_app.sessionlog.entries import BlockType, Entry, Role
+from sessions_app.sessionlog.controls import DeletionControl, EditControl
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.storage.files import FileState, SessionReader, file_state
@@ -37,12 +38,6 @@ VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
 CACHED_ENTRIES: Final = 120_000
 """Branches are kept up to so many entries, counting their file's entries too; the last one always is."""
-RESULT_KINDS: Final = frozenset({"read", "bash", "edit", "write"})
-ASSISTANT_KINDS: Final = {
-    BlockType.THINKING: "thinking",
-    BlockType.REDACTED_THINKING: "thinking",
-    BlockType.TOOL_CALL: "call",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ class BranchState:
     """For each tool call id: the entries that make it."""
     answers: dict[str, list[Entry]]
     """For each tool call id: the results that answer it."""
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     """The latest label of each entry that has one."""
     token_map: TokenMap
     tokens_before: Sequence[int]
@@ -224,7 +219,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         protections=protections,
         makers=makers,
         answers=answers,
-        labels=_labels(tree),
+        labels=labels(tree),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
@@ -269,18 +264,6 @@ def _edits(branch: Sequence[Entry]) -> dict[str, Entry]:
     }
 
 
-def _labels(tree: SessionTree) -> dict[str, str]:
-    """As pi reads them: of all labels in the file the latest counts, and one without words takes it back."""
-    labels: dict[str, str] = {}
-    for entry in tree.entries:
-        if not isinstance(entry.control, LabelControl) or entry.control.target_id is None:
-            continue
-        labels.pop(entry.control.target_id, None)
-        if entry.control.text.strip():
-            labels[entry.control.target_id] = entry.control.text
-    return labels
-
-
 def _calls(
     branch: Sequence[Entry], context: ActiveContext
 ) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
@@ -312,20 +295,14 @@ def _pieces(
         before.append(total)
         if blocks and entry.role == Role.ASSISTANT:
             for block in blocks:
-                pieces.append((ASSISTANT_KINDS.get(block.type, "text"), block.tokens, protected))
+                pieces.append((kind_of_piece(entry.role, "", block.type), block.tokens, protected))
                 total += block.tokens
             continue
         tokens = sum([block.tokens for block in blocks]) if blocks else message.tokens
-        pieces.append((_kind(entry), tokens, protected))
+        pieces.append((kind_of_piece(entry.role, entry.tool_name), tokens, protected))
         total += tokens
     before.append(total)
     return pieces, before
-
-
-def _kind(entry: Entry) -> str:
-    if entry.role == Role.TOOL_RESULT:
-        return entry.tool_name if entry.tool_name in RESULT_KINDS else "other"
-    return {Role.USER: "user", Role.COMMAND: "bash", Role.ASSISTANT: "text"}.get(entry.role, "custom")
 
 
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:

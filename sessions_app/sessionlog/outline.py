@@ -74,6 +74,6 @@ def labels(tree: SessionTree) -> Mapping[str, str]:
     for entry in tree.entries:
         if isinstance(entry.control, LabelControl) and entry.control.target_id is not None:
             found.pop(entry.control.target_id, None)
-            if entry.control.text:
+            if entry.control.text.strip():
                 found[entry.control.target_id] = entry.control.text
     return found
