@@ -1,4 +1,4 @@
-"""The agents whose sessions Redline reads: one folder for each, with all that is known of its files.
+"""The agents whose sessions Redline reads: one folder each, with everything specific to its files.
 
-Everything else asks the `Agent` objects in `registry`, which have the shape that `base` describes.
+All other code uses the `Agent` objects in `registry`; `base` defines their protocol.
 """

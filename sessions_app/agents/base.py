@@ -1,6 +1,6 @@
-"""What every agent gives to the rest of Redline. `registry` has the agents.
+"""The protocol of agents. `registry` lists the agents.
 
-Nothing outside `agents` names a field of an agent's files: who wants to know what is in one asks its `Agent`.
+Code outside `agents` never uses a field name of an agent's files; it uses the agent's `Agent` object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reader(Protocol):
 
     @property
     def honours(self) -> frozenset[EntryKind]:
-        """The kinds of entries after which it leaves something out; it ignores the other `Entry.rebuilds`."""
+        """The kinds of entries after which it omits something; it ignores other entries with `Entry.rebuilds`."""
         ...
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
@@ -38,65 +38,65 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A settings file of an agent, as far as it concerns compaction."""
+    """The compaction settings in one of an agent's settings files."""
 
     path: Path
     exists: bool
     compaction: Mapping[str, Any]
-    """What it says of compaction, by the agent's names: to be shown."""
+    """The compaction section, with the agent's names: to be shown."""
     parameters: Mapping[str, Any]
-    """Its values for `compression_ratio`, `preserve_recent` and `query`, as they stand there."""
+    """Its values for `compression_ratio`, `preserve_recent` and `query`, unchanged."""
     fault: str = ""
-    """Why it cannot be used."""
+    """The reason why it cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What applies to a project by the settings of its agent."""
+    """The agent's effective settings for a project."""
 
     files: Sequence[SettingsFile]
-    """Those that are there, the one that counts most first."""
+    """The existing files, in order of precedence."""
     reserve_tokens: int
-    """What the agent keeps free of the context window."""
+    """The tokens of the context window that the agent leaves free."""
     switched_off_in: Path | None
-    """The file that keeps the agent from compacting on its own."""
+    """The file that disables the agent's automatic compaction."""
 
 
 class Append(NamedTuple):
-    """A change of a session: whole lines at its end, each without its newline."""
+    """A change of a session: complete lines to append, each without its newline."""
 
     lines: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
-    """What a writer does not know of a branch and a deletion."""
+    """What a writer needs beside a branch and a deletion."""
 
     entry_id: str
-    """An id that no entry of the session has."""
+    """An id that is not used in the session."""
     written_at: datetime
     backup: Path
-    """The copy that was made before."""
+    """The backup made before the write."""
 
 
 class SessionWriter(Protocol):
-    """One way in which an approved deletion is recorded in a session. It reads and writes nothing itself."""
+    """One way to record an approved deletion in a session. It does no I/O."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def entry_type(self) -> str:
-        """What the agent calls the entry that it writes."""
+        """The agent's name for the entries that it writes."""
         ...
 
     @property
     def kind(self) -> EntryKind:
-        """The kind of entry that it writes: a reader that honours this kind honours the deletion."""
+        """The kind of the entries that it writes: a reader that honours this kind honours the deletion."""
         ...
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
-        """What records a deletion at the end of a branch."""
+        """The change that records a deletion at the end of a branch."""
         ...
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -104,7 +104,7 @@ class SessionWriter(Protocol):
         ...
 
     def written_ids(self, lines: Iterable[bytes]) -> Iterator[str]:
-        """The ids of the entries that record deletions, among the lines of a session."""
+        """The ids of the entries among a session's lines that record deletions."""
         ...
 
 
@@ -112,45 +112,45 @@ class PlanRules(Protocol):
     """What an agent allows a plan to delete."""
 
     def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        """The messages of a branch, given root first, that a plan may name, as earlier compactions have left them."""
+        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions."""
         ...
 
     def protection(self, entry: Entry) -> Protection | None:
-        """Why an entry may not be deleted, wherever it stands; None if it may."""
+        """Why an entry must not be deleted, wherever it is; None if it may be."""
         ...
 
 
 class Agent(Protocol):
-    """What Redline has to know of an agent."""
+    """Everything that Redline needs to know about an agent."""
 
     @property
     def key(self) -> str:
-        """How configuration and database name it."""
+        """Its name in the configuration and the database."""
         ...
 
     @property
     def label(self) -> str:
-        """How people name it."""
+        """Its name for people."""
         ...
 
     @property
     def directory(self) -> str:
-        """The directory of its own files, in a home and in a project."""
+        """The directory of its own files, in a home directory and in a project."""
         ...
 
     @property
     def sessions(self) -> str:
-        """Where it keeps its sessions, unless configured otherwise."""
+        """Its default session directory."""
         ...
 
     @property
     def current_version(self) -> int:
-        """The version of the format that it writes: only such a session can be written to."""
+        """The version of the format that it writes; other sessions cannot be written to."""
         ...
 
     @property
     def readers(self) -> Sequence[Reader]:
-        """The one that reads what the agent writes today comes first."""
+        """Its readers, the one for current sessions first."""
         ...
 
     @property
@@ -160,15 +160,15 @@ class Agent(Protocol):
 
     @property
     def rules(self) -> PlanRules | None:
-        """None if it has no rules of its own: then Atomic's apply."""
+        """Its rules, or None if Atomic's apply."""
         ...
 
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
-        """A parser that begins where another one ended, or with a new `ParserState`."""
+        """A parser that starts where another one ended, or with a new `ParserState`."""
         ...
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        """The entry at a place where one was found before; None if there is none any more."""
+        """The entry at the position of an earlier one; None if there is none any more."""
         ...
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
@@ -179,7 +179,7 @@ class Agent(Protocol):
         ...
 
     def settings(self, cwd: str, home: Path) -> AgentSettings:
-        """What applies to a project; `cwd` is data from a session."""
+        """The settings for a project; `cwd` is data from a session."""
         ...
 
     def user_settings(self, home: Path) -> SettingsFile:
@@ -187,24 +187,24 @@ class Agent(Protocol):
         ...
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
-        """Context windows in tokens by model id, as the user told the agent."""
+        """Context windows in tokens by model id, from the user's configuration of the agent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a session is read, and in words why."""
+    """The agent, reader, writer and rules of a session, and the reason for this choice."""
 
     agent: Agent
     reader: Reader
     writer: SessionWriter
-    """How a deletion is recorded. An agent that honours none is given one that it ignores."""
+    """The writer for deletions. For an agent that honours none, it writes one that the agent ignores."""
     rules: PlanRules
     reason: str
     is_guess: bool = False
-    """Whether nothing shows which agent owns the session: then nothing is written without a confirmation."""
+    """Whether the agent of the session is unknown: then nothing is written without a confirmation."""
 
     @property
     def is_honoured(self) -> bool:
-        """Whether what the writer records changes what the agent's model sees."""
+        """Whether the writer's entries change what the agent's model sees."""
         return self.writer.kind in self.reader.honours

@@ -1,8 +1,8 @@
-"""EDGE to the small JSON files that agents keep for themselves, such as their settings.
+"""EDGE: the small JSON files that agents keep for themselves, such as their settings.
 
-A session's `cwd` is data. The one file that is read there is the project's settings, at most 1 MB, never
-written, and no link out of the project is followed; what is not a readable JSON object is passed over
-and reported as a fault of that source.
+A session's `cwd` is untrusted data. The only file that is read there is the project's settings, at most 1 MB; it is
+never written, and links out of the project are not followed. A file that is not a readable JSON object is skipped, and
+reported as a fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZE_LIMIT: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class JsonFile:
-    """The object in a file that is there, or why it cannot be used."""
+    """The object in an existing file, or the reason why it cannot be used."""
 
     path: Path
     values: Mapping[str, Any]
@@ -30,14 +30,14 @@ class JsonFile:
 
 
 def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
-    """The object in a file, which may be a link, but not to a place outside of `inside`; None if there is none."""
+    """The object in a file, which may be a link, but not to a path outside `inside`; None if there is no file."""
     try:
         real = Path(os.path.realpath(path))
         if inside is not None and not real.is_relative_to(os.path.realpath(inside)):
             return JsonFile(path, {}, f"it is a link out of {inside}")
         data = _read_small(real)
     except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
-        # A name that cannot be encoded is the name of no file.
+        # No file can have a name that cannot be encoded.
         return None
     except OSError as fault:
         return JsonFile(path, {}, fault.strerror or str(fault))
@@ -46,16 +46,16 @@ def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
     try:
         values = parse(data)
     except ValueError as fault:
-        return JsonFile(path, {}, f"it is no JSON: {fault}")
+        return JsonFile(path, {}, f"it is not valid JSON: {fault}")
     if not isinstance(values, dict):
-        return JsonFile(path, {}, "it is no JSON object")
+        return JsonFile(path, {}, "it is not a JSON object")
     return JsonFile(path, values)
 
 
 def _read_small(path: Path) -> bytes:
-    # What a hostile cwd names could be a pipe or a device, and opening one is heard at its other end.
+    # A path from a hostile cwd could be a pipe or a device, and opening one affects the other end.
     _require_file(stat_file(path))
-    # Should it become one in between, it is still not waited for.
+    # If it becomes one in between, opening it at least does not block.
     descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         _require_file(os.fstat(descriptor))

@@ -1,4 +1,4 @@
-"""The agents by their keys, and which of them, and of their readers, a session belongs to."""
+"""The agents by their keys, and the choice of agent and reader for a session."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ READERS: Final[Mapping[str, Reader]] = {
 
 
 def agent_of(path: Path) -> str:
-    """The key of the agent among whose files a path lies, by its directory; empty if none is recognised."""
+    """The key of the agent whose directory contains a path; empty if there is none."""
     return next((key for key, agent in AGENTS.items() if agent.directory in path.parts), "")
 
 
 def agent_at(path: Path) -> Agent:
-    """The agent whose parser reads the file at a path. What lies elsewhere is read as pi's: Atomic's is the same."""
+    """The agent whose parser reads the file at a path. Other files are read as pi's; Atomic's parser is the same."""
     return AGENTS.get(agent_of(path), PI)
 
 
 def model_windows(home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, as the user told the agents; the first of AGENTS that says so counts."""
+    """Context windows in tokens by model id, from the agents' configurations; the first of AGENTS takes precedence."""
     windows: dict[str, int] = {}
     for agent in reversed(list(AGENTS.values())):
         windows |= agent.model_windows(home)
@@ -46,17 +46,17 @@ def reader_named(name: str) -> Reader:
 
 
 def writer_for(agent: Agent) -> SessionWriter:
-    """The best writer of an agent; of one that has none, Atomic's, which takes a confirmation."""
+    """The best writer of an agent, or Atomic's if it has none, which needs a confirmation."""
     return (agent.writers or ATOMIC.writers)[0]
 
 
 def rules_for(agent: Agent) -> PlanRules:
-    """The rules of an agent, or Atomic's: they belong to its writer."""
+    """The rules of an agent, or Atomic's, which belong to its writer."""
     return agent.rules or ATOMIC.rules
 
 
 def reading_by(name: str, reason: str) -> Reading:
-    """The reading with a reader of this name. Raises BadInput `unknown_reader`."""
+    """The reading for a reader name. Raises BadInput `unknown_reader`."""
     reader = reader_named(name)
     owner = next(agent for agent in AGENTS.values() if reader in agent.readers)
     return Reading(owner, reader, writer_for(owner), rules_for(owner), reason)
@@ -65,27 +65,27 @@ def reading_by(name: str, reason: str) -> Reading:
 def choose_reader(
     entries: Iterable[Entry], *, chosen: str = "", agent: str = "", own: Container[str] = ()
 ) -> Reading:
-    """The reader of a session: the user's choice, else its place, else what its entries show, else a guess.
+    """The reader of a session: the user's choice, or by its location, or by its entries, or a guess.
 
-    `entries` are the file's, in file order. The first that only one agent writes decides, so that what is appended
-    later does not change how a session is read. `own` are the ids of entries that Redline appended: they show
-    nothing. `agent` is the key of the agent among whose files it lies, or empty.
+    `entries` are in file order. The first one that only one agent writes decides, so that entries appended later do not
+    change the reader. `own` are the ids of entries that Redline appended, which do not count. `agent` is the key of the
+    agent whose directory contains the file, or empty.
     """
     if chosen:
         return reading_by(chosen, "you chose it")
-    telling = [entry for entry in entries if entry.sole_agent or entry.rebuilds]
-    if any(isinstance(entry.control, SummaryControl) and entry.control.is_verbatim for entry in telling):
-        return _reading(PI, "it holds a compaction that Atomic writes from 0.9.9 on")
+    revealing = [entry for entry in entries if entry.sole_agent or entry.rebuilds]
+    if any(isinstance(entry.control, SummaryControl) and entry.control.is_verbatim for entry in revealing):
+        return _reading(PI, "it contains a compaction that Atomic writes from 0.9.9 on")
     placed = AGENTS.get(agent)
     if placed is not None:
-        return _reading(placed, f"it lies among {placed.label}'s sessions")
+        return _reading(placed, f"it is among {placed.label}'s sessions")
     first = next(
-        (entry for entry in telling if entry.kind is not EntryKind.DELETION or entry.id not in own), None
+        (entry for entry in revealing if entry.kind is not EntryKind.DELETION or entry.id not in own), None
     )
     if first is None:
         return _reading(
             ATOMIC,
-            "nothing in the file or its place shows which agent owns it, so this is a guess",
+            "neither its content nor its location shows which agent owns it, so this is a guess",
             is_guess=True,
         )
     if first.kind is EntryKind.DELETION:
@@ -93,7 +93,7 @@ def choose_reader(
     if first.rebuilds:
         reason = f"its first compaction is a {first.type}, which pi honours and Atomic 0.8 does not"
     else:
-        reason = f"it holds {_mark_of_pi(first)}, which only pi 0.86 and newer write"
+        reason = f"it contains {_mark_of_pi(first)}, which only pi 0.86 and newer write"
     return _reading(PI, reason)
 
 
@@ -102,7 +102,7 @@ def _reading(agent: Agent, reason: str, *, is_guess: bool = False) -> Reading:
 
 
 def may_show_another(entry: Entry, read_as: str) -> bool:
-    """Whether an entry may show that a session belongs to another agent than that of the reader of this name."""
+    """Whether an entry may show that a session belongs to another agent than the one with this reader."""
     return bool(entry.sole_agent) and READERS.get(read_as) not in AGENTS[entry.sole_agent].readers
 
 

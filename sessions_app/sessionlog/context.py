@@ -1,9 +1,9 @@
-"""The active context: what a model is given of a branch, and how full its window is.
+"""The active context: what a model receives of a branch, and how full its window is.
 
-A reader (see `readers`) selects the messages; the sums are the same for all of them. Two numbers are told
-apart. `usage` is the agent's own: the context reported with the last valid assistant plus an estimate of
-what follows. `gauge` is what the page and the triggers use: where that report is older than the branch's
-newest compaction it describes a context that is gone, and the estimate of the rebuilt context stands in.
+A reader (see `agents`) selects the messages; the totals are computed in the same way for all readers. There are two
+numbers. `usage` is the agent's own: the context reported with the last valid assistant message plus an estimate of what
+follows. `gauge` is for pages and automatic planning: if that report is older than the branch's newest compaction, it
+describes an obsolete context, and the gauge is the estimate of the rebuilt context instead.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message of the active context. `blocks` are those that stay; None where the content is no array."""
+    """One message of the active context. `blocks` are the remaining ones; None if the content is not an array."""
 
     entry: Entry
     role: str
     blocks: tuple[Block, ...] | None
     tokens: int
     replacement: Texts | None = None
-    """The texts of what an edit put in the place of the recorded content."""
+    """The texts of the content with which an edit replaced the recorded one."""
 
     @property
     def replaced(self) -> bool:
-        """Whether an edit put other content in the place of what was recorded."""
+        """Whether an edit replaced the recorded content."""
         return self.replacement is not None
 
     @property
     def sent(self) -> bool:
-        """False where the entry is rebuilt with the rest, but held back from the provider."""
+        """False if the entry is part of the context but not sent to the provider."""
         return not self.entry.excluded
 
 
 @dataclass(frozen=True, slots=True)
 class ContextUsage:
-    """Context tokens as the agent counts them: what a provider reported, and an estimate of what came after."""
+    """Context tokens as the agent counts them: the provider's report, and an estimate of later entries."""
 
     tokens: int
     usage_tokens: int
@@ -54,7 +54,7 @@ class ContextUsage:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """Context tokens to show and to act on, and where they come from."""
+    """Context tokens to show and to act on, and their source."""
 
     tokens: int
     source: Literal["usage", "estimate"]
@@ -67,13 +67,13 @@ class ActiveContext:
     reader: str
     messages: tuple[Message, ...]
     newest_compaction: Entry | None
-    """The newest entry on the branch that made this reader leave something out."""
+    """The newest entry on the branch because of which this reader left something out."""
     open_ended: bool = False
-    """Whether an entry that is appended may change what was rebuilt of those before it."""
+    """Whether an appended entry may change how earlier ones are rebuilt."""
 
     @property
     def estimate(self) -> int:
-        """Tokens of all messages, estimated."""
+        """The estimated tokens of all messages."""
         return sum(message.tokens for message in self.messages)
 
     @property
@@ -96,29 +96,29 @@ class ActiveContext:
 
 
 class Tally(msgspec.Struct):
-    """The sums of a context, carried on while plain entries are appended, so that nothing is read again."""
+    """The totals of a context, updated as plain entries are appended, so that nothing is read again."""
 
     leaf_id: str | None = None
-    """The entry that was counted last; None before the first."""
+    """The last counted entry; None before the first."""
     estimate: int = 0
     reported: int | None = None
-    """What the last valid assistant reported."""
+    """The tokens that the last valid assistant message reported."""
     trailing: int = 0
-    """The estimate of what came after it; of everything, where none reported."""
+    """The estimate of what came after it; of everything, if there is no report."""
     void: bool = False
     """Whether the report is older than the newest compaction."""
     open_ended: bool = False
-    """Whether a later entry can change what was counted: then it is counted anew."""
+    """Whether a later entry can change what was counted; if so, everything is counted again."""
     overflown: int | None = None
-    """The window that the last assistant said to have been too small, where that came after every compaction."""
+    """The window that the last assistant message reported as too small, if it came after every compaction."""
     answered_by: tuple[str, str] | None = None
-    """Provider and id of the model of that assistant."""
+    """Provider and id of the model of that message."""
     model: tuple[str, str] | None = None
     """The model in use."""
 
     @classmethod
     def of(cls, context: ActiveContext, leaf_id: str, branch: Sequence[Entry] = ()) -> Tally:
-        """The sums of a context; with the branch that it was rebuilt from, what its last assistant said as well."""
+        """The totals of a context; with the branch it was rebuilt from, also what its last assistant reported."""
         usage = context.usage
         newest = context.newest_compaction
         reporter = usage.reported_by
@@ -137,7 +137,7 @@ class Tally(msgspec.Struct):
         )
 
     def carries(self, entry: Entry) -> bool:
-        """Whether an appended entry only adds to the sums."""
+        """Whether an appended entry only adds to the totals."""
         return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
 
     def add(self, entry: Entry) -> None:
@@ -163,9 +163,9 @@ class Tally(msgspec.Struct):
 
     @property
     def overflow(self) -> int | None:
-        """The largest window that is known to have been too small for this context.
+        """The largest window that is known to be too small for this context.
 
-        What one model said counts for no other: somebody went on with a larger one.
+        A report of one model does not count for another: the session may have continued with a larger one.
         """
         return self.overflown if self.answered_by in (None, self.model) else None
 
@@ -179,7 +179,7 @@ def _reports(role: str, entry: Entry) -> bool:
 
 
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
-    """The entry as a message without its hidden blocks; None where nothing of it would be left."""
+    """The entry as a message without its hidden blocks; None if nothing of it would remain."""
     if not hidden or not entry.blocks:
         return Message(entry, entry.role, entry.blocks, entry.tokens)
     blocks = tuple(block for block in entry.blocks if block.index not in hidden)
@@ -189,18 +189,18 @@ def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
 
 
 def newest_of(branch: Sequence[Entry], kinds: Iterable[EntryKind]) -> Entry | None:
-    """Of the last entry of each of these kinds on the branch, the one that stands last in the file."""
+    """The latest entry on the branch (in file order) that is of one of these kinds."""
     last = (next((entry for entry in reversed(branch) if entry.kind is kind), None) for kind in kinds)
     return max(filter(None, last), key=lambda entry: entry.number, default=None)
 
 
 def model_of(branch: Sequence[Entry]) -> tuple[str, str] | None:
-    """Provider and id of the model in use at the end of the branch: the latest change, or assistant."""
+    """Provider and id of the model in use at the end of the branch, from the latest model change or assistant."""
     return next((entry.model for entry in reversed(branch) if entry.model is not None), None)
 
 
 def thinking_level_of(branch: Sequence[Entry]) -> str:
-    """The thinking level in use at the end of the branch; `off` where none was ever set."""
+    """The thinking level in use at the end of the branch; `off` if none was ever set."""
     for entry in reversed(branch):
         if isinstance(entry.control, ThinkingLevelControl) and entry.control.level is not None:
             return entry.control.level
@@ -208,19 +208,19 @@ def thinking_level_of(branch: Sequence[Entry]) -> str:
 
 
 def is_due(gauge: Gauge, window: int | None, reserve_tokens: int) -> bool:
-    """Whether the context is past what the agent keeps free. A window that is not known is never full."""
+    """Whether the context exceeds what the agent allows. An unknown window is never full."""
     return window is not None and gauge.tokens > window - reserve_tokens
 
 
 def has_overflown(overflow: int | None, window: int | None) -> bool:
-    """Whether the context was too long: `overflow` is what `Tally.overflow` gives, in tokens like the window."""
+    """Whether the context was too long. `overflow` is `Tally.overflow`, in tokens like the window."""
     return overflow is not None and (overflow >= ANY_WINDOW or (window is not None and window <= overflow))
 
 
 def why_due(
     tokens: int | None, overflow: int | None, window: int | None, reserve_tokens: int
 ) -> Literal["", "threshold", "overflow"]:
-    """Why the agent would compact by itself, in its own word; empty where it would not."""
+    """Why the agent would compact automatically, in its own terms; empty if it would not."""
     if has_overflown(overflow, window):
         return "overflow"
     past = tokens is not None and is_due(Gauge(tokens, "usage"), window, reserve_tokens)

@@ -1,6 +1,6 @@
-"""What entries say that are no messages themselves but steer how their branch is read, named or shown.
+"""The contents of entries that are not messages but control how their branch is read, named or shown.
 
-An agent's parser makes them of what it finds, whatever that is; a field that holds something unusable is empty.
+An agent's parser creates them from any input; a field with an unusable value is empty.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from .targets import Target
 
 
 class DeletionControl(msgspec.Struct, frozen=True):
-    """Entries and blocks that are hidden from here on."""
+    """Entries and blocks that are hidden from this point on."""
 
     targets: tuple[Target, ...]
     percent: float | None
-    """By how much the context shrank, as the writer counted it: 0 to 100."""
+    """The reduction of the context in percent, as counted by the writer: 0 to 100."""
     backup: str
-    """The path of the backup that was made for it. It is data from the file, not a place to trust."""
+    """The path of the backup made before it. This is data from the file and must not be trusted as a path."""
 
 
 class SummaryControl(msgspec.Struct, frozen=True):
-    """A summary in place of what precedes it."""
+    """A summary that replaces earlier entries."""
 
     first_kept_id: str | None
-    """The entry from which on everything before the summary is still sent."""
+    """The first entry before the summary that is still sent."""
     is_verbatim: bool
-    """Whether the summary is made of lines of the conversation itself."""
+    """Whether the summary consists of lines of the conversation itself."""
 
 
 class EditControl(msgspec.Struct, frozen=True):
-    """Other content in the place of an entry's, or nothing."""
+    """A replacement for an entry's content, or its removal."""
 
     target_id: str | None
     replacement: Any
-    """As it was recorded: the agent's reader knows what it means. None leaves the entry out."""
+    """As recorded; the agent's reader interprets it. None removes the entry."""
 
 
 class LabelControl(msgspec.Struct, frozen=True):
-    """A label on an entry; an empty one takes it away."""
+    """A label of an entry; an empty one removes it."""
 
     target_id: str | None
     text: str
 
 
 class ModelControl(msgspec.Struct, frozen=True):
-    """The model from here on."""
+    """The model from this point on."""
 
     provider: str
     model: str
@@ -60,7 +60,7 @@ class NameControl(msgspec.Struct, frozen=True):
 
 
 class ThinkingLevelControl(msgspec.Struct, frozen=True):
-    """How much the model thinks from here on."""
+    """How much the model thinks from this point on."""
 
     level: str | None
 

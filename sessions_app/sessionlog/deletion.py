@@ -10,7 +10,7 @@ from .targets import Target
 
 
 class Stats(msgspec.Struct, frozen=True, rename="camel"):
-    """What a deletion changes, in objects (entries and blocks) and in estimated tokens."""
+    """The effect of a deletion, in objects (entries and blocks) and in estimated tokens."""
 
     objects_before: int = 0
     objects_after: int = 0
@@ -29,7 +29,7 @@ class Stats(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Exactly what was approved: a commit makes it of a plan that the airlock accepted."""
+    """Exactly what was approved. A commit creates it from a plan that the airlock accepted."""
 
     targets: tuple[Target, ...]
     protected_entry_ids: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""What the rules need to know of one recorded entry, without its content.
+"""Digests of recorded entries: everything that the rules need, without the content.
 
-An `Entry` is the digest of one line: who wrote it, what it answers, how its content is cut into blocks and
-how much each weighs. Filters, readers, context, protection and pairing are all decided on it, so a session
-of 100 MB is held in a few megabytes; the texts are read from the file, by offset, where someone looks at them.
+An `Entry` is the digest of one line: its author, what it answers, how its content is divided into blocks, and the
+weight of each. Filters, readers, context, protection and pairing work on digests only, so that a session of 100 MB
+takes a few megabytes; texts are read from the file by offset when they are needed.
 
-An agent's parser makes the digests (see `agents`). They are the same for every agent: nothing here, and nothing
-that uses them, knows how an agent names a field.
+An agent's parser creates the digests (see `agents`). They are the same for every agent: code outside the parsers does
+not know how an agent names a field.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ UNITS_PER_TOKEN: Final = 4
 
 
 def tokens_of(units: int) -> int:
-    """The agents' estimate of the tokens in a number of UTF-16 code units."""
+    """The agents' token estimate for a number of UTF-16 code units."""
     return -(-units // UNITS_PER_TOKEN)
 
 
 class Role:
-    """Whose message an entry is. An entry keeps a role that is none of these as it was recorded."""
+    """The author of an entry's message. Other roles are kept as recorded."""
 
     USER: Final = "user"
     ASSISTANT: Final = "assistant"
@@ -42,7 +42,7 @@ class Role:
 
 
 class BlockType:
-    """What a content block is. A block keeps a type that is none of these as it was recorded."""
+    """The type of a content block. Other types are kept as recorded."""
 
     TEXT: Final = "text"
     THINKING: Final = "thinking"
@@ -56,7 +56,7 @@ THINKING_TYPES: Final = frozenset({BlockType.THINKING, BlockType.REDACTED_THINKI
 
 
 class EntryKind(IntEnum):
-    """What an entry is for. The index keeps the numbers; see `packing.SCHEMA`."""
+    """The purpose of an entry. The index stores the numbers; see `packing.SCHEMA`."""
 
     OTHER = 0
     MESSAGE = 1
@@ -64,16 +64,16 @@ class EntryKind(IntEnum):
     DELETION = 2
     """It hides entries and blocks of its branch."""
     SUMMARY = 3
-    """It stands for what precedes it on its branch."""
+    """It replaces what precedes it on its branch."""
     EDIT = 4
-    """It puts other content in the place of an entry's, or leaves the entry out."""
+    """It replaces an entry's content, or removes the entry."""
     LABEL = 5
     MODEL = 6
-    """It names the model from here on."""
+    """It names the model from this point on."""
     NAME = 7
     """It names the session."""
     THINKING_LEVEL = 8
-    """It sets how much the model thinks from here on."""
+    """It sets how much the model thinks from this point on."""
 
 
 _MESSAGE: Final = EntryKind.MESSAGE
@@ -87,11 +87,11 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
     index: int
     type: str
     tokens: int
-    """Its own estimate, used where the block alone is deleted."""
+    """Its own estimate, used if only the block is deleted."""
     units: int
-    """UTF-16 code units it counts in its entry's estimate; some kinds of block count nothing there."""
+    """The UTF-16 code units that it adds to its entry's estimate; some types of blocks add nothing."""
     call_id: str | None = None
-    """The id of the tool call it makes."""
+    """The id of its tool call."""
 
     @property
     def is_thinking(self) -> bool:
@@ -107,35 +107,35 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     id: str
     parent_id: str | None
     type: str
-    """What the agent calls it. Shown as it was recorded; `kind` is what decides."""
+    """The agent's name for it. Shown as recorded; decisions depend on `kind`."""
     kind: EntryKind = EntryKind.OTHER
     timestamp: str = ""
     role: str = ""
-    """A `Role`, or another as it was recorded; empty for an entry that is never a message."""
+    """A `Role`, or another as recorded; empty for an entry that is never a message."""
     tokens: int = 0
     """The estimate of the whole entry as recorded."""
     blocks: tuple[Block, ...] | None = None
-    """The recorded content blocks; None where the content is no array."""
+    """The recorded content blocks; None if the content is not an array."""
     result_for: str | None = None
     """The id of the tool call that a tool result answers."""
     tool_name: str = ""
     failed: bool = False
-    """An assistant that stopped with an error, a tool result that is one, a command with a non-zero exit code."""
+    """An assistant message that stopped with an error, a tool error, or a command with a non-zero exit code."""
     excluded: bool = False
-    """Rebuilt with the rest, but not sent to the model."""
+    """Part of the context, but not sent to the model."""
     empty: bool = False
-    """A summary without text: compactable, but not rebuilt."""
+    """A summary without text: compactable, but not part of the context."""
     stop_reason: str = ""
     usage: int | None = None
     """The context in tokens that the provider reported with an assistant message."""
     model: tuple[str, str] | None = None
-    """Provider and model id, where an assistant or a model change names both."""
+    """Provider and model id, if an assistant message or a model change has both."""
     overflown: int | None = None
-    """The largest window, in tokens, that an assistant says to have been too small: see `overflow`."""
+    """The largest window, in tokens, that an assistant message reports as too small: see `overflow`."""
     sole_agent: str = ""
-    """The key of the agent that alone writes such an entry; empty where several do."""
+    """The key of the only agent that writes such entries; empty if several do."""
     control: Control | None = None
-    """What an entry of the kinds DELETION to THINKING_LEVEL says."""
+    """The content of an entry of the kinds DELETION to THINKING_LEVEL."""
 
     @property
     def is_message(self) -> bool:
@@ -148,17 +148,17 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def rebuilds(self) -> bool:
-        """Whether some reader rebuilds its context after it."""
+        """Whether it makes some reader rebuild the context."""
         return self.kind in _REBUILDING
 
     @property
     def has_control(self) -> bool:
-        """Whether it steers how its branch is read, and so has a `control`."""
+        """Whether it controls how its branch is read, and so has a `control`."""
         return self.kind > _MESSAGE
 
     @property
     def has_text(self) -> bool:
-        """Whether some agent puts its text into the context: that of a message, or of a compaction's summary."""
+        """Whether some agent includes its text in the context: for messages and summaries of compactions."""
         return self.kind is _MESSAGE or self.kind is EntryKind.SUMMARY
 
     @property
@@ -166,14 +166,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.blocks is not None and any(block.is_thinking for block in self.blocks)
 
     def call_ids(self) -> Iterator[str]:
-        """The ids of the tool calls it makes, in block order, repeats included."""
+        """The ids of its tool calls, in block order, including repeats."""
         for block in self.blocks or ():
             if block.call_id is not None:
                 yield block.call_id
 
 
 class Texts(msgspec.Struct, frozen=True, gc=False):
-    """The texts of one entry: one per content block, or the whole where the content is no array."""
+    """The texts of one entry: one per content block, or the whole if the content is not an array."""
 
     whole: str | None
     blocks: tuple[str, ...]
@@ -183,7 +183,7 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
         return self.blocks[index]
 
     def joined(self, blocks: tuple[Block, ...] | None) -> str:
-        """The entry's text with only these of its blocks."""
+        """The text of the entry with only these of its blocks."""
         if self.whole is not None or blocks is None:
             return self.whole or ""
         if len(blocks) == 1:

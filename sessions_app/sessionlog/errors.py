@@ -1,21 +1,21 @@
-"""What can go wrong, as the user meets it.
+"""The errors that Redline reports to users.
 
     RedlineError                    what happened, to which object, what was not done, what to do
-    ├── BadInput            exit 2  the file, the id or the parameter cannot be used
-    ├── TargetNotMet        exit 3  the plan deletes less than was asked for; nothing was written
-    ├── Conflict            exit 4  the session is no longer the one that was judged; nothing was written
-    ├── ConfirmationNeeded  exit 5  it can be done, but only after an explicit yes; nothing was written
+    ├── BadInput            exit 2  a file, id or parameter is invalid
+    ├── TargetNotMet        exit 3  the plan deletes less than requested; nothing was written
+    ├── Conflict            exit 4  the session has changed since it was checked; nothing was written
+    ├── ConfirmationNeeded  exit 5  a confirmation is required; nothing was written
     └── SystemFailure       exit 6  the disk, a permission or a lock failed
 
-`code` is for programs and stays the same; the message is for people and names the object. A refused
-deletion is not an exception: it is a value, `compaction_app.core.errors.Refusal`.
+`code` is for programs and does not change; the message is for people and names the object. A refused deletion is not an
+exception but a value, `compaction_app.core.errors.Refusal`.
 """
 
 from __future__ import annotations
 
 
 class RedlineError(Exception):
-    """Base of every error that Redline reports in words. Only its subclasses are raised."""
+    """Base class of all errors that Redline reports to users. Only its subclasses are raised."""
 
     exit_code = 1
 
@@ -26,25 +26,25 @@ class RedlineError(Exception):
 
 
 class BadInput(RedlineError):
-    """The file, the id or the parameter cannot be used as it is."""
+    """A file, id or parameter is invalid."""
 
     exit_code = 2
 
 
 class TargetNotMet(RedlineError):
-    """The validated plan deletes less than was asked for. Nothing was written."""
+    """The validated plan deletes less than requested. Nothing was written."""
 
     exit_code = 3
 
 
 class Conflict(RedlineError):
-    """The session changed in a way that the judged plan does not cover. Nothing was written."""
+    """The session has changed since the plan was checked. Nothing was written."""
 
     exit_code = 4
 
 
 class ConfirmationNeeded(RedlineError):
-    """It can be done, but only after the explicit yes that `flag` gives. Nothing was written."""
+    """The operation requires the confirmation given by `flag`. Nothing was written."""
 
     exit_code = 5
 

@@ -1,10 +1,10 @@
-"""JSON as the agent reads and prints it, and strings as it counts them.
+"""JSON as the agents read and print it, and strings as they count them.
 
-The agents are JavaScript programs, so their facts are JavaScript's: a string is as long as it has UTF-16
-code units, every number is a double, and `JSON.stringify` decides how a tool call's arguments look. Token
-estimates depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
+The agents are JavaScript programs, so JavaScript's rules apply: the length of a string is its number of UTF-16 code
+units, every number is a double, and `JSON.stringify` determines how a tool call's arguments look. Token estimates
+depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
 
-Nothing here is used to write a line back: to keep an entry is to keep its bytes.
+This module is not used to write recorded lines: an entry that is kept keeps its bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _print_string: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 MAX_SAFE_INTEGER: Final = 2**53
 MAX_DIGITS: Final = 310
-"""No double has more digits before its point, sign included."""
+"""No double has more digits before its decimal point, including the sign."""
 _ARRAY_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
 # https://tc39.es/ecma262/#sec-white-space and line terminators
 _WHITE_SPACE: Final = (
@@ -34,15 +34,15 @@ _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def parse(raw: bytes) -> Any:
-    """The value that the agent's `JSON.parse` gives for these bytes.
+    """The result of the agent's `JSON.parse` for these bytes.
 
-    Bytes that are no UTF-8 become U+FFFD, and lone surrogates are accepted, as in the agent.
-    Raises ValueError, in words, where the agent would throw.
+    Invalid UTF-8 becomes U+FFFD, and lone surrogates are accepted, as in the agent.
+    Raises ValueError, with a message, if the agent would throw.
     """
     try:
         return _fast_decode(raw)
     except (msgspec.DecodeError, ValueError):
-        # The fast decoder refuses lone surrogates, huge numbers and bad UTF-8; the agent does not.
+        # The fast decoder refuses lone surrogates, huge numbers and invalid UTF-8; the agent does not.
         return _parse_leniently(raw)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
@@ -58,7 +58,7 @@ def _parse_leniently(raw: bytes) -> Any:
 
 
 def _parse_integer(digits: str) -> int | float:
-    # Python refuses integers of thousands of digits; to the agent they are infinite long before.
+    # Python refuses integers of thousands of digits; for the agent they are infinite long before that.
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
@@ -67,16 +67,16 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def utf16_length(text: str) -> int:
-    """The length of a string in UTF-16 code units, which is what JavaScript's `length` gives."""
+    """The length of a string in UTF-16 code units, as JavaScript's `length`."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def utf16_slice(text: str, start: int, end: int) -> str:
-    """`text.slice(start, end)` of JavaScript, for 0 <= start: offsets count UTF-16 code units.
+    """JavaScript's `text.slice(start, end)`, for 0 <= start: offsets count UTF-16 code units.
 
-    A surrogate pair that is cut in two leaves a lone surrogate, as it does in JavaScript.
+    Cutting through a surrogate pair leaves a lone surrogate, as in JavaScript.
     """
     if text.isascii():
         return text[start:end]
@@ -85,24 +85,24 @@ def utf16_slice(text: str, start: int, end: int) -> str:
 
 
 def trim(text: str) -> str:
-    """`text.trim()` of JavaScript, which takes other characters for white space than Python does."""
+    """JavaScript's `text.trim()`, whose white space differs from Python's."""
     return text.strip(_WHITE_SPACE)
 
 
 def well_formed(text: str) -> str:
-    """The string with every lone surrogate replaced by U+FFFD, as an encoder to UTF-8 does it."""
+    """The string with every lone surrogate replaced by U+FFFD, as UTF-8 encoders do."""
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Two surrogates that were recorded apart make one character when they stand side by side.
+        # Two adjacent surrogates that were recorded separately form one character.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 
 def to_string(value: object) -> str:
-    """A value inside a JavaScript template literal, for the values that JSON can hold."""
+    """A JSON value as JavaScript's template literals convert it to text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float) or value is None:
@@ -113,7 +113,7 @@ def to_string(value: object) -> str:
 
 
 def _flatten(nested: list[Any]) -> Iterator[object]:
-    """What stands in a list and in the lists in it, in order; an empty list stands for itself as None."""
+    """The items of a list and of the lists in it, in order; an empty list yields None."""
     pending: list[object] = [nested]
     while pending:
         value = pending.pop()
@@ -124,7 +124,7 @@ def _flatten(nested: list[Any]) -> Iterator[object]:
 
 
 def stringify(value: object) -> str:
-    """The text that `JSON.stringify(value)` gives for a parsed JSON value, however deeply it is nested."""
+    """The result of `JSON.stringify(value)` for a parsed JSON value of any depth."""
     if _prints_alike(value):
         try:
             return _fast_encode(value).decode()
@@ -134,7 +134,7 @@ def stringify(value: object) -> str:
 
 
 def _prints_alike(value: object) -> bool:
-    """Whether every JSON printer gives the same text: no doubles, no large integers, no array-index keys."""
+    """Whether every JSON printer gives the same text: no doubles, large integers or array-index keys."""
     pending = [value]
     while pending:
         one = pending.pop()
@@ -156,7 +156,7 @@ def _prints_alike(value: object) -> bool:
 
 def _print(value: object) -> str:
     parts: list[str] = []
-    # What is still to be printed, the next one last: values, and punctuation that is ready.
+    # What remains to be printed, the next item last: values, and ready-made punctuation.
     pending: list[object] = [value]
     while pending:
         one = pending.pop()
@@ -203,7 +203,7 @@ def _print_scalar(value: object) -> str:
 
 
 def _property_order(keys: dict[str, object]) -> list[str]:
-    """JavaScript's order of an object's own keys: array indexes ascending, then the others as recorded."""
+    """An object's keys in JavaScript's order: array indexes ascending, then the others as recorded."""
     indexes = [key for key in keys if _ARRAY_INDEX.match(key) and int(key) < 2**32 - 1]
     indexes.sort(key=int)
     if not indexes:
@@ -217,14 +217,14 @@ def _quote(text: str) -> str:
     if quoted.isascii():
         return quoted
     if _LONE_SURROGATE.search(quoted):
-        # Pairs that were recorded as two escapes are one character, and are not escaped.
+        # Surrogate pairs that were recorded as two escapes are one character, and are not escaped.
         quoted = quoted.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         quoted = _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
     return quoted
 
 
 def _print_number(number: int | float) -> str:
-    """`Number.prototype.toString` of the double nearest to the number; null where that is not finite."""
+    """`Number.prototype.toString` of the nearest double; null if that is not finite."""
     try:
         double = float(number)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Bytes into lines, with the byte offset of each. A line ends at a newline and at nothing else.
+"""Splitting bytes into lines, with byte offsets. Only a newline ends a line.
 
-The last line of a file may have no newline: an agent may be writing it at this moment. It is handed out
-with `complete` False, and the next reading starts at its offset again.
+The last line of a file may lack its newline, because an agent may be writing it at this moment. It is returned with
+`complete` False, and the next reading starts at its offset again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Line(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset of the byte after the line, its newline included."""
+        """The offset of the byte after the line, including its newline."""
         return self.offset + len(self.raw) + self.complete
 
 
 def split_lines(chunks: Iterable[bytes], *, offset: int = 0, number: int = 1) -> Iterator[Line]:
-    """The lines of a file that is read in chunks, from a line's start at `offset`.
+    """The lines of a file that is read in chunks, starting at a line's start at `offset`.
 
-    Holds one chunk and one line in memory, however long the file is.
+    Keeps one chunk and one line in memory, whatever the length of the file.
     """
     pieces: list[bytes] = []
     for chunk in chunks:

@@ -1,7 +1,7 @@
-"""PURE: what a coding agent's own surroundings recorded under the user's name, though nobody asked for it.
+"""PURE: messages that a coding agent recorded under the user's name although the user did not write them.
 
-Slash commands, what they printed, and notes of an interruption say nothing of the task. They are recorded and
-counted like any message; only where a message stands for the task (a title, a default query) are they passed over.
+Slash commands, their output, and notes of an interruption say nothing about the task. They are recorded and counted
+like any message, but skipped when a message represents the task: for titles and default queries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLASH_COMMAND: Final = re.compile(r"/[A-Za-z][\w:.-]*(?:[ \t][^\n]*)?")
 
 
 def is_noise(text: str) -> bool:
-    """Whether a user's message holds nothing but such records. A blank one does not: it holds nothing at all."""
+    """Whether a user's message consists of nothing but such records. False for a blank one."""
     words = text.strip()
     if not words.startswith(("<", "[", "/")):
         return False

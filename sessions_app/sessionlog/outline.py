@@ -1,7 +1,7 @@
-"""The shape of a session's tree: runs of entries between the places where something branches or is marked.
+"""The shape of a session's tree: runs of entries between forks.
 
-A session of 50,000 entries is one long line with a few branches; what a person wants to see is where it
-forks, what is labelled, where it was compacted, and where the agent stands.
+A session of 50,000 entries is one long line with a few branches. The outline shows where it forks, what is labelled,
+where it was compacted, and where the agent is.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .tree import NO_PARENT, SessionTree
 
 @dataclass(frozen=True, slots=True)
 class OutlineRun:
-    """Entries that follow one another without a branch; `depth` counts the forks above."""
+    """Consecutive entries without a fork; `depth` counts the forks above."""
 
     entries: tuple[Entry, ...]
     depth: int
     is_last: bool
     """Whether no other branch of the same fork follows."""
     above: tuple[bool, ...]
-    """For each fork above: whether a branch of it is still to come."""
+    """For each fork above, whether another of its branches follows."""
     has_leaf: bool
 
     @property

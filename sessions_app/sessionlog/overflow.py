@@ -1,15 +1,15 @@
-"""Whether an assistant message says that the context was too long for its model.
+"""Whether an assistant message reports that the context was too long for its model.
 
-An agent that is told so compacts and asks again. A provider tells in one of three ways:
+After such a report an agent compacts and tries again. Providers report in one of three ways:
 
-| how                      | what the message holds                                                      |
-|--------------------------|-----------------------------------------------------------------------------|
-| an error in words        | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
-| no room left to answer   | `stopReason` "length", no output, and at least 99% of the window was filled |
-| nothing, it just accepts | `stopReason` "stop", and more was sent than the window holds                |
+| way                 | content of the message                                                      |
+|---------------------|-----------------------------------------------------------------------------|
+| an error message    | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
+| no room left        | `stopReason` "length", no output, and at least 99% of the window was filled |
+| no report           | `stopReason` "stop", and more was sent than fits into the window            |
 
-A limit on requests or tokens in a while is none of these, even where its words speak of too many tokens: it
-passes by waiting, and what is too long does not.
+Limits on requests or tokens per time are not overflows, even if their messages mention too many tokens: they pass with
+time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import re
 from typing import Final
 
 ANY_WINDOW: Final = 2**53
-"""Larger than every window: an error in words overflows whatever window is known, or none."""
+"""Larger than every window: an error message is an overflow whatever the window is, even if it is unknown."""
 READ_CHARACTERS: Final = 4_000
-"""Of an error message; some hold the whole request, behind the reason."""
+"""The part of an error message that is read; some contain the whole request, after the reason."""
 FILLED_PERCENT: Final = 99
 
 _PASSES: Final = re.compile(
     r"rate.?limit|too many requests|throttl|quota|overloaded|service unavailable|please wait|try again in"
     r"|tokens? per (?:min|hour|day|second)|\btp[md]\b|\bstatus(?: code)?:? 429\b|^(?:error:? )?429\b"
 )
-"""What passes by waiting."""
+"""Errors that pass with time."""
 
 OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (who, re.compile(words))
@@ -69,19 +69,19 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("Cerebras, Mistral", r"\b4(?:00|13) (?:status code )?\(no body\)"),
     )
 )
-"""Who says it so, and how: on lower case, with single blanks."""
+"""Providers and their messages, in lower case and with single blanks."""
 
 
 def tells_overflow(words: str) -> bool:
-    """Whether the words of an error say that the context was too long for the model."""
-    said = " ".join(words[:READ_CHARACTERS].lower().split())
-    return not _PASSES.search(said) and any(pattern.search(said) for _, pattern in OVERFLOWS)
+    """Whether an error message reports that the context was too long for the model."""
+    text = " ".join(words[:READ_CHARACTERS].lower().split())
+    return not _PASSES.search(text) and any(pattern.search(text) for _, pattern in OVERFLOWS)
 
 
 def overflown_window(stop_reason: str, error: str, sent: int, output: int) -> int | None:
-    """The largest window, in tokens, that an assistant message says to have been too small; None: it says none.
+    """The largest window, in tokens, that an assistant message reports as too small; None if it reports none.
 
-    `error` are its words, `sent` the tokens of its input with what was cached, `output` those of its answer.
+    `error` is its error message, `sent` the tokens of its input including cached ones, `output` those of its answer.
     """
     if stop_reason == "error":
         return ANY_WINDOW if tells_overflow(error) else None

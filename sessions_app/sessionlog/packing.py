@@ -1,4 +1,4 @@
-"""Entries as the index keeps them: ids and place in columns, the rest as one small binary value."""
+"""The storage format of entries in the index: ids and position in columns, the rest as one small binary value."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 SCHEMA: Final = 5
-"""Raised whenever what is packed changes its meaning: an index of another schema is made anew."""
+"""Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _rest_of: Final = attrgetter(*_Rest.__struct_fields__)
@@ -40,7 +40,7 @@ _decode: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack(entry: Entry) -> bytes:
-    """What the columns do not hold. `control` is left out: it is read from the file again."""
+    """The fields that are not columns. `control` is omitted: it is read from the file again."""
     return _encode(_rest_of(entry))
 
 
@@ -53,8 +53,8 @@ def unpack(
     packed: bytes | memoryview,
     control: Control | None = None,
 ) -> Entry:
-    """The entry that was packed."""
-    # The fields of `_Rest` are those of an Entry after its `parent_id`, in the same order.
+    """The packed entry."""
+    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order.
     fields: tuple[Any, ...] = (
         number,
         offset,

@@ -1,4 +1,4 @@
-"""Why an entry may not be deleted."""
+"""The reasons for which entries must not be deleted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Protection(StrEnum):
-    """Why an entry may not be deleted. An entry may be recent beside any of the others."""
+    """Why an entry must not be deleted. RECENT may apply together with another reason."""
 
     USER = "user"
     CUSTOM = "custom"
@@ -19,12 +19,12 @@ class Protection(StrEnum):
 
     @property
     def label(self) -> str:
-        """The reason in two words."""
+        """The reason in one or two words."""
         return _LABELS[self]
 
     @property
     def sentence(self) -> str:
-        """The reason in words."""
+        """The reason as a sentence."""
         return _SENTENCES[self]
 
 
@@ -38,11 +38,11 @@ _LABELS: Final = {
     Protection.RECENT: "recent",
 }
 _SENTENCES: Final = {
-    Protection.USER: "it holds what the user said",
+    Protection.USER: "it contains what the user said",
     Protection.CUSTOM: "it was added by an extension as context",
     Protection.BRANCH_SUMMARY: "it summarises a branch",
     Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
-    Protection.TOOL_ERROR: "it holds a tool's error",
-    Protection.FAILED_COMMAND: "it holds a command that failed",
+    Protection.TOOL_ERROR: "it contains a tool's error",
+    Protection.FAILED_COMMAND: "it contains a command that failed",
     Protection.RECENT: "it is among the most recent entries",
 }

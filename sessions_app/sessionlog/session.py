@@ -1,4 +1,4 @@
-"""A session as read: its header, its entries, and what is damaged. An agent's parser reads it from lines."""
+"""The parsed session: header, entries and damage. An agent's parser reads it from lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .lines import Line
 
 TITLE_LENGTH: Final = 200
 DAMAGE_KEPT: Final = 1_000
-"""Faults of a session that are kept in full; the others are only counted."""
+"""The number of faults of a session that are stored in full; the others are only counted."""
 
 
 class DamageKind(StrEnum):
-    """What can be wrong with a line, or with an entry's place in the tree."""
+    """Faults of a line, or of an entry's position in the tree."""
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -34,7 +34,7 @@ class DamageKind(StrEnum):
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):
-    """One fault: which line it is on, at which byte, and what it is in words."""
+    """One fault: its line, its position in bytes, and a description."""
 
     kind: DamageKind
     number: int
@@ -44,7 +44,7 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """The session's first line. `cwd` is data from the file, not a place to trust."""
+    """The session's first line. `cwd` is data from the file and must not be trusted as a path."""
 
     id: str
     version: int
@@ -54,9 +54,9 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 class ParserState(msgspec.Struct):
-    """What a reader must remember to go on where it ended, also in another process.
+    """The state that a parser needs to continue where it ended, also in another process.
 
-    `next_offset` is the byte after the last complete line; a line without newline is read again.
+    `next_offset` is the byte after the last complete line; a line without a newline is read again.
     """
 
     version: int = 0
@@ -68,14 +68,14 @@ class ParserState(msgspec.Struct):
     damaged: int = 0
     """Faults on complete lines so far."""
     recognised: bool = False
-    """Whether a header, or an entry of a known type, was seen: else the file is no session."""
+    """Whether a header or an entry of a known type was seen; otherwise the file is not a session."""
     provisional: bool = False
-    """Whether the version comes from a line without newline, which is read again and may then be another."""
+    """Whether the version comes from a line without a newline, which is read again and may then differ."""
 
 
 @dataclass(slots=True)
 class Recorded:
-    """One entry with what its line holds beside the digest."""
+    """One entry, with the content of its line."""
 
     entry: Entry
     texts: Texts
@@ -83,7 +83,7 @@ class Recorded:
 
 
 def is_complete_line(raw: bytes) -> bool:
-    """Whether a last line without newline holds a whole object: else somebody was interrupted while writing it."""
+    """Whether a last line without a newline is a complete object; if not, its writer was interrupted."""
     try:
         return isinstance(parse(raw), dict)
     except ValueError:
@@ -91,7 +91,7 @@ def is_complete_line(raw: bytes) -> bool:
 
 
 class Parser(Protocol):
-    """Reads the lines of one agent's session file, one after the other; `state` can be handed to the next parser."""
+    """Reads the lines of one agent's session file in order; `state` can be passed to the next parser."""
 
     state: ParserState
     damage: list[Damage]
@@ -99,17 +99,17 @@ class Parser(Protocol):
 
     @property
     def damaged(self) -> int:
-        """How many faults there are in all."""
+        """The total number of faults."""
         ...
 
     def read(self, line: Line) -> Recorded | None:
-        """The entry on this line; None for a header, a blank line and a damaged one."""
+        """The entry on this line; None for a header, a blank line or a damaged one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLog:
-    """A session as read: digests in file order, and what was wrong."""
+    """A parsed session: digests in file order, and faults."""
 
     header: Header | None
     version: int
@@ -117,7 +117,7 @@ class SessionLog:
     damage: list[Damage]
     """The first DAMAGE_KEPT faults of its lines."""
     damaged: int
-    """How many there are in all."""
+    """The total number of faults."""
     state: ParserState
 
     @property
@@ -133,15 +133,15 @@ def read_session(parser: Parser, lines: Iterable[Line], name: str) -> SessionLog
 
 
 def log_of(parser: Parser, entries: list[Entry]) -> SessionLog:
-    """What a parser has read, with the entries that it gave."""
+    """The result of a parser and the entries that it returned."""
     state = parser.state
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
 
 
 def require_session(state: ParserState, name: str) -> None:
-    """Raise BadInput `not_a_session` where nothing that was read belongs to a session."""
+    """Raise BadInput `not_a_session` if nothing that was read belongs to a session."""
     if not state.recognised:
         raise BadInput(
             "not_a_session",
-            f"{name} is no session: no line of it is a session header or an entry. Nothing was done with it.",
+            f"{name} is not a session: none of its lines is a session header or an entry. Nothing was done.",
         )

@@ -1,9 +1,9 @@
-"""What a deletion names: an entry, or one of its content blocks. A request for it has ids only, never text:
+"""Targets of deletions: an entry, or one of its content blocks. A deletion request has ids only, never text:
 
     {"kind": "entry", "entryId": "1a2b3c4d"}
     {"kind": "content_block", "entryId": "1a2b3c4d", "blockIndex": 0}
 
-`blockIndex` counts in the content array as recorded, whatever was deleted from it before.
+`blockIndex` counts in the content array as recorded, whatever has been deleted from it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Target(NamedTuple):
-    """An entry, or one content block of it where `block_index` is given."""
+    """An entry, or one of its content blocks if `block_index` is given."""
 
     entry_id: str
     block_index: int | None = None
@@ -24,7 +24,7 @@ class Target(NamedTuple):
         return f"block {self.block_index} of entry {self.entry_id}"
 
     def to_json(self) -> dict[str, Any]:
-        """The target as a request for its deletion names it."""
+        """The target in the form of a deletion request."""
         if self.block_index is None:
             return {"kind": "entry", "entryId": self.entry_id}
         return {"kind": "content_block", "entryId": self.entry_id, "blockIndex": self.block_index}

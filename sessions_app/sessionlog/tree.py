@@ -1,9 +1,8 @@
-"""The tree that a session's entries form, and the branches in it.
+"""The tree of a session's entries, and its branches.
 
-A branch is the path from an entry up to its root; the leaf is the last entry in the file, and the agent
-continues from there. Real files are damaged, so: of entries with the same id the last one wins; an entry
-whose parent is not there is a root; a cycle is cut above its first line, which then is a root. All of it is
-reported, and no branch is ever endless.
+A branch is the path from an entry to its root; the leaf is the last entry in the file, from which the agent continues.
+Real files are damaged, so: of entries with the same id the last one counts; an entry whose parent is missing is a root;
+a cycle is cut above its first line, which becomes a root. All faults are reported, and every branch is finite.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ class SessionTree:
         self.damage: list[Damage] = []
         """The first DAMAGE_KEPT faults of the tree."""
         self.damaged = 0
-        """How many there are in all."""
+        """The total number of faults."""
         self._position: dict[str, int] = {}
         for position, entry in enumerate(entries):
             earlier = self._position.get(entry.id)
             if earlier is not None:
                 self._report(
-                    DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} stands again later"
+                    DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} appears again later"
                 )
             self._position[entry.id] = position
         self.entries = entries
@@ -40,9 +39,9 @@ class SessionTree:
 
     @property
     def leaf(self) -> Entry:
-        """The last entry in the file. Raises BadInput `no_entries` where there is none."""
+        """The last entry in the file. Raises BadInput `no_entries` if there is none."""
         if not self.entries:
-            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read in it.")
+            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
         return self.entries[-1]
 
     def __contains__(self, entry_id: str) -> bool:
@@ -53,7 +52,7 @@ class SessionTree:
         return self.entries[self.position(entry_id)]
 
     def position(self, entry_id: str) -> int:
-        """Where the entry with this id stands in `entries`. Raises BadInput `unknown_entry`."""
+        """The index of the entry with this id in `entries`. Raises BadInput `unknown_entry`."""
         position = self._position.get(entry_id)
         if position is None:
             raise unknown_entry(entry_id)
@@ -70,7 +69,7 @@ class SessionTree:
         return path
 
     def descends(self, entry_id: str, ancestor_id: str) -> bool:
-        """Whether the branch of `entry_id` passes through `ancestor_id`, or is it."""
+        """Whether `ancestor_id` is on the branch of `entry_id`."""
         sought = self.position(ancestor_id)
         position = self.position(entry_id)
         while position != NO_PARENT and position != sought:
@@ -79,7 +78,7 @@ class SessionTree:
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """Positions of the children of each entry that has some, in file order; the roots under NO_PARENT."""
+        """Positions of the children of each entry that has any, in file order; the roots under NO_PARENT."""
         children: dict[int, list[int]] = {}
         for position, parent in enumerate(self.parents):
             if self._position[self.entries[position].id] == position:
@@ -92,7 +91,7 @@ class SessionTree:
         parent = self._position.get(entry.parent_id, NO_PARENT)
         if parent == NO_PARENT:
             self._report(
-                DamageKind.MISSING_PARENT, entry, f"entry {entry.id} names a parent that is not there"
+                DamageKind.MISSING_PARENT, entry, f"entry {entry.id} has a parent that does not exist"
             )
         return parent
 
@@ -100,7 +99,7 @@ class SessionTree:
         reaches_root = bytearray(len(self.parents))
         for start, parent in enumerate(self.parents):
             if parent < start:
-                # Every cycle has an entry whose parent stands later, so this walk can be left out.
+                # Every cycle has an entry whose parent comes later, so this walk can be skipped.
                 continue
             walk: dict[int, None] = {}
             position = start
@@ -127,7 +126,7 @@ class SessionTree:
 
 
 def unknown_entry(entry_id: str) -> BadInput:
-    """What is raised if a session has no entry with this id."""
+    """The error for an id that the session does not have."""
     return BadInput(
         "unknown_entry", f"The session has no entry {entry_id}. `redline tree` shows the ids of its branches."
     )

@@ -255,7 +255,7 @@ def test_missing_and_unreadable_sessions_are_marked(redline: Installation) -> No
     assert "broken.jsonl (cannot be read)" in shown
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
-    assert "is no session" in listed["broken.jsonl"]["fault"]
+    assert "is not a session" in listed["broken.jsonl"]["fault"]
 
 
 # tree -------------------------------------------------------------------------------------------------------

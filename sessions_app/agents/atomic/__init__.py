@@ -1,1 +1,1 @@
-"""Atomic, which began as pi: its files are pi's, with its own way of compacting them."""
+"""Atomic, a derivative of pi: its files are pi's, with a different kind of compaction."""

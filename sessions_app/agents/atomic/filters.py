@@ -1,8 +1,7 @@
-"""Which entries and blocks a branch's `context_compaction` entries hide.
+"""The entries and blocks that a branch's `context_compaction` entries hide.
 
-All deletions on a branch add up. Then replay safety: providers reject a latest assistant message whose
-thinking was tampered with, so deletions that would do that are not applied, and the results that answer its
-calls come back with them.
+All deletions on a branch add up. Then replay safety applies: providers reject a latest assistant message whose thinking
+was changed, so deletions that would change it are not applied, and the results of its calls are restored with them.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ class Filters:
 
 
 def recorded_filters(branch: Sequence[Entry]) -> Filters:
-    """Every deletion on the branch, as recorded."""
+    """All deletions on the branch, as recorded."""
     return _collect(target for targets in _deletions(branch) for target in targets)
 
 
 def effective_filters(branch: Sequence[Entry]) -> Filters:
-    """The deletions that are applied: as recorded, but for what replay safety takes back."""
+    """The effective deletions: as recorded, except those that replay safety reverts."""
     recorded = recorded_filters(branch)
     latest = _latest_assistant(branch, recorded.entries)
     if latest is None or not latest.bears_thinking or latest.id not in recorded.blocks:
@@ -53,7 +52,7 @@ def _is_block_of(target: Target, entry: Entry) -> bool:
 
 
 def _deletions(branch: Sequence[Entry]) -> Iterator[Sequence[Target]]:
-    """What each `context_compaction` of the branch deletes."""
+    """The targets of each `context_compaction` on the branch."""
     for entry in branch:
         if isinstance(entry.control, DeletionControl):
             yield entry.control.targets

@@ -1,4 +1,4 @@
-"""What Atomic's model sees: the branch minus what its `context_compaction` entries hide."""
+"""What Atomic's model sees: the branch without what its `context_compaction` entries hide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .filters import effective_filters
 
 
 class AtomicReader:
-    """Atomic 0.8.26 to 0.9.8. Later ones ignore a `context_compaction`."""
+    """Atomic 0.8.26 to 0.9.8. Later versions ignore `context_compaction`."""
 
     name: Final = "atomic-0.8"
     honours: Final = frozenset({EntryKind.DELETION})
@@ -27,5 +27,5 @@ class AtomicReader:
             if message is not None:
                 messages.append(message)
         newest = newest_of(branch, self.honours)
-        # A later assistant can bring deleted results back: see `filters`.
+        # A later assistant message can restore deleted results: see `filters`.
         return ActiveContext(self.name, tuple(messages), newest, open_ended=newest is not None)

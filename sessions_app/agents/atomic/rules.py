@@ -1,4 +1,4 @@
-"""What of a branch Atomic 0.8 lets a plan delete."""
+"""The parts of a branch that Atomic 0.8 lets a plan delete."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BY_FAILURE: Final = {
 
 
 class AtomicRules:
-    """Entries that can be in the context, minus what earlier compactions have hidden, minus what is not sent anyway,
-    minus system messages, which pi would declare again."""
+    """Entries that can be in the context, without what earlier compactions have hidden, what is not sent anyway, and
+    system messages, which pi would declare again."""
 
     def compactable(self, branch: Sequence[Entry]) -> list[Message]:
         filters = effective_filters(branch)

@@ -1,4 +1,4 @@
-"""A made-up session in Atomic's form, told step by step: the demo is one."""
+"""A generated session in Atomic's format, built step by step: the demo is one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 PROVIDER: Final = "deepseek"
 MODEL: Final = "deepseek-chat"
 INSTRUCTIONS: Final = 13_600
-"""Tokens of an agent's own instructions and tools, which no entry holds."""
+"""Tokens of an agent's own instructions and tools, which are not in any entry."""
 
 
 class StoryStep(NamedTuple):
-    """A call with its result, as a compaction deletes it. What it weighs is in characters."""
+    """A call with its result, as a compaction deletes it. `characters` is their weight."""
 
     entry_id: str | None
     block_index: int
@@ -22,14 +22,14 @@ class StoryStep(NamedTuple):
 
 
 class SessionStory:
-    """Lines of a session, in the order in which they are told; each follows the leaf."""
+    """Lines of a session, in order; each follows the leaf."""
 
     def __init__(self, title: str, project: str, started: datetime) -> None:
         self.now = started
         self.leaf: str | None = None
         self._number = 0
         self._characters: dict[str | None, int] = {None: 0}
-        """Characters of a branch, up to an entry: what its usage is told from."""
+        """Characters of a branch up to an entry, from which its usage is computed."""
         header = {"type": "session", "version": 3, "id": "0d3e0000-0000-7000-8000-000000000001"}
         self._lines = [json.dumps({**header, "timestamp": self._time(), "cwd": project})]
         self._add("session_info", 0, name=title)
@@ -41,13 +41,13 @@ class SessionStory:
         self._say({"role": "user", "content": [{"type": "text", "text": words}]}, len(words), seconds=95)
 
     def say(self, words: str) -> None:
-        """The assistant's last word of a turn."""
+        """The assistant's last message of a turn."""
         self._assistant([{"type": "text", "text": words}], len(words), "stop")
 
     def step(
         self, words: str, tool: str, result: str, *, thought: str = "", error: bool = False, **arguments: str
     ) -> StoryStep:
-        """A call, with what the assistant says and thinks before it, and its result."""
+        """A call, with the assistant's words and thoughts before it, and its result."""
         call_id = f"call_{self._number:04d}"
         blocks: list[dict[str, Any]] = [{"type": "text", "text": words}]
         if thought:
@@ -69,7 +69,7 @@ class SessionStory:
         return StoryStep(calling, len(blocks) - 1, self.leaf, called + len(result))
 
     def compact(self, step: StoryStep) -> None:
-        """The agent deletes a call with its result."""
+        """The agent's own compaction, which deletes a call with its result."""
         before = self._characters[self.leaf]
         after = before - step.characters
         self._add(
@@ -92,7 +92,7 @@ class SessionStory:
         self._add("label", 0, targetId=self.leaf, label=name)
 
     def damage(self) -> None:
-        """A line that a crash cut off."""
+        """A line that was cut off by a crash."""
         line = json.dumps(
             {"type": "message", "id": self._id(), "parentId": self.leaf, "timestamp": self._time()}
         )

@@ -1,4 +1,4 @@
-"""How a deletion is recorded for Atomic 0.8.26 to 0.9.8: one appended `context_compaction`."""
+"""The writer for Atomic 0.8.26 to 0.9.8: it appends one `context_compaction`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPT_VERSION: Final = 1
 
 
 class ContextCompactionWriter:
-    """Appends the deletion as an entry of its own; what it names stays in the file."""
+    """Appends the deletion as a separate entry; its targets stay in the file."""
 
     name: Final = "context-compaction"
     entry_type: Final = "context_compaction"
@@ -42,9 +42,9 @@ class ContextCompactionWriter:
         return Append((stringify(entry).encode(),))
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        """What replay safety takes back: see `filters`.
+        """The targets that replay safety reverts: see `filters`.
 
-        The airlock accepts it, as the agent's own does; the reduction that is recorded counts it all the same.
+        The airlock accepts them, as the agent's own does; the recorded reduction includes them nevertheless.
         """
         control = DeletionControl(tuple(targets), percent=None, backup="")
         planned = Entry(0, 0, 0, "", None, self.entry_type, self.kind, control=control)
@@ -63,7 +63,7 @@ class ContextCompactionWriter:
         for raw in lines:
             if self.entry_type.encode() not in raw:
                 continue
-            with suppress(ValueError):  # a damaged line is no entry
+            with suppress(ValueError):  # a damaged line is not an entry
                 entry = parse(raw)
                 if isinstance(entry, dict) and entry.get("type") == self.entry_type:
                     yield str(entry.get("id"))

@@ -1,1 +1,1 @@
-"""pi's session files, which Atomic writes as well: lines → entries, and what pi makes of them."""
+"""pi's session files, which Atomic writes as well: parsing them, and pi's readers and settings."""

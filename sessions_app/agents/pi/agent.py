@@ -19,7 +19,7 @@ from .settings import model_windows, read_settings, user_settings
 
 
 class PiAgent:
-    """pi, and what Atomic shares with it."""
+    """pi, and everything that Atomic shares with it."""
 
     key: str = KEY
     label: str = "pi"

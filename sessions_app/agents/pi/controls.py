@@ -1,4 +1,4 @@
-"""What pi and Atomic record to steer a branch: compactions, edits, labels, names, models and thinking levels."""
+"""The control entries of pi and Atomic: compactions, edits, labels, names, models and thinking levels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def deletion_control(data: Mapping[str, Any]) -> DeletionControl:
 
 
 def _targets(recorded: object) -> Iterator[Target]:
-    """The deletions in a list of targets. What is not a deletion is passed over."""
+    """The deletions in a list of targets. Invalid ones are skipped."""
     for target in recorded if isinstance(recorded, list) else ():
         if not isinstance(target, dict) or not isinstance(entry_id := target.get("entryId"), str):
             continue
@@ -68,7 +68,7 @@ def thinking_level_control(data: Mapping[str, Any]) -> ThinkingLevelControl:
 
 
 def _text(value: object) -> str | None:
-    """A text; None for what is not one."""
+    """The value if it is a text, otherwise None."""
     return value if isinstance(value, str) else None
 
 

@@ -1,8 +1,8 @@
-"""A version 1 or 2 session as version 3, line by line, changing as few bytes as can be.
+"""Migration of a version 1 or 2 session to version 3, line by line, with as few changed bytes as possible.
 
-Fields are put in at the beginning of the object and everything after them stays as it was recorded; a copied
-line is accepted only where it parses to exactly what reading the old line gives. Damaged lines are copied as
-they are: nothing is lost by migrating. A file without a header, which agents refuse or empty, is given one.
+Fields are inserted at the start of the object and the rest stays as recorded. A copied line is accepted only if it
+parses to exactly what reading the old line gives. Damaged lines are copied unchanged, so nothing is lost. A file
+without a header, which agents refuse or empty, is given one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NEW_ROLE: Final = b'"role":"custom"'
 
 
 def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> Iterator[bytes]:
-    """The lines of a version 3 copy, each with its newline as it was.
+    """The lines of a version 3 copy, each with its original newline.
 
-    A file without a header is given `header` as its first line, and is then copied at version 3 as well. Raises
-    BadInput `is_current`, and `not_a_session` at the end where nothing was one.
+    A file without a header gets `header` as its first line, and is then copied at version 3 as well. Raises BadInput
+    `is_current`, and `not_a_session` at the end if no line belonged to a session.
     """
     parser = SessionParser()
     above: list[bytes] | None = []
-    """What stands before the first header or entry; None from there on."""
+    """The lines before the first header or entry; None after that."""
     for line in lines:
         header_before = parser.state.header
         recorded = parser.read(line)
@@ -88,9 +88,9 @@ def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int)
 
 
 def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
-    """The object with fields put in at its beginning, so that they win over nothing that was recorded.
+    """The object with fields inserted at its start.
 
-    A recorded field of the same name would win over ours; then the object is printed anew.
+    A recorded field of the same name would take precedence over an inserted one; then the object is printed anew.
     """
     if not added:
         return raw
@@ -105,5 +105,5 @@ def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
 
 
 def _parses_to(raw: bytes, wanted: object) -> bool:
-    # Compared as text: Python compares what is nested deeply only up to a point.
+    # Compared as text: Python cannot compare deeply nested values.
     return stringify(parse(raw)) == stringify(wanted)

@@ -1,11 +1,11 @@
-"""Lines of a session file that pi or Atomic wrote → header and entries, and what is damaged.
+"""Parses the lines of a session file of pi or Atomic: header, entries and damage.
 
-Three versions of the format are read. Version 1 has neither `version` nor ids: its entries form a chain in
-file order, and an entry's id is the index of its line, so that it is the same at every reading and a damaged
-line shifts nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 is what agents
-write today. The older ones are migrated while they are read; the file stays as it is.
+Three versions of the format are supported. Version 1 has neither `version` nor ids: its entries form a chain in file
+order, and the id of an entry is the index of its line, so that it is the same each time and a damaged line shifts
+nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 is the current one. Older versions are
+migrated while they are read; the file is not changed.
 
-A line that cannot be used is left out, as the agent leaves it out, but it is counted and shown.
+A line that cannot be used is skipped, as the agent skips it, but it is counted and shown.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _BLANKS: Final = b" \t\r\n\v\f"
 
 @dataclass(slots=True)
 class SessionParser:
-    """Reads lines one after the other; `state` can be kept and handed to the next parser."""
+    """Reads lines in order; `state` can be stored and passed to the next parser."""
 
     state: ParserState = field(default_factory=ParserState)
     damage: list[Damage] = field(default_factory=list)
     """The first DAMAGE_KEPT faults."""
     torn: int = 0
-    """Faults on the last line, where it has no newline."""
+    """Faults on the last line, if it has no newline."""
 
     @property
     def damaged(self) -> int:
-        """How many faults there are in all."""
+        """The total number of faults."""
         return self.state.damaged + self.torn
 
     def read(self, line: Line) -> Recorded | None:
-        """The entry on this line; None for a header, a blank line and a damaged one."""
+        """The entry on this line; None for a header, a blank line or a damaged one."""
         state = self.state
         if state.provisional:
             state.version, state.header, state.provisional = 0, None, False
-        told = state.version
+        before = state.version
         recorded = self._read(line)
         if line.complete:
             state.next_number = line.number + 1
@@ -54,7 +54,7 @@ class SessionParser:
             if recorded is not None:
                 state.previous_id = recorded.entry.id
         else:
-            state.provisional = told != state.version
+            state.provisional = before != state.version
         return recorded
 
     def _read(self, line: Line) -> Recorded | None:
@@ -70,7 +70,7 @@ class SessionParser:
             self._report(kind, line, _describe_fault(raw, fault))
             return None
         if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, f"holds {_name_of(data)} instead of an object")
+            self._report(DamageKind.NOT_AN_OBJECT, line, f"contains {_name_of(data)} instead of an object")
             return None
         if data.get("type") == "session":
             self._read_header(data, line)
@@ -94,7 +94,7 @@ class SessionParser:
     def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
         state = self.state
         if not state.version:
-            # Without a header, ids tell the versions apart; nothing that counts differs between 2 and 3.
+            # Without a header, ids distinguish the versions; 2 and 3 do not differ in anything relevant.
             state.version = CURRENT_VERSION if "id" in data else 1
             self._report(DamageKind.NO_HEADER, line, "the session has no header line")
         if state.version == 1:
@@ -103,12 +103,12 @@ class SessionParser:
         else:
             recorded_id, parent = data.get("id"), data.get("parentId")
             if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
-                self._report(DamageKind.NO_ID, line, "the entry has no id that can be used")
+                self._report(DamageKind.NO_ID, line, "the entry has no usable id")
                 return None
             entry_id = recorded_id
             parent_id = (well_formed(parent) or None) if isinstance(parent, str) else None
             if parent_id == state.previous_id:
-                # One object for the id and its mention: a session of 366,000 lines is held in memory.
+                # One object for the id and the reference to it: sessions of 366,000 lines are kept in memory.
                 parent_id = state.previous_id
         entry, texts = describe(
             data,
@@ -131,16 +131,16 @@ class SessionParser:
 
 
 def _version_of(recorded: object) -> int:
-    """The version that a header names; a number is a double to the agent, and has to fit into a column here."""
+    """The version in a header; for the agent it is a double, and here it must fit into a database column."""
     if isinstance(recorded, bool) or not isinstance(recorded, int | float) or recorded < 1:
         return 1
     return int(min(recorded, MAX_VERSION))
 
 
 def read_again(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-    """The entry on a line that is read once more, of a file of this version; None if it holds no object.
+    """The entry on a line that is read again, from a file of this version; None if the line is not an object.
 
-    Of `place` counts where it is in the file and in the tree, and nothing else.
+    Only the position of `place` in the file and in the tree counts.
     """
     try:
         data = parse(raw if place.offset else raw.removeprefix(BYTE_ORDER_MARK))
@@ -164,7 +164,7 @@ def version_1_id(number: int) -> str:
 
 
 def as_version_3(data: dict[str, Any], version: int) -> dict[str, Any]:
-    """A recorded object with the fields that version 3 has in place of older ones. The object is not changed."""
+    """A recorded object with version 3 fields instead of older ones. The argument is not changed."""
     if version == 1 and data.get("type") == "compaction":
         return {**data, "firstKeptEntryId": _first_kept_id(data)}
     return data
@@ -181,8 +181,8 @@ def _shown(value: object) -> str:
 
 def _describe_fault(raw: bytes, fault: ValueError) -> str:
     if not raw.strip(b"\0"):
-        return "holds nothing but NUL bytes"
-    return f"is no JSON ({fault})"
+        return "contains only NUL bytes"
+    return f"is not valid JSON ({fault})"
 
 
 def _name_of(value: object) -> str:

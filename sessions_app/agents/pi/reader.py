@@ -1,4 +1,4 @@
-"""What pi's model sees: the latest `compaction`'s summary, what it kept, what came after; then `context_edit`s."""
+"""What pi's model sees: the latest `compaction`'s summary, what it kept, and later entries; then `context_edit`s."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .records import describe_content
 
 
 class PiReader:
-    """pi from 0.87 on. Earlier ones ignore a `context_edit`."""
+    """pi 0.87 and later. Earlier versions ignore `context_edit`."""
 
     name: Final = "pi"
     honours: Final = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})

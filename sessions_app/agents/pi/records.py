@@ -1,9 +1,9 @@
-"""One recorded object of a session file that pi or Atomic wrote → `Entry` and `Texts`.
+"""Converts one recorded object of pi or Atomic to `Entry` and `Texts`.
 
     line ──parse──▶ object ──describe──▶ (Entry, Texts)
 
-Token estimates are written into the session, so they match the agent's: UTF-16 units / 4, rounded up.
-Whatever a field holds that it should not hold, an entry is still made: sessions are damaged, and hostile.
+Token estimates are written into sessions, so they match the agent's: UTF-16 units / 4, rounded up.
+Every object becomes an entry, whatever its fields contain: sessions are damaged, and hostile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEY: Final = "pi"
 
 
 class _Type(NamedTuple):
-    """What a type of entry is for, what it says that steers its branch, and the agent that alone writes it."""
+    """The kind of an entry type, the parser of its control, and the only agent that writes it."""
 
     kind: EntryKind
     control: Callable[[Mapping[str, Any]], Control] | None = None
@@ -64,7 +64,7 @@ _TYPES: Final[Mapping[str, _Type]] = {
     "custom": _Type(EntryKind.OTHER),
     "usage": _Type(EntryKind.OTHER, sole_agent=KEY),
 }
-"""The types that agents write today. Others are kept and shown as well. pi writes its own from 0.86 on."""
+"""The types that agents write today. Others are kept and shown as well. pi's own exist since 0.86."""
 KNOWN_TYPES: Final = frozenset(_TYPES)
 _UNKNOWN: Final = _Type(EntryKind.OTHER)
 
@@ -72,7 +72,7 @@ _UNKNOWN: Final = _Type(EntryKind.OTHER)
 def describe(
     data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
 ) -> tuple[Entry, Texts]:
-    """The digest and the texts of one recorded object (at version 3, or read as such)."""
+    """The digest and the texts of one recorded object, which is of version 3 or converted to it."""
     recorded_type = _label(data.get("type"))
     known = _TYPES.get(recorded_type, _UNKNOWN)
     common: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tup
 
 
 def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    """pi's instructions and tools. It counts the content, the sections and the tools that were added as JSON."""
+    """pi's instructions and tools. pi counts the content, the sections and the added tools as JSON."""
     blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
     recorded, tools = message.get("sections"), message.get("toolsAdded")
     sections = (
@@ -175,7 +175,7 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
 
 
 def describe_content(content: object, role: str) -> tuple[tuple[Block, ...] | None, Texts, int]:
-    """The blocks of a message's content, their texts, and the UTF-16 units it counts in all."""
+    """The blocks of a message's content, their texts, and its total UTF-16 units."""
     if not isinstance(content, list):
         text = content if isinstance(content, str) else ""
         return None, Texts(whole=text, blocks=()), utf16_length(text)
@@ -237,7 +237,7 @@ def _text(value: object) -> str:
 
 
 def _label(value: object) -> str:
-    """A name that Redline keeps: text that can be stored anywhere, or empty. Names recur, so each is kept once."""
+    """A name that Redline stores: storable text, or empty. Names recur, so each is interned."""
     return sys.intern(well_formed(value)) if isinstance(value, str) else ""
 
 
@@ -273,7 +273,7 @@ def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
 
 
 def _count(value: object) -> int:
-    """A number of tokens; zero where the file holds something that is no finite number."""
+    """A number of tokens; zero if the file contains anything but a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if abs(value) < 2**53 else 0

@@ -1,4 +1,4 @@
-"""EDGE to the settings and models of pi and Atomic."""
+"""EDGE: the settings and models of pi and Atomic."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sessions_app.agents.base import AgentSettings, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_json_file
 
 DIRECTORIES: Final = (".atomic", ".pi")
-"""Atomic reads pi's places after its own. Redline does so for the sessions of both."""
+"""Atomic reads pi's files after its own. Redline does so for the sessions of both."""
 DEFAULT_RESERVE: Final = 16_384
-"""Tokens that the agents keep free of the window unless their settings say otherwise."""
+"""The tokens of the window that the agents leave free unless their settings say otherwise."""
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 
 
 def read_settings(cwd: str, home: Path) -> AgentSettings:
-    """What applies to a project: its own files count most, then the user's."""
+    """The effective settings for a project: its own files take precedence over the user's."""
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     return AgentSettings(files, _reserve_tokens(files), _switched_off_in(files))
 
@@ -68,7 +68,7 @@ def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
 
 
 def model_windows(directory: str, home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, of the user's models in one of the DIRECTORIES."""
+    """Context windows in tokens by model id, from the user's models in one of the DIRECTORIES."""
     found = read_json_file(home / directory / "agent" / "models.json")
     windows: dict[str, int] = {}
     for model in _models(found.values) if found is not None else ():
@@ -80,7 +80,7 @@ def model_windows(directory: str, home: Path) -> dict[str, int]:
 
 
 def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The models of every provider; what has another shape is passed over."""
+    """The models of every provider; values of other shapes are skipped."""
     providers = values.get("providers")
     for provider in providers.values() if isinstance(providers, dict) else ():
         models = provider.get("models") if isinstance(provider, dict) else None

@@ -233,7 +233,7 @@ def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client
     post(browser, run, add="e1")
     refused = page(browser, run)
     assert "Refused, protected" in text_of(element(refused, ".refusal b"))
-    assert "it holds what the user said" in text_of(refused)
+    assert "it contains what the user said" in text_of(refused)
 
 
 def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Client, known_root: Path) -> None:

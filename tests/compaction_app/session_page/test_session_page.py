@@ -97,7 +97,7 @@ def test_a_damaged_line_is_shown_where_it_lies(browser: Client, idle_root: Path)
     assert "before it" in before
     assert "line 3" in line_3
     assert "torn<b>" in line_3
-    assert "is no JSON" in line_3
+    assert "is not valid JSON" in line_3
     assert "after it" in after
     assert "line 5" in line_5
     assert "900 bytes in all" in line_5
@@ -125,7 +125,7 @@ def test_a_torn_last_line_is_shown_at_the_end(browser: Client, idle_root: Path) 
 def test_a_missing_parent_is_said_at_its_entry(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", [HEADER, message("x1", "nowhere", user("an orphan"))])
     page = page_of(browser, address)
-    assert "names a parent that is not there" in text_of(entry_of(page, "x1"))
+    assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
     assert "1 fault in its tree" in text_of(page)
 
 

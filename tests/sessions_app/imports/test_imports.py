@@ -121,7 +121,7 @@ def test_a_file_that_is_not_a_session_is_refused_and_not_kept(
     answer = bring(browser, ("letter.jsonl", data))
     assert answer.status_code == 422
     assert "letter.jsonl" in text_of(answer)
-    assert "is no session" in text_of(answer)
+    assert "is not a session" in text_of(answer)
     assert managed() == {}
     assert list((redline.data / "uploads").iterdir()) == []
 

@@ -85,7 +85,7 @@ def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_i
     lines = ended.err.splitlines()
     assert len(lines) == 2
     assert "b.jsonl" in ended.err
-    assert "is no session" in ended.err
+    assert "is not a session" in ended.err
     assert f"c.jsonl: leads out of the root, to {outside}" in ended.err
     refused = {Path(one["path"]).name: one["reason"] for one in ended.json["refused"]}
     assert refused.keys() == {"b.jsonl", "c.jsonl"}

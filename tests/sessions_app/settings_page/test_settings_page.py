@@ -218,7 +218,7 @@ def test_the_agents_own_settings_are_shown_with_their_faults(
         path.write_text(content)
     shown = page_words(browser)
     assert "reserveTokens: 999" in shown
-    assert "it is no JSON" in shown
+    assert "it is not valid JSON" in shown
 
 
 # ---- windows -----------------------------------------------------------------------------------------------
@@ -265,10 +265,10 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason_and_can_be_trie
     content = (known_root / "a.jsonl").read_bytes()
     (known_root / "a.jsonl").write_text("no session any more\n" * 1_000)
     index_roots()
-    assert "is no session" in page_words(browser)
+    assert "is not a session" in page_words(browser)
     again = {"session": str(session.pk)}
     assert browser.post("/settings", again)["Location"] == "/settings#unreadable"
-    assert "is no session" in page_words(browser)
+    assert "is not a session" in page_words(browser)
     (known_root / "a.jsonl").write_bytes(content)
     assert browser.post("/settings", again).status_code == 303
     assert "Every session that was found can be read" in page_words(browser)
