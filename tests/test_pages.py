@@ -178,7 +178,7 @@ def test_a_file_that_is_gone_stays_in_the_list_and_says_so(browser: Client, idle
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     (idle_root / "a.jsonl").unlink()
     index_roots()
-    assert "file is gone" in words_of(browser, "/")
+    assert "file missing" in words_of(browser, "/")
 
 
 def test_what_was_only_named_on_the_command_line_is_not_shown(

@@ -156,7 +156,7 @@ def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: O
     page.keyboard.insert_text("x")
     expect(field).to_have_value("parserx")
     expect(field).to_be_focused()
-    expect(page.get_by_text("No session matches")).to_be_visible()
+    expect(page.get_by_text("No matching sessions")).to_be_visible()
     assert page.evaluate("window.stayed === document.querySelector('#q')")
 
 

@@ -153,7 +153,7 @@ def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Ope
     [
         ("jk", "This is the first proposal."),
         ("ja" + "k" + "a", "Nothing to approve here: approved."),
-        ("o", "No proposal is current."),
+        ("o", "No proposal is selected."),
         ("u", "There is nothing to undo"),
         ("jAkA", "Nothing is undecided in this turn."),
     ],

@@ -66,7 +66,7 @@
     const isDenied = Notification.permission === "denied";
     place.hidden = false;
     button.hidden = isDenied;
-    button.textContent = isOn() ? "Stop telling me in this browser" : "Tell me in this browser";
+    button.textContent = isOn() ? "Stop notifying me in this browser" : "Notify me in this browser";
     place.querySelector("[data-denied]").hidden = !isDenied;
     place.querySelector("[data-on]").hidden = !isOn();
   };

@@ -28,7 +28,7 @@
         0: "The server did not answer.",
         403: "The server no longer knows this browser: open the address that `redline address` prints.",
       };
-      super(`${what} ${why[status] || `The server answered with an error (${status}); its log says more.`}`);
+      super(`${what} ${why[status] || `The server answered with an error (${status}); see its log.`}`);
     }
   }
 
@@ -69,7 +69,7 @@
       while (queue.length) {
         const button = queue[0]();
         const status = button ? await request("POST", form.action, { [button.name]: button.value }) : 200;
-        if (!button) say("One of these was decided with another one already.");
+        if (!button) say("One of these was already decided with another one.");
         if (isRefused(status)) break;
         if (status !== 200) throw new Unanswered("This decision may not have been saved.", status);
         queue.shift();
@@ -205,7 +205,7 @@
       const last = shown().pop();
       if (last) return select(last);
     }
-    if (!all.length) return say("No proposal is unfolded on this page.");
+    if (!all.length) return say("No proposal on this page is open.");
     return say(by > 0 ? "This is the last proposal." : "This is the first proposal.");
   };
 
@@ -219,11 +219,11 @@
     if (first) return select(first);
     await sent();
     const left = Number(document.getElementById("bar").dataset.undecided);
-    if (!left) return say("Nothing is undecided any more.");
+    if (!left) return say("Everything is decided.");
     await load("undecided=1");
     const found = proposals().find(undecided);
     if (found) return select(found);
-    return say(`${left} more are undecided and not shown; what is decided on their turn is decided on them.`);
+    return say(`${left} more undecided proposals are not shown; a decision on their turn applies to them.`);
   };
 
   /* ---- what the keys do ------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@
 
   const begin = async () => {
     await nextUndecided();
-    if (here() && undecided(here())) say("Nothing was current: this is the next undecided proposal.");
+    if (here() && undecided(here())) say("No proposal was selected: this is the next undecided one.");
   };
 
   const hide = (one) => {
@@ -240,7 +240,7 @@
     one.setAttribute("data-sent", "");
   };
 
-  const goOn = async () => {
+  const advance = async () => {
     const was = current;
     await nextUndecided();
     moved = current !== was;
@@ -254,7 +254,7 @@
     const { id } = one;
     if (undecided(one)) hide(one);
     decision(() => buttonOf(document.getElementById(id), name));
-    return goOn();
+    return advance();
   };
 
   const approveTurn = async () => {
@@ -265,7 +265,7 @@
     const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .proposal[data-open]`));
     all.forEach(hide);
     decision(() => buttonOf(document.getElementById(id), "approve_turn"));
-    return goOn();
+    return advance();
   };
 
   const openFold = () => {
@@ -273,7 +273,7 @@
     while (near && !near.matches(".fold, .staying")) {
       near = near.matches(".proposal") ? null : near.previousElementSibling;
     }
-    if (!near) say(here() ? "Nothing stays right above this proposal." : "No proposal is current.");
+    if (!near) say(here() ? "No entries stay directly above this proposal." : "No proposal is selected.");
     else if (near.matches(".staying")) near.open = !near.open;
     else near.querySelector("a").click();
   };

@@ -197,7 +197,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     run = approve_proposals(plan_session(session))
     page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
     assert "so this is a guess" in page
-    assert "is honoured" not in page
+    assert "takes effect" not in page
     before = path.read_bytes()
     answer = browser.get(f"/runs/{run.pk}/commit")
     assert values(answer, "yes") == ["not_honoured"]

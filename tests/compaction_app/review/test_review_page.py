@@ -244,7 +244,7 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Clien
             user("mend it"), twice, result("c1", "aaa " * 50), assistant(text("so")), assistant(text("end"))
         ),
     )
-    note = "carries the same call id and would stay without an answer"
+    note = "carries the same call id and would be left without a result"
     assert note not in page_words(browser, made), "the embedded planner takes both calls"
     Proposal.objects.filter(run=made, entry_id="e2", block_index=2).delete()
     Snapshot.objects.filter(run=made).update(mark="another")
@@ -356,7 +356,7 @@ def test_below_the_target_a_commit_is_possible_and_says_so(browser: Client, run:
     shown = page(browser, run)
     assert f"/runs/{run.pk}/commit" in addresses(shown)
     assert f"{review_of(run).tokens_to_go:,} tokens short of the target" in text_of(shown)
-    assert "it can be committed all the same" in text_of(shown)
+    assert "you can commit all the same" in text_of(shown)
     post(browser, run, approve_all="1")
     assert "The target is met" in page_words(browser, run)
 
@@ -417,8 +417,8 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (RunState.QUEUED, "still at work"),
-        (RunState.RUNNING, "still at work"),
+        (RunState.QUEUED, "still in progress"),
+        (RunState.RUNNING, "still in progress"),
         (RunState.COMMITTED, "is committed"),
         (RunState.SUPERSEDED, "A later run continues this one"),
     ],
@@ -673,6 +673,6 @@ def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, kno
     run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
     shown = page(browser, run)
     assert len(shown.content) < 1_000_000
-    assert "more blocks are not shown here" in text_of(shown) or "more are not shown here" in text_of(shown)
+    assert "more blocks are not shown here" in text_of(shown) or "more are not shown." in text_of(shown)
     assert post(browser, run, approve_all="1").status_code == 303
     assert len(browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content) < 1_000_000

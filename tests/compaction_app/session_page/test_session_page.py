@@ -126,7 +126,7 @@ def test_a_missing_parent_is_said_at_its_entry(browser: Client, idle_root: Path)
     address = add_session(idle_root, "a.jsonl", [HEADER, message("x1", "nowhere", user("an orphan"))])
     page = page_of(browser, address)
     assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
-    assert "1 fault in its tree" in text_of(page)
+    assert "1 error in its tree" in text_of(page)
 
 
 # ---- labels, names, changes ------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_bypassed_compaction_is_said_at_the_top(browser: Client, idle_root: Pa
     )
     page = page_of(browser, address)
     banner = element(page, ".banner--note")
-    assert "is bypassed: the agent went on from its own copy" in text_of(banner)
+    assert "is bypassed: the agent continued from its own copy" in text_of(banner)
     assert link(banner, "e4") == f"{address}/entries/e4"
     assert link(banner, "a1") == f"{address}/entries/a1"
     assert link(banner, "Compact again…") == f"{address}/compact"
@@ -379,7 +379,7 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
     assert chosen.context_tokens != before
     page = page_of(browser, address)
     assert "Read as pi, because you chose it" in text_of(page)
-    assert "would change nothing" in text_of(page)
+    assert "would have no effect" in text_of(page)
     browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -388,8 +388,8 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("atomic-0.8", "A compaction written here is honoured"),
-        ("pi", "one written here would change nothing for it"),
+        ("atomic-0.8", "A compaction written here takes effect"),
+        ("pi", "one written here would have no effect"),
     ],
 )
 def test_the_page_says_whether_a_compaction_would_be_honoured(
@@ -427,7 +427,7 @@ def test_an_old_session_offers_a_copy_and_goes_there(browser: Client, idle_root:
     address = add_session(idle_root, "old.jsonl", old_session())
     before = (idle_root / "old.jsonl").read_bytes()
     page = page_of(browser, address)
-    assert "Make a version 3 copy" in text_of(page)
+    assert "Create a version 3 copy" in text_of(page)
     assert "Compact…" not in text_of(page)
     answer = browser.post(f"{address}/migrate")
     assert answer.status_code == 303
@@ -446,7 +446,7 @@ def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(
     address = add_session(idle_root, "headless.jsonl", conversation("one")[1:])
     before = (idle_root / "headless.jsonl").read_bytes()
     page = page_of(browser, address)
-    assert "Make a copy with a header" in text_of(page)
+    assert "Create a copy with a header" in text_of(page)
     assert "This file has no session header" in text_of(page)
     assert "Compact…" not in text_of(page)
     session = Session.objects.get(relative_path="headless.jsonl")
@@ -469,7 +469,7 @@ def test_a_session_of_today_is_not_migrated(browser: Client, idle_root: Path) ->
 
 
 def test_an_empty_session_says_so(browser: Client, idle_root: Path) -> None:
-    assert "Nothing was said here yet" in words_of(browser, add_session(idle_root, "a.jsonl", [HEADER]))
+    assert "This session is empty" in words_of(browser, add_session(idle_root, "a.jsonl", [HEADER]))
 
 
 def test_what_was_not_read_yet_can_be_read(browser: Client, idle_root: Path) -> None:
@@ -553,7 +553,7 @@ def test_a_plain_id_stands_in_its_address() -> None:
 def test_the_page_of_a_whole_text_says_what_it_is(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     page = page_of(browser, f"{address}/entries/e2/text?block=0")
-    assert texts(page, "h1") == ["The whole text of block 0"]
+    assert texts(page, "h1") == ["Full text of block 0"]
     assert text_of(element(page, "title")).startswith("Text of e2 ")
 
 

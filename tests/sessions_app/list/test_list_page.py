@@ -61,17 +61,17 @@ def test_a_filter_without_matches_is_explained(browser: Client, known_root: Path
     place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
     page = text_of(browser.get("/?q=another"))
-    assert "No session matches" in page
-    assert "1 session is known." in page
+    assert "No matching sessions" in page
+    assert "1 session is indexed." in page
 
 
 def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Path) -> None:
-    assert "kept here" not in text_of(browser.get("/"))
+    assert "imported" not in text_of(browser.get("/"))
     offer_demo()
     index_roots()
     page = text_of(browser.get("/"))
     assert "Demo: " in page
-    assert "kept here" in page
+    assert "imported" in page
     assert "agent unknown" not in page
     assert "1 session in 2 roots" in page
     assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]

@@ -192,7 +192,7 @@ def test_without_any_session_the_demo_appears(tmp_path: Path) -> None:
         with list_socket(server) as socket:
             update = update_with(socket, "Demo: ")
         (demo,) = texts(update, "#listing tbody tr")
-        assert "kept here" in demo
+        assert "imported" in demo
         assert "due" in demo.split()
         assert (tmp_path / "data" / "sessions").stat().st_mode & 0o777 == 0o700
         server.get(server.session("Demo: "))
