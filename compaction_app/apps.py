@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class CompactionConfig(AppConfig):
-    """Deletion: planning it, reviewing it, writing it, taking it back."""
+    """Deletion: planning it, reviewing it, writing it, undoing it."""
 
     name = "compaction_app"
     verbose_name = "Compaction"
@@ -15,7 +15,7 @@ class CompactionConfig(AppConfig):
         from sessions_app.index.session_locks import add_settler
         from sessions_app.list.session_badges import add_source
 
-        from . import checks  # noqa: F401  # registers them
+        from . import checks  # noqa: F401  # registers the checks
         from .hooks import load_hooks
 
         load_hooks(settings.REDLINE.hooks)

@@ -1,13 +1,13 @@
-"""What a commit and a restore leave in the database: all of it in one transaction, once the file has changed.
+"""What a commit and a restore record in the database: everything in one transaction, once the file has changed.
 
-The same record is written by whoever made the step, and, if that process was killed first, from the note in its
-intent record by whoever locks the session next:
+The same record is written by the process that made the change or, if that was killed first, from the note in its intent
+record by the process that locks the session next:
 
     CommitNote ──▶ Backup, Compaction, the run committed        if the line is in the file
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
 
-What the file holds decides, not what was meant. A commit whose line is not in the file leaves no row, and its backup
-goes, as after any commit that failed. Only the process that made a commit calls the hooks for it.
+The content of the file decides, not the intention. A commit whose line is not in the file leaves no row, and its backup
+is deleted, as after any failed commit. Only the process that made a commit calls the hooks for it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BackupNote(msgspec.Struct, frozen=True):
 
 
 class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
-    """All that the rows of a compaction hold."""
+    """Everything that the rows of a compaction contain."""
 
     backup: BackupNote
     run: int | None
@@ -77,14 +77,14 @@ Note = CommitNote | RestoreNote
 
 
 def text_of(note: Note) -> str:
-    """A note as an intent record keeps it. Half of a character, which a session may hold anywhere, survives."""
+    """A note in the form of an intent record. Lone surrogates, which any text of a session may contain, survive."""
     return json.dumps(msgspec.to_builtins(note))
 
 
 def record_commit(path: Path, note: CommitNote, size: int) -> None:
     """Record that the line of a compaction is in a session, which has `size` bytes unless others wrote to it since.
 
-    Raises DatabaseError; then nothing is recorded. What is recorded already stays as it is.
+    Raises DatabaseError; then nothing is recorded. Existing records are left as they are.
     """
     with transaction.atomic():
         session = session_row(path)
@@ -116,9 +116,9 @@ def record_backup(path: Path, note: BackupNote) -> None:
 
 
 def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
-    """Record the backups that a restore made, and which compactions the session has. Raises DatabaseError.
+    """Record the backups that a restore made, and which compactions the session contains. Raises DatabaseError.
 
-    `size` is what the session has unless others wrote to it since; None if it was not restored.
+    `size` is the session's size unless others wrote to it since; None if it was not restored.
     """
     with transaction.atomic():
         session = session_row(path)
@@ -142,7 +142,7 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 
 
 def _record_compactions_left(session: Session, path: Path) -> None:
-    """Bring the runs of a session's compactions into the state that the file bears out."""
+    """Set the state of the runs of a session's compactions by what is in the file."""
     left = compactions_in(path)
     written = session.compactions.filter(run__isnull=False)
     for entry_id, run_id in written.values_list("entry_id", "run_id"):
@@ -150,7 +150,7 @@ def _record_compactions_left(session: Session, path: Path) -> None:
 
 
 def compactions_in(path: Path) -> frozenset[str]:
-    """The ids of the compactions that a session holds; none if it is gone. Reads the file, parses their lines."""
+    """The ids of the compactions in a session; empty if it is gone. Reads the file and parses their lines."""
     if file_state(path) is None:
         return frozenset()
     with SessionReader(path) as reader:
@@ -158,13 +158,13 @@ def compactions_in(path: Path) -> frozenset[str]:
         return frozenset(writer_for(agent_at(path)).written_ids(lines))
 
 
-# ---- what a killed process left ------------------------------------------------------------------------------
+# ---- after a killed process ----------------------------------------------------------------------------------
 
 
 def settle(locked: LockedSession) -> None:
-    """Record what became of an interrupted step, and let the runs of the session be decided on again.
+    """Record the outcome of an interrupted change, so that the runs of the session can be decided on again.
 
-    Raises DatabaseError and what reading the session raises; then it is done with the next lock.
+    Raises DatabaseError and what reading the session raises; then the next lock does it.
     """
     note = _read(locked)
     if locked.recovery.kind is RecoveryKind.UNRESOLVED:
@@ -175,7 +175,7 @@ def settle(locked: LockedSession) -> None:
         is_restored = locked.recovery.kind is RecoveryKind.MADE
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
     for run in Run.objects.being_committed().with_session():
-        # The lock is held here, so whoever was writing its plan is gone.
+        # The lock is held here, so the process that was writing its plan is gone.
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
@@ -189,7 +189,7 @@ def _read(locked: LockedSession) -> Note | None:
     try:
         found: Note = msgspec.convert(json.loads(locked.recovery.note), CommitNote | RestoreNote)
     except (ValueError, msgspec.ValidationError) as fault:
-        logger.warning("%s: the note of an interrupted step is not understood: %s", locked.path, fault)
+        logger.warning("%s: the note of an interrupted change cannot be read: %s", locked.path, fault)
         return None
     return found
 
@@ -205,5 +205,5 @@ def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
 
 
 def unsettled() -> list[Path]:
-    """The sessions of runs whose commit began and, unless it is still under way, was killed."""
+    """The sessions of runs whose commit has begun and is still under way, or was killed."""
     return [run.session.path for run in Run.objects.being_committed().with_session()]

@@ -1,4 +1,4 @@
-"""A hook that cannot be used is a system check with an id and a hint."""
+"""System checks for hooks that cannot be used, each with an id and a hint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HOOK_CONNECTS_NOTHING = "redline.W005"
 
 @register(CONFIGURATION)
 def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.E002: a module in `hooks` cannot be imported. What it would keep could go, so nothing is done."""
+    """redline.E002: a module in `hooks` cannot be imported. It may pin something, so nothing is planned without it."""
     del app_configs, kwargs
     hint = (
-        "Install it where Redline is installed, or put its directory on PYTHONPATH; or take it out of hooks "
+        "Install it where Redline is installed, or put its directory on PYTHONPATH; or remove it from hooks "
         "(REDLINE_HOOKS, or redline.toml)."
     )
     return [
@@ -36,13 +36,13 @@ def check_hooks(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
 
 @register(CONFIGURATION)
 def check_hooks_connect(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
-    """redline.W005: a module in `hooks` connects no receiver, so that it is never asked and never told."""
+    """redline.W005: a module in `hooks` connects no receiver, so that it is never called."""
     del app_configs, kwargs
     hint = (
-        "Decorate a function of it with @receiver(session_before_compact) or @receiver(session_compact); "
+        "Decorate one of its functions with @receiver(session_before_compact) or @receiver(session_compact); "
         "docs/hooks.md shows how."
     )
     return [
-        checks.Warning(f"The hook {module} connects nothing.", hint=hint, id=HOOK_CONNECTS_NOTHING)
+        checks.Warning(f"The hook {module} connects no receiver.", hint=hint, id=HOOK_CONNECTS_NOTHING)
         for module in silent()
     ]

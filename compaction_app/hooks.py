@@ -1,13 +1,13 @@
-"""Hooks: the user's own modules, asked before a compaction is planned and told after one was written.
+"""Hooks: the user's own modules, called before a compaction is planned and after one was written.
 
-    hooks = ["my_hooks"]  ──import──▶  @receiver(session_before_compact)  ──asked──▶  None | Pin | Supply | Cancel
-                                       @receiver(session_compact)         ──told───▶  nothing
+    hooks = ["my_hooks"]  ──import──▶  @receiver(session_before_compact)  ──answers─▶  None | Pin | Supply | Cancel
+                                       @receiver(session_compact)         ──────────▶  nothing
 
-Both are Django signals. The receivers of the first are asked in the order in which they were connected, until one
-cancels or supplies a plan; what they pin adds up. A hook that fails is not passed over: nothing is planned, because
-it may have been there to protect something. What fails in a receiver of the second is logged and changes nothing.
+Both are Django signals. The receivers of the first are called in the order in which they were connected, until one
+cancels or supplies a plan; their pins add up. A failing hook is not skipped: nothing is planned, because it may have
+been there to protect something. A failure in a receiver of the second is logged and changes nothing.
 
-What they are sent stands in BEFORE and AFTER; `docs/hooks.md` tells it to those who write one.
+BEFORE and AFTER list what they are sent; `docs/hooks.md` explains it to authors of hooks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.targets import Target
 
 __all__ = ["Cancel", "Pin", "Supply", "Target", "session_before_compact", "session_compact"]
-"""What a hook needs; the rest is how Redline asks and tells it."""
+"""What a hook needs; the rest is how Redline calls it."""
 
 WORDS_KEPT: Final = 300
-"""Characters that are kept of what a hook gives as its reason."""
+"""Characters of a hook's reason that are kept."""
 
 BEFORE: Final[Mapping[str, str]] = {
     "path": "the session's file",
@@ -56,7 +56,7 @@ Receiver = Callable[..., object]
 
 
 class HookSignal(Signal):
-    """A signal whose receivers Redline calls one by one: to stop at an answer, to say which of them failed."""
+    """A signal whose receivers Redline calls one by one, to stop at an answer and to name one that fails."""
 
     def connect(
         self,
@@ -65,20 +65,20 @@ class HookSignal(Signal):
         weak: bool = True,
         dispatch_uid: Hashable | None = None,
     ) -> None:
-        """Connect a function. Raises TypeError for one that is async: Redline waits for what a hook says."""
+        """Connect a function. Raises TypeError if it is async: Redline waits for a hook's answer."""
         if iscoroutinefunction(receiver):
-            raise TypeError(f"{name_of(receiver)} is async, and a hook may not be")
+            raise TypeError(f"{name_of(receiver)} is async; a hook must not be")
         super().connect(receiver, sender, weak, dispatch_uid)
 
-    def listening(self) -> list[Receiver]:
+    def connected(self) -> list[Receiver]:
         """The receivers, in the order in which they were connected."""
         return self._live_receivers(None)[0]
 
 
 session_before_compact: Final = HookSignal()
-"""Sent before a planner is asked, with what BEFORE lists. A receiver answers None, Pin, Supply or Cancel."""
+"""Sent before planning, with what BEFORE lists. A receiver returns None, Pin, Supply or Cancel."""
 session_compact: Final = HookSignal()
-"""Sent after a compaction was written, with what AFTER lists. Nobody looks at the answers."""
+"""Sent after a compaction was written, with what AFTER lists. Answers are ignored."""
 
 
 # ---- answers ---------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ session_compact: Final = HookSignal()
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nothing is planned, and this is why. Raises TypeError if that is no text."""
+    """Nothing is planned, for this reason. Raises TypeError if the reason is not a string."""
 
     why: str
 
@@ -96,11 +96,11 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """A plan in place of the planner's: deletions as a tool call would ask for them, judged like those.
+    """A plan that replaces the planner's: deletions as in a tool call, and judged in the same way.
 
         Supply([{"kind": "entry", "entryId": "1a2b3c4d"}], "it was printed twice")
 
-    Raises TypeError if it is no list, and ValueError if it is empty: who has nothing to delete answers None.
+    Raises TypeError if it is not a list, and ValueError if it is empty: a hook with nothing to delete returns None.
     """
 
     deletions: Sequence[object]
@@ -111,15 +111,15 @@ class Supply:
         if not isinstance(self.deletions, list | tuple):
             raise TypeError("Supply takes a list of deletions, each an object with kind and entryId.")
         if not self.deletions:
-            raise ValueError("Supply takes at least one deletion. Answer None to leave it to the planner.")
+            raise ValueError("Supply takes at least one deletion. Return None to leave it to the planner.")
         object.__setattr__(self, "deletions", tuple(self.deletions))
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """These stay, as if a human had rejected their deletion: pair repair may not take them either.
+    """These targets stay, as if a human had rejected their deletion: pair repair may not delete them either.
 
-    What the transcript does not hold, or protects anyway, may be among them. Raises TypeError for what is no Target.
+    They may include protected targets, and some that are not in the transcript. Raises TypeError for other values.
     """
 
     targets: Iterable[Target]
@@ -140,7 +140,7 @@ Answer = Pin | Supply | Cancel
 
 def _require_text(why: object) -> None:
     if not isinstance(why, str):
-        raise TypeError("The reason of an answer is a text.")
+        raise TypeError("The reason of an answer is a string.")
 
 
 def _is_target(found: object) -> bool:
@@ -150,11 +150,11 @@ def _is_target(found: object) -> bool:
     return index is None or (isinstance(index, int) and not isinstance(index, bool))
 
 
-# ---- asking and telling ----------------------------------------------------------------------------------
+# ---- calls -----------------------------------------------------------------------------------------------
 
 
 class HookAnswer(NamedTuple):
-    """What one receiver answered; `hook` is its module and name."""
+    """The answer of one receiver; `hook` is its module and name."""
 
     hook: str
     answer: Answer
@@ -163,9 +163,9 @@ class HookAnswer(NamedTuple):
 def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
     """The answers of the receivers of `session_before_compact`, up to the first that cancels or supplies a plan.
 
-    Raises SystemFailure `hook_failed` if one raises, and BadInput `bad_answer` if it answers something else.
+    Raises SystemFailure `hook_failed` if one raises, and BadInput `bad_answer` for any other answer.
     """
-    for receiver in session_before_compact.listening():
+    for receiver in session_before_compact.connected():
         hook = name_of(receiver)
         try:
             answer = receiver(signal=session_before_compact, sender=None, **sent)
@@ -174,15 +174,15 @@ def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
             raise SystemFailure(
                 "hook_failed",
                 f"The hook {hook} failed ({type(fault).__name__}). Nothing was planned, because it may have been there "
-                "to keep something. The log tells where. Mend it, or take its module out of `hooks`.",
+                "to keep something. The log says where. Correct it, or remove its module from `hooks`.",
             ) from fault
         if answer is None:
             continue
         if not isinstance(answer, Answer):
             raise BadInput(
                 "bad_answer",
-                f"The hook {hook} answered with a {type(answer).__name__}. Nothing was planned. "
-                "It may answer None, Pin, Supply or Cancel.",
+                f"The hook {hook} returned a {type(answer).__name__}. Nothing was planned. "
+                "It may return None, Pin, Supply or Cancel.",
             )
         yield HookAnswer(hook, answer)
         if not isinstance(answer, Pin):
@@ -190,12 +190,12 @@ def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
 
 
 def notify_hooks(**sent: Any) -> None:
-    """Tell every receiver of `session_compact`. What fails in one is logged, and changes nothing for the others."""
-    for receiver in session_compact.listening():
+    """Call every receiver of `session_compact`. A failure is logged, and changes nothing for the others."""
+    for receiver in session_compact.connected():
         try:
             receiver(signal=session_compact, sender=None, **sent)
-        except (Exception, SystemExit):  # noqa: BLE001  # the compaction is written, whatever it makes of that
-            _log.exception("The hook %s failed when it was told of a compaction", name_of(receiver))
+        except (Exception, SystemExit):  # noqa: BLE001  # the compaction is written anyway
+            _log.exception("The hook %s failed after a compaction", name_of(receiver))
 
 
 def name_of(receiver: Receiver) -> str:
@@ -208,7 +208,7 @@ def name_of(receiver: Receiver) -> str:
 
 
 class Unloaded(NamedTuple):
-    """A module that could not be imported, and why in words."""
+    """A module that could not be imported, and the reason in words."""
 
     module: str
     why: str
@@ -219,18 +219,18 @@ _silent: list[str] = []
 
 
 def load_hooks(modules: Iterable[str]) -> None:
-    """Import the modules, in this order. What cannot be is kept for `unloaded`: a system check tells of it."""
+    """Import the modules, in this order. A failure is kept for `unloaded`: a system check reports it."""
     _unloaded.clear()
     _silent.clear()
     for module in modules:
         before = len(_connected())
         try:
             importlib.import_module(module)
-        except (Exception, SystemExit) as fault:  # noqa: BLE001  # whatever a user's module raises; it is told
+        except (Exception, SystemExit) as fault:  # noqa: BLE001  # a user's module may raise anything; it is reported
             _unloaded.append(Unloaded(module, _why(fault)))
             continue
         connected = _connected()
-        if len(connected) == before and not any(_lies_in(receiver, module) for receiver in connected):
+        if len(connected) == before and not any(_is_in(receiver, module) for receiver in connected):
             _silent.append(module)
 
 
@@ -240,7 +240,7 @@ def unloaded() -> Sequence[Unloaded]:
 
 
 def silent() -> Sequence[str]:
-    """The modules that connect nothing."""
+    """The modules that connect no receiver."""
     return tuple(_silent)
 
 
@@ -249,23 +249,23 @@ def require_loaded() -> None:
     for module, why in _unloaded:
         raise BadInput(
             "hook_not_loaded",
-            f"The hook {module} cannot be imported: {why}. Nothing was planned. Mend it, or take it out of `hooks`.",
+            f"The hook {module} cannot be imported: {why}. Nothing was planned. Correct it, or remove it from `hooks`.",
         )
 
 
 def _connected() -> list[Receiver]:
-    return [*session_before_compact.listening(), *session_compact.listening()]
+    return [*session_before_compact.connected(), *session_compact.connected()]
 
 
-def _lies_in(receiver: Receiver, module: str) -> bool:
+def _is_in(receiver: Receiver, module: str) -> bool:
     return f"{name_of(receiver)}.".startswith(f"{module}.")
 
 
 def _why(fault: Exception | SystemExit) -> str:
-    """A failed import: what was raised, and in which line of the user's own file."""
-    told = " ".join(f"{type(fault).__name__}: {fault}".split())[:WORDS_KEPT].rstrip(".: ")
+    """A failed import: the error, and the line of the user's own file."""
+    error = " ".join(f"{type(fault).__name__}: {fault}".split())[:WORDS_KEPT].rstrip(".: ")
     frames = traceback.extract_tb(fault.__traceback__)
     place = frames[-1] if frames else None
     if place is None or place.filename.startswith("<frozen"):
-        return told
-    return f"{told} ({place.filename}, line {place.lineno})"
+        return error
+    return f"{error} ({place.filename}, line {place.lineno})"

@@ -1,6 +1,6 @@
-"""The objects that addresses name. Only what belongs to a configured root is ever found.
+"""The objects that addresses name. Only objects below a configured root are ever found.
 
-What a killed process left of a session is recorded before anything is shown of it.
+What a killed process did to a session is recorded before anything is shown of the session.
 """
 
 from __future__ import annotations

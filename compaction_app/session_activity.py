@@ -1,6 +1,6 @@
-"""Whether an agent may have a session open: it was written to lately, or a process has it open for writing.
+"""Whether an agent may have a session open: it was written to recently, or a process has it open for writing.
 
-One place for what a commit and a restore demand, and for what pages show.
+Commits and restores use it for their confirmations, and pages show it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Activity:
 
     @property
     def is_live(self) -> bool:
-        """Whether it takes a confirmation to write to the session."""
+        """Whether writing to the session requires a confirmation."""
         return self.is_recent or bool(self.writers)
 
     @property
     def sentence(self) -> str:
-        """What is known, as in `was written to in the last 5 minutes`; empty if nothing is."""
+        """What is known, such as `was written to in the last 5 minutes`; empty if nothing is."""
         parts = (
             [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"]
             if self.is_recent
@@ -41,7 +41,7 @@ class Activity:
 
 
 def activity_of(session: Session, state: FileState | None, now: datetime) -> Activity:
-    """What others do with a session, which is in this state; nothing if it is gone."""
+    """What others do with a session in this state; nothing if it is gone."""
     if state is None:
         return Activity(is_recent=False, writers=())
     return Activity(is_recent=session.is_live(now, state.mtime_ns), writers=writers_of(state))

@@ -13,14 +13,14 @@ from .runs import views as runs_views
 from .session_page import views as session_pages
 
 app_name = "compaction"
-# A file name and an entry id hold whatever their writer liked: line breaks, and in an id slashes.
+# A file name and an entry id may contain anything: line breaks, and an id also slashes.
 _SESSION = r"^sessions/(?P<root>[0-9]{1,18})/(?P<path>[\s\S]+\.jsonl)"
 _ENTRY = r"/entries/(?P<entry>[\s\S]+)"
 _BACKUP = r"/backups/(?P<name>[^/]+)"
 _models_too = require_safe(RedirectView.as_view(pattern_name="compaction:models", query_string=True))
 urlpatterns = [
     re_path(_SESSION + "$", session_pages.session, name="session"),
-    # Before those with an entry in the path: an entry that is named like a session's file is asked for.
+    # Before the routes with an entry in the path: an entry may be named like a session's file.
     re_path(_SESSION + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
@@ -52,7 +52,7 @@ urlpatterns = [
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/result", commit_views.result, name="result"),
     path("models", models_page_views.models, name="models"),
-    # `runs` without its slash is led on by Django; a slash too many is not.
+    # Django redirects `runs` without its slash; it does not remove a slash too many.
     path("models/", _models_too, name="models_too"),
     path("models/add", models_page_views.new_model, name="add_model"),
     path("models/<int:model>", models_page_views.model, name="model"),

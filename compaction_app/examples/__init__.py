@@ -1,1 +1,1 @@
-"""Worked examples that a user can switch on from the configuration, and copy."""
+"""Working examples to enable in the configuration, or to copy."""

@@ -1,11 +1,11 @@
-"""A hook: what carries a label stays.
+"""A hook: entries with a label stay.
 
-Switched on by `REDLINE_HOOKS=compaction_app.examples.pin_labelled`, or in `redline.toml`:
+Enabled with `REDLINE_HOOKS=compaction_app.examples.pin_labelled`, or in `redline.toml`:
 
     hooks = ["compaction_app.examples.pin_labelled"]
 
-An agent writes a label as an entry of its own, on whatever branch it stands. Of several labels of one entry the
-latest counts, and an empty one takes the label away.
+An agent writes a label as a separate entry, on any branch. If an entry has several labels, the latest counts, and an
+empty one removes the label.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ from sessions_app.storage.session_loader import LoadedSession
 
 @receiver(session_before_compact)
 def keep_what_is_labelled(*, loaded: LoadedSession, **others: Any) -> Pin:
-    """Pin every entry that carries a label."""
+    """Pin every entry that has a label."""
     del others
-    return Pin([Target(entry_id) for entry_id in labels(loaded.tree)], "it carries a label")
+    return Pin([Target(entry_id) for entry_id in labels(loaded.tree)], "it has a label")

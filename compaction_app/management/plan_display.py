@@ -1,4 +1,4 @@
-"""A plan on the terminal: what happens while it is made, what it deletes with each reason, and what it comes to."""
+"""A plan on the terminal: its events while it is made, what it deletes and why, and its summary."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REASON: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan that has ended, and the session it is for."""
+    """A finished plan, and the session it is for."""
 
     plan: Plan
     validated: ValidatedDeletion
@@ -51,7 +51,7 @@ class Planned:
 
     @property
     def approved(self) -> Approved:
-        """The plan as a commit takes it."""
+        """The plan in the form that a commit takes."""
         return Approved(
             loaded=self.loaded,
             leaf_id=self.plan.leaf_id,
@@ -65,7 +65,7 @@ class Planned:
 
 
 class PlanningScreen:
-    """Shows what happens while a plan is made, and keeps the totals of what a model was sent and returned."""
+    """Shows the events while a plan is made, and keeps the totals of what a model was sent and returned."""
 
     def __init__(self, command: RedlineCommand) -> None:
         self._command = command
@@ -74,7 +74,7 @@ class PlanningScreen:
     def begin(self, plan: Plan) -> None:
         for message in plan.answers.messages:
             self._command.say(f"Hook: {printable(message.text)}")
-        # What was prepared stays to the end: the collector need not walk it again and again.
+        # What was prepared stays to the end: the garbage collector need not scan it again and again.
         gc.freeze()
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
@@ -88,8 +88,8 @@ class PlanningScreen:
         if kind == EventKind.ASKED and data["turn"] == 1:
             self._command.progress.clear()
             self._command.say(
-                f"The model is asked at {host}: the first request has {data['characters']:,} characters, most of it "
-                "the manifest. The tools send it more of the conversation, if it asks for that."
+                f"The model is at {host}: the first request has {data['characters']:,} characters, most of it "
+                "the manifest. The tools send it more of the conversation if it requests that."
             )
         elif kind == EventKind.ASKED:
             self._command.progress.show(
@@ -97,20 +97,18 @@ class PlanningScreen:
             )
         elif kind == EventKind.RETRIED:
             self._command.progress.clear()
-            self._command.say(f"Asked again in {data['seconds']:g} s: {one_line(data['why'], 200)}")
+            self._command.say(f"Retry in {data['seconds']:g} s: {one_line(data['why'], 200)}")
 
     def is_stopped(self) -> bool:
         return False
 
     def totals(self) -> list[str]:
-        """What was sent, received and spent, in words; nothing if nothing left the machine."""
+        """What was sent, received and spent, in words; empty if nothing left the machine."""
         if self.usage is None:
             return []
         found = self.usage
         about = "about " if found["estimated"] else ""
-        cost = (
-            f" {about}${found['cost']:.4f}." if found["cost"] is not None else " What it cost is not known."
-        )
+        cost = f" {about}${found['cost']:.4f}." if found["cost"] is not None else " The cost is not known."
         tokens = found["input"] + found["cacheRead"] + found["cacheWrite"]
         return [
             f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
@@ -131,14 +129,14 @@ def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, pag
 
 
 def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, torn: TornLine | None) -> None:
-    """Print what the plan comes to, with which parameters, and what is odd about it."""
+    """Print the plan's figures, its parameters, and its warnings."""
     plan, validated = planned.plan, planned.validated
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
         f"{stats.objects_deleted} of {stats.objects_before} objects and "
         f"{stats.tokens_before - stats.tokens_after} of {stats.tokens_before} tokens go "
-        f"({stats.percent_reduction}%; asked for {target_reduction(found.compression_ratio):g}%)."
+        f"({stats.percent_reduction}%; target {target_reduction(found.compression_ratio):g}%)."
     )
     command.say(
         f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
@@ -149,13 +147,13 @@ def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, to
     if torn is not None:
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
-        command.say(f"Passed over: {printable(fault)}")
+        command.say(f"Ignored: {printable(fault)}")
     if not reading.is_honoured:
-        command.say(f"That agent ignores a {reading.writer.entry_type}.")
+        command.say(f"That agent ignores an entry of type {reading.writer.entry_type}.")
     back = reading.writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
     if back:
         command.say(
-            f"{len(back)} of these the agent will not apply, to keep its latest thinking replayable: {_named(back)}."
+            f"The agent will not apply {len(back)} of these, to keep its latest thinking replayable: {_named(back)}."
         )
     for taker, left in unanswered(plan.transcript, validated.targets).items():
         command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")
@@ -212,7 +210,7 @@ def _row(planned: Planned, target: Target) -> list[str]:
 
 
 def _reason_of(planned: Planned, target: Target) -> str:
-    """Why a target goes, in words."""
+    """Why a target is deleted, in words."""
     origin = planned.origins.get(target)
     if origin is None:
         return ""

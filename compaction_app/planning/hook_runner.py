@@ -90,7 +90,7 @@ def before_compact(
     Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
     require_loaded()
-    if not session_before_compact.listening():
+    if not session_before_compact.connected():
         return NO_ANSWERS
     loaded = load()
     pins: dict[Target, str] = {}
@@ -180,7 +180,7 @@ def after_compact(
     backup: Path,
 ) -> None:
     """Notify the hooks of a compaction that was written. Nothing they do changes it."""
-    if not session_compact.listening():
+    if not session_compact.connected():
         return
     entry: dict[str, Any] = parse(line)
     notify_hooks(

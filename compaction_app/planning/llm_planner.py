@@ -1,7 +1,6 @@
 """An LLM planner: it sends requests over the network, and acts only through the tools.
 
-        prompt ─▶ request ─▶ pieces, reported as they come ─▶ answer ─▶ its calls run in the loop ─▶ results ─▶
-        request …
+    prompt ─▶ request ─▶ pieces, reported on arrival ─▶ answer ─▶ its calls run in the loop ─▶ results ─▶ request …
 
 | event      | reports                                                                  |
 |------------|--------------------------------------------------------------------------|

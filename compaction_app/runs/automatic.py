@@ -1,22 +1,22 @@
-"""What Redline does by itself where a session is due: it plans, so that a proposal waits. It never writes.
+"""Automatic planning: a session that is due is planned, so that a proposal waits. Nothing is written.
 
-A session is due for the reasons of its agent: `threshold`, its context is past what is kept free of the window, or
-`overflow`, its model said that the context is too long. With `plan_by_itself` such a session is planned, unless
+A session is due for the reasons of its agent: `threshold`, its context exceeds the part of the window that may be used,
+or `overflow`, its model reported that the context is too long. With `plan_by_itself` it is planned, unless
 
-| it is left because                                | until                                                    |
+| it is skipped because                             | until                                                    |
 |---------------------------------------------------|----------------------------------------------------------|
 | it cannot be read or written, is old, or its      | that changes                                             |
 | agent ignores what Redline writes                 |                                                          |
 | its agent's settings say `enabled: false`         | they do not                                              |
-| nobody but Redline has written to it since it was | an agent goes on                                         |
-| last written to, or nobody at all for a day       |                                                          |
-| a run of it is under way, or was made at its leaf | an agent goes on                                         |
-| what was planned by itself waits to be looked at  | somebody looks                                           |
-| what was planned by itself was looked at just now | REST has passed                                          |
-| such a run was stopped, or cancelled by a hook    | somebody starts a run of it, or compacts it              |
+| nobody but Redline has written to it since the    | an agent continues                                       |
+| last change, or nobody at all for a day           |                                                          |
+| a run of it is under way, or was made at its leaf | an agent continues                                       |
+| an automatic proposal waits to be looked at       | you look at it                                           |
+| an automatic proposal was looked at just now      | REST has passed                                          |
+| such a run was stopped, or cancelled by a hook    | you start a run of it, or compact it                     |
 | such runs failed, one after the other             | REST has passed, doubled for each, up to LONGEST_REST    |
 
-At most AT_ONCE such runs are under way. A model plans only if the user agreed to that for its provider.
+At most AT_ONCE such runs are under way. An LLM planner is used only if you have agreed to that for its provider.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ LONGEST_REST: Final = timedelta(days=1)
 FRESH: Final = timedelta(days=1)
 FAILED: Final = (RunState.FAILED, RunState.INTERRUPTED)
 FAILURES_COUNTED: Final = 20
-"""More do not lengthen a rest any further."""
+"""More failures do not lengthen a rest any further."""
 
 _log = logging.getLogger("redline")
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlanner:
-    """The planner of a run that Redline starts; `note` says why it is another one than is set up."""
+    """The planner of an automatic run; `note` says why it is not the configured one."""
 
     planner: str
     thinking: str = ""
@@ -69,16 +69,16 @@ class ChosenPlanner:
 
 @dataclass(frozen=True, slots=True)
 class StartedRuns:
-    """What came of a look at the sessions that are due."""
+    """The outcome of one check of the sessions that are due."""
 
     started: list[int]
-    """The numbers of the runs that were started."""
+    """The numbers of the started runs."""
     postponed: bool
-    """Whether there was no place for one more."""
+    """Whether there was no room for one more."""
 
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
-    """Start planning what is due and not left, the sessions last written to first."""
+    """Start planning what is due and not skipped, the sessions last written to first."""
     places = AT_ONCE - Run.objects.active().filter(automatic=True).count()
     started: list[int] = []
     for session in due_sessions(now):
@@ -93,7 +93,7 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
 
 
 def due_sessions(now: datetime) -> QuerySet[Session]:
-    """The sessions that are due and that nothing in their rows speaks against planning."""
+    """The sessions that are due and that their rows do not exclude."""
     since = int((now - FRESH).timestamp() * 1e9)
     runs = Run.objects.filter(session=OuterRef("pk"))
     readable = Session.objects.shown().due().filter(missing=False, fault="")
@@ -103,18 +103,18 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 
 
 def left_because(session: Session, now: datetime, home: Path) -> str:
-    """Why a session that is due is not planned by itself, in words; empty if it is."""
+    """Why a session that is due is not planned automatically, in words; empty if it is."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
     if session.version != session.agent.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
-        return "it was not read yet as it is to be read now"
-    if not reading_by(session.read_as, "it was counted so").is_honoured:
+        return "it was not yet read with its current reader"
+    if not reading_by(session.read_as, "it was counted this way").is_honoured:
         return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
     switched_off = session.agent.settings(session.cwd, home).switched_off_in
     if switched_off is not None:
-        return f"{switched_off} says that nothing is compacted by itself (enabled: false)"
+        return f"{switched_off} disables automatic compaction (enabled: false)"
     try:
         path = session_path(session)
     except BadInput as fault:
@@ -129,26 +129,26 @@ def _dealt_with(session: Session, now: datetime) -> str:
     latest, last = runs.first(), runs.filter(automatic=True).first()
     halted = _halted(last) if last is not None and last == latest else ""
     if halted:
-        return f"{halted}; that is done again once you have started a run of it yourself"
+        return f"{halted}; it resumes once you have started a run of it yourself"
     if any(run is not None and run.was_planned_at(session.leaf_id) for run in (latest, last)):
-        return "it was planned already as it is now"
+        return "its current state was already planned"
     if last is None:
         return ""
     if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
-        return "planning it failed, and it is as it was then"
+        return "planning it failed, and it has not changed since"
     if last.reviewed_at is not None and now - last.reviewed_at < REST:
         return "its proposal was just looked at"
     return _resting(runs, last, now)
 
 
 def _halted(run: Run) -> str:
-    """Who said no to a planning by itself, in words; empty if nobody did, or it was compacted since."""
+    """Who stopped automatic planning, in words; empty if nobody did, or if it was compacted since."""
     if run.session.compactions.filter(written_at__gt=run.created_at).exists():
         return ""
     if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
-        return "planning it by itself was stopped"
+        return "automatic planning was stopped"
     if run.state in FAILED and _cancelled_by_hook(run):
-        return "a hook cancelled planning it by itself"
+        return "a hook cancelled automatic planning"
     return ""
 
 
@@ -159,7 +159,7 @@ def _cancelled_by_hook(run: Run) -> bool:
 
 
 def _resting(runs: QuerySet[Run], last: Run, now: datetime) -> str:
-    """That the planning by itself rests after failures, in words; a run that somebody started ends the row of them."""
+    """The pause of automatic planning after failures, in words; a run started by hand ends the series of failures."""
     row = takewhile(lambda run: run.automatic and run.state in FAILED, runs[:FAILURES_COUNTED])
     failures = sum(1 for _ in row)
     if not failures:
@@ -169,7 +169,7 @@ def _resting(runs: QuerySet[Run], last: Run, now: datetime) -> str:
     if left <= timedelta():
         return ""
     times = "" if failures == 1 else f" {failures} times in a row"
-    return f"planning it failed{times}; that is tried again in {_roughly(left)}, where it goes on"
+    return f"planning it failed{times}; the next attempt is in {_roughly(left)}, if an agent continues it"
 
 
 def _roughly(time: timedelta) -> str:
@@ -191,19 +191,19 @@ def _start(session: Session) -> Run | None:
             automatic=True,
         )
     except RedlineError as fault:
-        # Somebody was faster, or the session is another one now: the next look knows.
+        # Another process was faster, or the session has changed: the next check will know.
         _log.warning("Session %d is due and was not planned (%s)", session.pk, fault.code)
         return None
     if chosen.note:
         Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
-    _log.info("Run %d was started by itself (%s)", run.pk, run.reason)
+    _log.info("Run %d was started automatically (%s)", run.pk, run.reason)
     return run
 
 
 def automatic_planner(session: Session) -> ChosenPlanner:
-    """The planner that is set up for what Redline plans by itself, if it may plan; else the embedded one.
+    """The planner configured for automatic planning, if it may be used; else the embedded one.
 
-    Raises what reading the session raises, if the level at which its own model thinks is to be found out.
+    Raises what reading the session raises, if the thinking level of its own model is needed.
     """
     asked = settings.REDLINE.plan_by_itself_with
     if asked == EMBEDDED:
@@ -224,7 +224,7 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
 
 def note_on_planner() -> str:
-    """Why the model that is set up for all sessions does not plan by itself, in words; empty if nothing does."""
+    """Why the model configured for all sessions is not used automatically, in words; empty if it is."""
     asked = settings.REDLINE.plan_by_itself_with
     if asked in (EMBEDDED, OWN_MODEL):
         return ""
@@ -235,11 +235,9 @@ def note_on_planner() -> str:
 
 
 def _kept_from(model: ResolvedModel) -> str:
-    """Why a model does not plan by itself, in words."""
+    """Why a model is not used automatically, in words."""
     if model.fault:
-        return f"{model.planner} cannot be asked. {model.fault}"
+        return f"{model.planner} cannot be used. {model.fault}"
     if not model.agreed:
-        return (
-            f"You have not agreed that {model.planner} plans without being asked. The Models page asks you."
-        )
+        return f"You have not allowed automatic planning with {model.planner}. You can allow it on the Models page."
     return ""

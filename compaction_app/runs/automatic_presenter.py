@@ -1,4 +1,4 @@
-"""What the page of runs says of planning by itself: whether it is on, with what, and what it leaves alone."""
+"""Automatic planning on the page of runs: whether it is on, with which planner, and what it skips."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ LOOKED_AT: Final = 20
 SHOWN: Final = 5
 MODELS_PAGE: Final = "Models page"
 OUTGROWN: Final = (
-    "it has gone on since its proposal was planned; it is planned again once you have looked at that"
+    "it has continued since its proposal was planned; it is planned again once you have looked at it"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AutomaticPlanning:
-    """What is set up for planning by itself, and what it passes over."""
+    """How automatic planning is configured, and what it skips."""
 
     on: bool
     planner: str
-    """The one in force: `embedded`, a model as `provider/name`, or `session`."""
+    """The planner in use: `embedded`, a model as `provider/name`, or `session`."""
     set_up: str = ""
-    """The one that is set up, if it is not in force."""
+    """The configured one, if it is not in use."""
     why: tuple[str, str, str] = ("", "", "")
     """Why not, in words: before the mention of the page of models, that mention, and after it."""
     left: list[tuple[Session, str]] = field(default_factory=list)
-    """Sessions that are due and left alone, each with the reason in words."""
+    """Sessions that are due and skipped, each with the reason in words."""
 
 
 def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
-    """For the page of runs. Nothing is left alone where nothing is planned."""
+    """For the page of runs. Nothing is listed as skipped if automatic planning is off."""
     configuration = settings.REDLINE
     planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:

@@ -1,4 +1,4 @@
-"""What a user does to a run: start it, stop it, resume it, plan it again from where the file stands now."""
+"""What you can do to a run: start it, stop it, resume it, plan it again on the current session."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .worker_processes import wake_workers
 
 
 def require_writable(session: Session) -> None:
-    """Raise BadInput if what is planned on a session could never be written to it."""
+    """Raise BadInput if a plan for a session could never be written to it."""
     if not session.has_header:
         raise BadInput(
             "no_header",
-            f"{session_path(session)} has no session header: agents refuse such a file, and Atomic before 0.9.4 "
+            f"{session_path(session)} has no session header: agents reject such a file, and Atomic before 0.9.4 "
             "empties it on opening. Nothing was planned. Make a copy with a header on its page, and compact that.",
         )
     current = session.agent.current_version
-    # 0: it is being indexed right now, and the worker will see.
+    # 0: it is being indexed right now, and the worker checks again.
     if session.version not in (0, current):
         raise BadInput(
             "needs_migration",
@@ -70,7 +70,7 @@ def start_run(
 
 
 def begin_run(run: Run, worker: str) -> None:
-    """Save a new run as one that `worker` has claimed: nobody else ever sees it queued."""
+    """Save a new run as claimed by `worker`: no other process ever sees it queued."""
     run.state, run.worker = RunState.RUNNING, worker
     run.started_at = run.heartbeat = run.created_at
     run.save()
@@ -101,7 +101,7 @@ def new_run(
 
 
 def stop_run(run: Run) -> None:
-    """Ask a run to stop. One that nobody works on yet is cancelled at once. What was validated stays.
+    """Request that a run stops. A queued run is cancelled immediately. What was validated is kept.
 
     Raises Conflict `wrong_state` if it is over.
     """
@@ -119,12 +119,12 @@ def _require_no_active_run(session: Session) -> None:
     if other is not None:
         raise Conflict(
             "run_in_flight",
-            f"Run {other.pk} is already planning {session_path(session)}. No other was started. Stop it first.",
+            f"Run {other.pk} is already planning {session_path(session)}. No other run was started. Stop it first.",
         )
 
 
 def resume_run(run: Run) -> None:
-    """Go on with a run that broke off. Raises Conflict `wrong_state`, and BadInput if its model may not be asked."""
+    """Continue an interrupted run. Raises Conflict `wrong_state`, and BadInput if its model may not be used."""
     model_of_run(run)
     with transaction.atomic():
         if not run.is_active:
@@ -138,10 +138,10 @@ def resume_run(run: Run) -> None:
 
 
 def plan_again(run: Run) -> Run:
-    """A new run from where the file stands now, which goes on from a reviewed run's decisions.
+    """A new run on the current file, which keeps the decisions on an earlier run.
 
-    It is superseded once those are carried over. One that was committed stays so: its plan is wanted once more,
-    because an agent continued past it, or a restore took it back. Raises Conflict.
+    The earlier run is superseded once its decisions are carried over. A committed run stays committed: its plan is
+    needed again because an agent continued past it, or a restore removed it. Raises Conflict.
     """
     require_state(run, REVIEWABLE | WRITTEN, "It was not planned again.")
     model_of_run(run)

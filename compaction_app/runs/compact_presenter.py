@@ -1,4 +1,4 @@
-"""The page of the form that starts a run: its planners, the sources of its values, and what leaves this machine."""
+"""The form that starts a run: its planners, the sources of its values, and what leaves this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .forms import CompactForm
 
 @dataclass(frozen=True, slots=True)
 class PlannerChoice:
-    """A planner that can be chosen, or cannot for the reason beside it."""
+    """A planner that can be chosen, or that cannot, with the reason."""
 
     name: str
     label: str
@@ -32,7 +32,7 @@ class PlannerChoice:
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """What is said of a model before it is asked."""
+    """What you are shown about a model before anything is sent to it."""
 
     host: str
     base_url: str
@@ -40,21 +40,21 @@ class Disclosure:
     """Whether the host is this machine."""
     prices: str
     preview: int = PREVIEW_LENGTH
-    """Characters that the manifest shows of an entry at most."""
+    """The most characters of an entry in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactPage:
-    """What stands around the fields of the form."""
+    """What surrounds the fields of the form."""
 
     sources: Mapping[str, str]
-    """Where each parameter in effect comes from."""
+    """The source of each parameter in effect."""
     planner_source: str
-    """Why this planner is chosen before anybody chooses."""
+    """Why this planner is preselected."""
     planners: list[PlannerChoice]
     level_source: str
     levels: tuple[str, ...]
-    """Thinking levels that the chosen model takes."""
+    """Thinking levels that the chosen model supports."""
     disclosure: Disclosure | None
     """None if nothing leaves the machine."""
     faults: tuple[str, ...]
@@ -86,7 +86,7 @@ def compact_page(session: Session, form: CompactForm) -> CompactPage:
 
 
 def _level_source(form: CompactForm) -> str:
-    """Where the thinking level comes from; empty if it was chosen, or if there is none."""
+    """The source of the thinking level; empty if it was chosen, or if there is none."""
     own = form.session_level
     if form.is_level_chosen or not own:
         return ""
@@ -94,20 +94,22 @@ def _level_source(form: CompactForm) -> str:
     return (
         source
         if own in (form.level, "off")
-        else f"{source} The nearest that the model takes is {form.level}."
+        else f"{source} The nearest that the model supports is {form.level}."
     )
 
 
 def _disclosure(model: ResolvedModel) -> Disclosure:
     prices = model.prices
-    said = "No price of it is known."
+    price = "Its price is not known."
     if prices.input is not None and prices.output is not None:
-        said = f"{dollars(prices.input)} for a million tokens in, {dollars(prices.output)} for a million out."
-    return Disclosure(model.host, model.base_url, is_loopback(model.base_url), said)
+        price = (
+            f"{dollars(prices.input)} for a million tokens in, {dollars(prices.output)} for a million out."
+        )
+    return Disclosure(model.host, model.base_url, is_loopback(model.base_url), price)
 
 
 def _reviewable(session: Session) -> QuerySet[Run]:
-    """The runs of a session whose plan waits for a review: those that got as far as being prepared."""
+    """The prepared runs of a session whose plan can be reviewed."""
     planned = session.runs.reviewable().filter(snapshot__isnull=False)
     is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
     return planned.exclude(is_empty).order_by("-pk")

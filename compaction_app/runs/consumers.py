@@ -1,4 +1,4 @@
-"""The socket of a run's page: what is new after the last event that the page shows, drawn as the page draws it."""
+"""The socket of a run's page: what is new after the last event on the page, rendered as the page renders it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sessions_app.web.broadcast import run_group
 from .presenter import Followed, FollowedRun, facts_of, follow_run
 
 LOOK_SECONDS: Final = 1.0
-"""The rows are looked at so often without any announcement: one that was lost changes nothing but the wait."""
+"""The rows are polled this often even without an announcement: a lost one only makes the page wait."""
 MESSAGE_LIMIT: Final = 1_000
 DRAWN_AT_ONCE: Final = 200
-"""Events in one message at most."""
+"""The most events in one message."""
 PARTS: Final = (
     "heading",
     "facts",
@@ -37,17 +37,17 @@ PARTS: Final = (
     "asked",
     "foot",
 )
-"""What stands beside the log, and is drawn anew if it is another."""
+"""The parts beside the log, which are sent again when they change."""
 OVER: Final = 1000
-"""The code of a socket that is closed because nothing more can come."""
+"""The close code when nothing more can come."""
 FAILED: Final = 1011
-"""The code after a defect of ours: a page that hears it connects again."""
+"""The close code after a bug in Redline: a page that receives it connects again."""
 
 _log = logging.getLogger("redline")
 
 
 class RunConsumer(AsyncWebsocketConsumer):
-    """Follows one run from the sequence number that its page says."""
+    """Follows one run from the sequence number that its page sends."""
 
     async def connect(self) -> None:
         self.run_id = int(self.scope["url_route"]["kwargs"]["run"])
@@ -82,12 +82,12 @@ class RunConsumer(AsyncWebsocketConsumer):
                 self.follower = asyncio.create_task(self._follow())
 
     async def on_event(self, message: dict[str, Any]) -> None:
-        """Something is new; what it is stands in the rows."""
+        """Something is new; the rows say what."""
         del message
         self.news.set()
 
     async def _follow(self) -> None:
-        """Look at the rows until nothing more can come."""
+        """Poll the rows until nothing more can come."""
         code = OVER
         try:
             while await self._look():
@@ -98,7 +98,7 @@ class RunConsumer(AsyncWebsocketConsumer):
         await self.close(code)
 
     async def _look(self) -> bool:
-        """Wait for news or a moment, and send what is new; whether more can come."""
+        """Wait for news or a moment, and send what is new; returns whether more can come."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
         self.news.clear()
@@ -109,8 +109,8 @@ class RunConsumer(AsyncWebsocketConsumer):
                 return False
             drawn = await database_sync_to_async(_draw)(found, self.parts) if found.is_new else None
         except DatabaseError as fault:
-            # Another writer held the database for too long: what is new is there at the next look.
-            _log.warning("Run %d could not be looked at: %s", self.run_id, type(fault).__name__)
+            # Another writer blocked the database for too long: the next poll finds what is new.
+            _log.warning("Run %d could not be read: %s", self.run_id, type(fault).__name__)
             return True
         self.after, self.shown = found.shown.seq, found.shown
         if drawn is not None:
@@ -122,7 +122,7 @@ class RunConsumer(AsyncWebsocketConsumer):
 
 
 def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What is new as the page's own fragments, each to be put in its place; and the parts as the page then has them."""
+    """What is new as the page's own fragments, each with its place; and the parts as the page then has them."""
     context: dict[str, Any] = {
         "run": found.run,
         "steps": found.steps,
@@ -138,6 +138,6 @@ def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str
 
 
 def _parts(run: Run) -> Sequence[str]:
-    """While a run can be stopped, the button stays as the page drew it: only that has the page's token."""
+    """While a run can be stopped, the button is not sent again: only the page's own has its token."""
     is_stoppable = run.is_active and not run.is_stopping
     return [part for part in PARTS if part != "acts" or not is_stoppable]

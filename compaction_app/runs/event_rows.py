@@ -43,11 +43,11 @@ class EventRow:
     before: float
     percent: float
     is_earlier: bool = False
-    """Of an attempt before the latest one, which counts its calls anew."""
+    """Belongs to an attempt before the latest one, which counts its calls from 1 again."""
 
     @property
     def anchor(self) -> str:
-        """Its id on the page: a call's number, if that is the only one of its kind."""
+        """Its id on the page: the call's number, if only one row has that."""
         return f"ev-s{self.seq}" if self.number is None or self.is_earlier else f"ev-{self.number}"
 
 
@@ -84,14 +84,14 @@ def _hit(match: Mapping[str, Any]) -> Hit:
 def _sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind == EventKind.PREPARED:
         return (
-            f"{data['entries']:,} entries with {data['tokens']:,} tokens can be looked at; {data['protected']:,} of "
+            f"{data['entries']:,} entries with {data['tokens']:,} tokens can be planned on; {data['protected']:,} of "
             "them are protected."
         )
     if kind == EventKind.CARRIED:
         dropped = len(data["dropped"])
-        said = f"{data['kept']:,} deletions hold that were chosen before"
-        said += f", {data['pinned']:,} kept objects stay pinned" if data["pinned"] else ""
-        return said + (f"; {dropped:,} no longer hold and were dropped." if dropped else ".")
+        text = f"{data['kept']:,} earlier deletions were kept"
+        text += f", {data['pinned']:,} objects stay pinned" if data["pinned"] else ""
+        return text + (f"; {dropped:,} are no longer valid and were dropped." if dropped else ".")
     if kind in (EventKind.NUDGED, EventKind.HOOKED):
         return str(data["text"])
     if kind == EventKind.RETRIED:
@@ -100,7 +100,7 @@ def _sentence(kind: str, data: Mapping[str, Any]) -> str:
         results = "1 old result" if data["results"] == 1 else f"{data['results']:,} old results"
         return (
             f"{results} of {data['characters']:,} characters dropped from the conversation with the model, which "
-            "can ask for them again."
+            "can request them again."
         )
     if kind == EventKind.ENDED:
         return f"The run ended: {RunState(data['state']).sentence}. {data.get('message', '')}".strip()
@@ -108,7 +108,7 @@ def _sentence(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _arguments(arguments: object) -> Iterable[tuple[str, str]]:
-    """Arguments by name, each in a few words; whatever a planner sent, something is shown."""
+    """Arguments by name, each in a few words; something is shown for any value."""
     if not isinstance(arguments, dict):
         yield "arguments", repr(arguments)[:ARGUMENT_CHARACTERS]
         return

@@ -1,6 +1,6 @@
 """The form that starts a run: each parameter as it is in effect, or as it was typed.
 
-An LLM planner is started only by a form that has shown what leaves this machine, and where it goes: `disclosed` names
+An LLM planner is started only by a form that has shown what leaves this machine, and its destination: `disclosed` names
 the planner and the address that were shown, together with the size of the first request.
 """
 
@@ -30,7 +30,7 @@ PARAMETERS: Final[Mapping[str, str]] = {
     "preserve_recent": "preserve_recent",
     "query": "query",
 }
-"""The fields that are parameters of a run, with the names of those."""
+"""The fields that are parameters of a run, with the parameters' names."""
 
 
 def _ratio(typed: str) -> float:
@@ -39,13 +39,13 @@ def _ratio(typed: str) -> float:
     except ValueError:
         ratio = math.nan
     if normal.compression_ratio(ratio) != ratio:
-        raise BadInput("bad_ratio", f"“{typed}” is no percentage between 0 and 100, both excluded.")
+        raise BadInput("bad_ratio", f"“{typed}” is not a percentage between 0 and 100, both excluded.")
     return ratio
 
 
 def _count(typed: str) -> int:
     if not typed.isascii() or not typed.isdigit() or len(typed) > 9:
-        raise BadInput("bad_preserve_recent", f"“{typed}” is no whole number from 0 up.")
+        raise BadInput("bad_preserve_recent", f"“{typed}” is not a whole number from 0 up.")
     return int(typed)
 
 
@@ -54,7 +54,7 @@ def _planner(name: str) -> str:
 
 
 class CompactForm(forms.Form):
-    """What a run is to do. An empty field takes what is in effect, which is its initial value."""
+    """The parameters of a run. An empty field takes the value in effect, which is its initial value."""
 
     keep = CheckedField(_ratio, required=False)
     preserve_recent = CheckedField(_count, required=False)
@@ -81,7 +81,7 @@ class CompactForm(forms.Form):
 
     @property
     def requested_parameters(self) -> dict[str, object]:
-        """The run's own parameters: what was typed, can be used, and is not in effect anyway."""
+        """The run's own parameters: valid values that were entered and are not in effect anyway."""
         return {
             parameter: self.cleaned_data[name]
             for name, parameter in PARAMETERS.items()
@@ -101,7 +101,7 @@ class CompactForm(forms.Form):
 
     @cached_property
     def model(self) -> ResolvedModel | None:
-        """The model that the run would ask; None for the embedded planner, and for a planner that is not there."""
+        """The model of the run; None for the embedded planner, and for an unknown one."""
         if not self.data.get("planner"):
             return self.unnamed_model
         name = self.cleaned_data.get("planner", EMBEDDED)
@@ -115,7 +115,7 @@ class CompactForm(forms.Form):
         try:
             return thinking_level_of(branch_state(self.session, self.leaf_id).branch)
         except RedlineError:
-            # The branch is not there, which the start reports: a form without a level does no harm.
+            # The branch does not exist, which the start reports: a form without a level does no harm.
             return ""
 
     @property
@@ -124,7 +124,7 @@ class CompactForm(forms.Form):
 
     @property
     def level(self) -> str:
-        """The thinking level that the model is asked for: the chosen one, else the session's, as the model takes it."""
+        """The thinking level: the chosen one, else the session's, as the model supports it."""
         if self.model is None:
             return ""
         if self.is_level_chosen:
@@ -133,22 +133,22 @@ class CompactForm(forms.Form):
 
     @property
     def disclosure_mark(self) -> str:
-        """By what the form says that it has shown what leaves this machine; empty if nothing does."""
+        """What the form sends back to prove its disclosure; empty if nothing leaves this machine."""
         return f"{self.model.planner} at {self.model.base_url}" if self.model is not None else ""
 
     def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the form that was sent had shown where this planner sends what."""
+        """Raise Conflict `not_disclosed` unless the submitted form had shown what this planner sends and where."""
         if self.model is not None and self.data.get("disclosed") != self.disclosure_mark:
             raise Conflict(
                 "not_disclosed",
-                f"{self.model.planner} is asked at {self.model.host}, and the form had not said so yet. Nothing was "
+                f"{self.model.planner} is at {self.model.host}, and the form had not shown that yet. Nothing was "
                 "sent and nothing planned. Read below what leaves this machine, then start.",
             )
 
     def first_request(self) -> FirstRequest | RedlineError | None:
         """The first request of the run, or why there is none; None for the embedded planner.
 
-        What is typed and cannot be used is left out: the start reports it.
+        Invalid values are ignored: the start reports them.
         """
         if self.model is None:
             return None

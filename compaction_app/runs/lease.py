@@ -1,7 +1,7 @@
-"""The rows of runs: the one place where the state of a run changes, and the lease of who works on it.
+"""The rows of runs: the only place where the state of a run changes, and the lease of the worker on it.
 
-The row is the truth. Each change is one conditional update, by the table of `deletion.states`: where the run is
-no longer in a state that may become the other, nothing changes and the caller is told.
+The row is authoritative. Each change is one conditional update, by the table of `core.states`: if the run is no longer
+in a state from which the transition is allowed, nothing changes and the caller gets False.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from sessions_app.web.broadcast import publish, run_group
 # A run whose worker was killed is interrupted within 30 seconds, even if the server was killed with it: the next
 # server starts, watches the heartbeats for the whole lease, and looks at them every 2 seconds.
 LEASE_SECONDS: Final = 18
-"""How long a heartbeat may stand still, on the clock of whoever watches it, before its run is given up."""
+"""How long a heartbeat may be missing, on the clock of the watching process, before its run is given up."""
 BEAT_SECONDS: Final = 3
-"""How often a worker beats."""
+"""How often a worker sends a heartbeat."""
 LOOK_SECONDS: Final = 4
-"""What counts at most of the time between two looks: a watcher that was stopped for longer has not watched."""
+"""The most that counts of the time between two checks: a watcher that was suspended has not watched."""
 AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
 
 
 def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fields: Any) -> bool:
-    """Bring a run into a state, if the table allows it from the one it is in; whether that was so.
+    """Change a run's state, if the table allows the transition; returns whether it did.
 
     With `held_by`, only while that worker has the lease.
     """
@@ -44,7 +44,7 @@ def change_state(run_id: int, to: RunState, *, held_by: str | None = None, **fie
     if held_by is not None:
         runs = runs.filter(worker=held_by)
     if to is not RunState.COMMITTED:
-        # While it is being written, nobody plans it again or resumes it.
+        # While it is being written, it is not planned again or resumed.
         runs = runs.filter(committing_since=None)
     changed = runs.update(state=to, **fields) == 1
     if changed:
@@ -68,7 +68,7 @@ def worker_name() -> str:
 
 
 def claim(run_id: int, worker: str, now: datetime) -> Run | None:
-    """Take a waiting run; None if somebody else has it, or it does not wait any more."""
+    """Claim a queued run; None if another worker has it, or it is no longer queued."""
     if not change_state(run_id, RunState.RUNNING, worker=worker, heartbeat=now, started_at=now):
         return None
     return Run.objects.with_session().select_related("replaces").get(pk=run_id)
@@ -77,7 +77,7 @@ def claim(run_id: int, worker: str, now: datetime) -> Run | None:
 def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool | None:
     """Renew the lease, and set `fields` of the run's row.
 
-    Whether the run was asked to stop; None if this worker does not have it any more.
+    Returns whether a stop was requested; None if this worker no longer has the run.
     """
     with transaction.atomic():
         mine = Run.objects.running().filter(pk=run_id, worker=worker)
@@ -87,30 +87,30 @@ def renew_lease(run_id: int, worker: str, now: datetime, **fields: Any) -> bool 
 
 
 def is_stop_requested(run_id: int) -> bool:
-    """Whether somebody wants a run to stop."""
+    """Whether a stop of the run was requested."""
     return Run.objects.filter(pk=run_id, stop_requested=True).exists()
 
 
 Held = tuple[int, str, int]
-"""A run that is worked on: its number, its worker, and the worker's heartbeats so far."""
+"""A running run: its number, its worker, and the worker's heartbeats so far."""
 
 
 class LeaseWatch:
     """Watches the heartbeats of all running runs, and gives up those whose worker is gone.
 
-    A run's lease has expired when its counter of heartbeats stood still for LEASE_SECONDS on the monotonic clock of
+    A run's lease has expired when its counter of heartbeats has not changed for LEASE_SECONDS on the monotonic clock of
     this process. No time of day is compared: clocks jump, and a machine sleeps with all its workers.
     """
 
     def __init__(self) -> None:
         self._silent: dict[Held, float] = {}
-        """For how many seconds each counter was seen to stand still."""
+        """For how many seconds each counter has been seen unchanged."""
         self._looked = time.monotonic()
 
     def give_up_dead_runs(self) -> list[int]:
-        """Mark running runs whose worker is gone as interrupted; gives their numbers. To be called every 2 seconds.
+        """Mark running runs whose worker is gone as interrupted; returns their numbers. To be called every 2 seconds.
 
-        A look counts only if the database could be written to at once: otherwise no worker could beat either.
+        A check counts only if the database could be written to immediately: otherwise no worker could send a heartbeat.
         """
         began = time.monotonic()
         running = Run.objects.running()
@@ -139,21 +139,21 @@ class LeaseWatch:
 
 
 def fail_unstarted(run_id: int, why: str) -> bool:
-    """Say of a run that still waits that no worker can be started for it; whether it waited.
+    """End a queued run because no worker can be started for it; returns whether it was queued.
 
-    What an earlier worker had validated is kept: then it is interrupted, and can be reviewed as it is.
+    If an earlier worker had validated something, the run is interrupted, and can be reviewed as it is.
     """
     with transaction.atomic():
         run = Run.objects.queued().filter(pk=run_id).first()
         if run is None:
             return False
         now = timezone.now()
-        failure = f"Its worker could not be started ({why}); the log tells why."
+        failure = f"Its worker could not be started ({why}); the log says why."
         if not run.last_seq:
             return change_state(
                 run_id, RunState.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now
             )
-        # As if one had taken it and gone: the table knows no other way.
+        # As if a worker had claimed it and died: the table has no other transition.
         change_state(run_id, RunState.RUNNING)
         kept = f"{failure} What had been validated is kept."
         return change_state(run_id, RunState.INTERRUPTED, failure=kept, ended_at=now)

@@ -1,6 +1,6 @@
-"""What a worker writes of a run: each step as a row, its proposals, its state, and the lease that lets it.
+"""What a worker writes of a run: each step as a row, its proposals, its state, and the lease that permits it.
 
-    with heartbeat(recorder):                   the lease is renewed, and a stop is seen
+    with heartbeat(recorder):                   the lease is renewed, and a stop is noticed
         recorder.step(plan, event)
         recorder.on_event("streamed", {…}, usage)   of an LLM planner
 
@@ -34,28 +34,28 @@ from sessions_app.web.broadcast import publish, run_group
 from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease
 
 STOP_LOOK_SECONDS: Final = 0.15
-"""How often it is looked whether somebody wants the run to stop."""
+"""How often to check whether a stop was requested."""
 BEAT_AGAIN_SECONDS: Final = 0.5
-"""After a beat that another writer kept from the database."""
+"""The wait after a heartbeat that another writer blocked."""
 END_TRIES: Final = 3
-"""The statement that ends a run waits for the database so often, each time as long as any statement."""
+"""How often the statement that ends a run waits for the database, each time as long as any statement."""
 STATES: Final = {
     Outcome.TARGET_MET: RunState.TARGET_MET,
     Outcome.BELOW_TARGET: RunState.BELOW_TARGET,
     Outcome.FAILED: RunState.FAILED,
 }
-NOTHING: Final = "The planner found nothing that may be deleted."
+NOTHING: Final = "The planner found nothing to delete."
 KEPT: Final = "What had been validated is kept."
 
 _log = logging.getLogger("redline")
 
 
 class LostLease(Exception):
-    """Somebody else has the run now, or nobody: this worker stops without another word."""
+    """This worker no longer has the run: it stops without writing anything more."""
 
 
 class Terminated(BaseException):
-    """The worker was told to end; its run is interrupted. Raised by a signal handler, anywhere."""
+    """The worker has to end; its run is interrupted. Raised by a signal handler, anywhere."""
 
 
 def progress_of(store: DeletionStore) -> dict[str, Any]:
@@ -71,7 +71,7 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def write_transaction() -> Iterator[None]:
-    """A transaction; those of this process's runs come one after the other, and none waits by looking again."""
+    """A transaction; those of this process's runs are serialised, so that none has to poll for the lock."""
     with _one_at_a_time, transaction.atomic():
         yield
 
@@ -80,7 +80,7 @@ def write_transaction() -> Iterator[None]:
 class Recorder:
     """Writes a run's events, proposals and state, as long as its worker has the lease.
 
-    `listener` hears of each event once it is a row.
+    `listener` gets each event once it is a row.
     """
 
     run: Run
@@ -98,13 +98,13 @@ class Recorder:
         self.seq = self.run.last_seq
 
     def begin(self, plan: Plan) -> None:
-        """What is chosen before the first call is not a gain of that call."""
+        """Do not count what is chosen before the first call as a gain of that call."""
         self._before = progress_of(plan.store)
         if self.listener is not None:
             self.listener.begin(plan)
 
     def is_stopped(self) -> bool:
-        """Whether the run was asked to stop. Raises Terminated and LostLease."""
+        """Whether a stop was requested. Raises Terminated and LostLease."""
         if self.ending is not None and self.ending.is_set():
             raise Terminated
         if self.lost:
@@ -112,14 +112,14 @@ class Recorder:
         return self.stop_requested
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """Keep an event of an LLM planner, with the sums of what it has sent and received."""
+        """Store an event of an LLM planner, with the totals of what was sent and received."""
         self.record(kind, data, usage=usage)
         self._since = time.perf_counter()
         if self.listener is not None:
             self.listener.on_event(kind, data, usage)
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
-        """Keep one event of the loop, with what it changed."""
+        """Store one event of the loop, with what it changed."""
         now = progress_of(plan.store)
         with write_transaction():
             self.propose(plan.origins)
@@ -144,26 +144,26 @@ class Recorder:
             self.listener.step(plan, event, place)
 
     def _end(self, plan: Plan, event: Ended, now: dict[str, Any]) -> None:
-        """Keep the end. A provider's own words come last, behind the refusal that nothing came of."""
+        """Store the end. A provider's own words come last, after the last refusal."""
         state = STATES[event.outcome]
         if plan.is_stopped or plan.has_failed:
             state = RunState.CANCELLED if plan.is_stopped else RunState.FAILED
         refusal = _refusal(event.refusal)
-        said = f"{refusal.get('message', '')} {plan.why}".strip()
-        said_too = {"message": said} if said else {}
-        ended = {"state": state.value, **refusal, **said_too, **now}
+        text = f"{refusal.get('message', '')} {plan.why}".strip()
+        message = {"message": text} if text else {}
+        ended = {"state": state.value, **refusal, **message, **now}
         self.record(EventKind.ENDED, plan.hide(ended), stats=plan.store.stats.to_json())
         if state is not RunState.FAILED:
             self.end(state, plan.why)
         elif event.outcome is not Outcome.FAILED:
-            self.end(state, f"{said} {KEPT}")
+            self.end(state, f"{text} {KEPT}")
         elif plan.why:
-            self.end(state, f"{said} Nothing was planned.")
+            self.end(state, f"{text} Nothing was planned.")
         else:
-            self.end(state, f"{NOTHING} {said}".strip())
+            self.end(state, f"{NOTHING} {text}".strip())
 
     def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
-        """One more row, and the run's own with it. Raises LostLease."""
+        """Add a row, and update the run's own. Raises LostLease."""
         if self.lost:
             raise LostLease
         seq, now = self.seq + 1, timezone.now()
@@ -177,7 +177,7 @@ class Recorder:
         transaction.on_commit(lambda: publish(run_group(self.run.pk), seq=seq))
 
     def propose(self, origins: Mapping[Target, Origin]) -> None:
-        """Bring the proposals up to what is chosen now; mostly that adds some at the end."""
+        """Update the proposals to what is chosen now; mostly that appends some."""
         chosen = list(origins)
         known = len(self._proposed)
         rows = self.run.proposals.all()
@@ -193,13 +193,13 @@ class Recorder:
         self._proposed = chosen
 
     def end(self, state: RunState, failure: str) -> None:
-        """The run's last state under this worker; nothing if it has lost its lease."""
+        """Set the run's final state under this worker; does nothing if the lease is lost."""
         ended = {"failure": failure, "ended_at": timezone.now()}
         for tries_left in reversed(range(END_TRIES)):
             try:
                 change_state(self.run.pk, state, held_by=self.worker, **ended)
             except OperationalError:
-                # Busy. To end a run twice is to end it once; but a transaction that failed is over.
+                # Busy. Ending a run twice is harmless; but a failed transaction cannot be continued.
                 if connection.in_atomic_block or not tries_left:
                     raise
             else:
@@ -248,8 +248,8 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
 
 @contextmanager
 def heartbeat(recorder: Recorder) -> Iterator[None]:
-    """Renew the lease from another thread, also while the planner thinks and whoever else holds the database; and see
-    soon that somebody wants the run to stop."""
+    """Renew the lease from another thread, even while the planner thinks and others block the database; and notice
+    soon that a stop was requested."""
     over = threading.Event()
 
     def renew() -> None:

@@ -1,4 +1,4 @@
-"""Decisions that were made on an older version of a review: what was decided otherwise since then."""
+"""Conflicts of decisions made on an older version of a review: what was decided differently since then."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.targets import Target
 
 DECIDED_ELSEWHERE: Final = "decided_elsewhere"
-SEEN_NOW: Final = "The review shows how it stands now."
+SEEN_NOW: Final = "The review now shows the current state."
 NAMED: Final = 3
-"""Objects that a conflict names."""
+"""Objects that a conflict message names."""
 _ASKED: Final = {
     Kind.APPROVE: ReviewStatus.APPROVED,
     Kind.ADD: ReviewStatus.APPROVED,
     Kind.REJECT: ReviewStatus.REJECTED,
 }
-"""Where an object stands once it was decided so."""
+"""The status of an object, in words."""
 _WORDS: Final = {
     ReviewStatus.UNDECIDED: "is undecided again",
     ReviewStatus.APPROVED: "was approved",
@@ -34,9 +34,9 @@ _WORDS: Final = {
 def still_to_decide(
     seen: Review, latest: Review, kind: Kind, targets: Sequence[Target], scope: Sequence[Target]
 ) -> list[Target]:
-    """The targets without those that were decided alike since the version that was seen.
+    """The targets without those that got the same decision since the version that was seen.
 
-    Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided otherwise.
+    Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided differently.
     """
     was, now = _Standings(seen), _Standings(latest)
     changed = [target for target in dict.fromkeys((*targets, *scope)) if was.of(target) != now.of(target)]
@@ -48,7 +48,7 @@ def still_to_decide(
 
 
 class _Standings:
-    """Where each object of a review stands, with what shares its content and what is decided under it."""
+    """The status of each object of a review, with what shares its content and what is decided under it."""
 
     def __init__(self, review: Review) -> None:
         self._review = review
@@ -64,7 +64,7 @@ class _Standings:
         )
 
     def _sharing(self, target: Target) -> Iterable[ReviewItem]:
-        """The items of an entry; of a block, its own and that of its entry."""
+        """The items of an entry; for a block, its own and that of its entry."""
         items = self._of_entry.get(target.entry_id, [])
         if target.block_index is None:
             return items

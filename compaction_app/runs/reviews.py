@@ -1,9 +1,8 @@
-"""Reviews of runs: decisions kept as rows, and what they make of the proposals.
+"""Reviews of runs: decisions stored as rows, and the proposals after them.
 
-A decision is a row and never changes; to undo one is a row as well. The number of the last row is the *version* of
-the review. A page names the version that it shows, so that nobody decides on something that was decided otherwise
-meanwhile, in another window. The review is worked out from the rows by `deletion.review`; the latest version of the
-last few reviews is kept in memory.
+A decision is a row and never changes; its undo is a row as well. The number of the last row is the *version* of the
+review. A page sends the version that it shows, so that nobody overrides a decision made meanwhile in another window.
+`core.review_fold` computes the review from the rows; the latest version of the last few reviews is cached.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from .lease import require_state
 from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
 
 CACHED: Final = 4
-"""Runs whose review is kept in memory."""
+"""Runs whose review is cached."""
 NOT_DECIDED: Final = "Nothing was decided."
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run goes on from: targets with their origins, what a human pinned, and which pins of hooks are off."""
+    """What a run continues from: targets with their origins, human pins, and which pins of hooks are off."""
 
     targets: list[tuple[Target, Origin]]
     pins: list[Target]
     unpinned: list[Target]
-    """What a human took back of what hooks pinned: their next word does not pin it again."""
+    """Pins of hooks that a human took back: a hook's next answer does not pin them again."""
 
 
 class Made(NamedTuple):
-    """A decision that is not undone: its number, what it does, and when it was made."""
+    """A decision that is not undone: its number, its step, and its time."""
 
     seq: int
     step: Step
@@ -56,7 +55,7 @@ class Made(NamedTuple):
 
 
 class Reviewed(NamedTuple):
-    """The review of a run at one version, and what it was worked out by."""
+    """The review of a run at one version, and the reviewer that computed it."""
 
     reviewer: Reviewer
     review: Review
@@ -66,7 +65,7 @@ class Reviewed(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The latest version of a review, and by what it is known whether the plan is still the same."""
+    """The latest version of a review, and the mark of the preparation that it belongs to."""
 
     planned: tuple[object, ...]
     reviewed: Reviewed
@@ -77,7 +76,7 @@ _lock = threading.Lock()
 
 
 def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...], dict[Target, Origin]]:
-    """What a commit of the run would write (None if nothing is approved), its pins, and who proposed what.
+    """What a commit of the run would write (None if nothing is approved), its pins, and the origins of its targets.
 
     Raises BadInput `not_prepared`.
     """
@@ -87,9 +86,9 @@ def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...],
 
 
 def carried_from(run: Run) -> Carried:
-    """What was decided on a run, for one that goes on from it: what is approved, and what is kept.
+    """The decisions on a run for one that continues it: what is approved, and what is pinned.
 
-    What was approved and refused comes last: it may hold by then. A run that was never prepared carries nothing.
+    Targets that were approved but refused come last: they may be valid by then. An unprepared run carries nothing.
     """
     if not is_prepared(run):
         return Carried([], [], [])
@@ -108,7 +107,7 @@ def carried_from(run: Run) -> Carried:
 
 
 def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
-    """What a human pinned in a run, and what a human took back of what hooks pinned."""
+    """What a human pinned in a run, and which pins of hooks a human took back."""
     if not is_prepared(run):
         return [], []
     pins, hooked = review_of(run).pins, pinned_by_hooks(run)
@@ -119,7 +118,7 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
 
 
 def _chosen_targets(run: Run) -> set[Target]:
-    """What a human's last word wants to go."""
+    """The targets that a human's last decisions delete."""
     asked: set[Target] = set()
     for _, step, _ in _in_force(run):
         if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
@@ -130,7 +129,7 @@ def _chosen_targets(run: Run) -> set[Target]:
 
 
 def review_of(run: Run) -> Review:
-    """The review of a run as its rows stand. Raises BadInput `not_prepared`."""
+    """The current review of a run. Raises BadInput `not_prepared`."""
     return reviewed(run).review
 
 
@@ -143,12 +142,12 @@ def decide(
     seen: int | None = None,
     scope: Iterable[Target] = (),
 ) -> Review:
-    """Keep one decision about targets, and give the review after it. No targets: nothing happens.
+    """Store one decision about targets, and return the review after it. Without targets nothing happens.
 
-    `seen` is the version on which it was made; None: on the latest. What was decided alike since then is not decided
-    again. Where a target, or an object of the `scope` that a bulk decision was made on, was decided otherwise, nothing
-    is decided and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` if the run is not
-    reviewed any more.
+    `seen` is the version on which it was made; None: the latest. Targets that got the same decision since then are
+    left out. If a target, or an object of the `scope` that a bulk decision was made on, was decided differently,
+    nothing is stored and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` if the run is
+    no longer under review.
     """
     wanted = list(dict.fromkeys(targets))
     with transaction.atomic():
@@ -163,16 +162,16 @@ def decide(
 
 
 def approve_proposals(run: Run, now: datetime) -> None:
-    """Approve all that is proposed, as it was before anybody decided. Raises what `decide` raises."""
+    """Approve everything that is proposed, as if nothing had been decided. Raises what `decide` raises."""
     proposed = reviewed(run, PINNED_SEQ).review
     leads = [item.target for item in proposed.leads() if item.standing is ReviewStatus.UNDECIDED]
     decide(run, Kind.APPROVE, leads, now, seen=PINNED_SEQ)
 
 
 def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
-    """Undo the last decision of a human that is in force; gives it, or None if there is none.
+    """Undo the last decision of a human that is in force; returns it, or None if there is none.
 
-    What hooks pinned is no step, and stays: it is reopened like any other pin. Raises Conflict, with
+    Pins of hooks are not steps, and stay: they are reopened like any other pin. Raises Conflict, with
     `decided_elsewhere` if the last decision is not the one of the version that was `seen`.
     """
     with transaction.atomic():
@@ -181,8 +180,8 @@ def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
         if seen is not None and reviewed(run, seen).last != latest.last:
             raise Conflict(
                 DECIDED_ELSEWHERE,
-                "Since this page was made, something was decided or undone in another window: the last step is not "
-                f"the one that this page shows. Nothing was undone. {SEEN_NOW}",
+                "Since this page was loaded, something was decided or undone in another window: the last step is not "
+                f"the one on this page. Nothing was undone. {SEEN_NOW}",
             )
         if latest.last is None:
             return None
@@ -191,7 +190,7 @@ def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
 
 
 def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now: datetime) -> None:
-    # The transaction holds the only lock for writing, so the number is free.
+    # The transaction has the only write lock, so the number is free.
     run.decisions.create(seq=latest + 1, kind=kind, targets=targets, at=now)
 
 
@@ -200,21 +199,21 @@ def _version(run: Run) -> int:
 
 
 def _require_reviewable(run: Run) -> None:
-    """Look at the row itself: the run may have been committed or planned again meanwhile."""
+    """Check the row itself: the run may have been committed or planned again meanwhile."""
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
     run.state, since = row if row is not None else (RunState.FAILED, None)
     require_state(run, REVIEWABLE, NOT_DECIDED)
     if since is not None:
         raise Conflict(
-            "being_committed", f"What is approved of run {run.pk} is being written right now. {NOT_DECIDED}"
+            "being_committed", f"The approved plan of run {run.pk} is being written right now. {NOT_DECIDED}"
         )
 
 
-# ---- worked out from the rows ----------------------------------------------------------------------------
+# ---- computed from the rows ------------------------------------------------------------------------------
 
 
 def reviewed(run: Run, version: int | None = None) -> Reviewed:
-    """The review of a run at a version; None: at the latest. Raises BadInput `not_prepared`."""
+    """The review of a run at a version; None: the latest. Raises BadInput `not_prepared`."""
     planned = (run.last_seq, mark_of(run), run.thinking_guard)
     latest = _version(run)
     version = latest if version is None else min(version, latest)
@@ -252,7 +251,7 @@ def _reviewer(run: Run) -> Reviewer:
 
 
 def _in_force(run: Run, version: int | None = None) -> Sequence[Made]:
-    """The decisions up to a version that are not undone by then, in their order."""
+    """The decisions up to a version that are not undone by then, in order."""
     rows = run.decisions.order_by("seq")
     if version is not None:
         rows = rows.filter(seq__lte=version)

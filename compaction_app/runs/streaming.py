@@ -1,4 +1,4 @@
-"""Downloads that are made while they are sent."""
+"""Downloads that are generated while they are sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def _next(pieces: Iterator[bytes]) -> bytes:
 
 
 def stream(pieces: Iterator[bytes], name: str) -> StreamingHttpResponse:
-    """An answer that sends the pieces as they are made; the first is made at once, so that its errors are raised here.
+    """A response that generates the pieces while it is sent; the first is made here, to raise its errors.
 
-    A later piece that cannot be made cuts the connection off: a browser then says that the download failed.
+    If a later piece fails the connection is cut: the browser then reports that the download failed.
     """
     first = _next(pieces)
 

@@ -1,4 +1,4 @@
-"""The prepared transcript of a run as JSONL: made when it is asked for, never stored."""
+"""The prepared transcript of a run as JSONL: made on request, never stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH: Final = 200
 
 
 def transcript_lines(path: Path, prepared: Prepared) -> Iterator[bytes]:
-    """One line for each entry that could be looked at, a few at a time.
+    """One line for each entry of the transcript, a few at a time.
 
     Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
     """

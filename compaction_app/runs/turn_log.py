@@ -1,13 +1,13 @@
-"""What a model streams, as the log of a run shows it: each turn one block, which grows while it is answered.
+"""What a model streams, as the log of a run shows it: each turn is one block, which grows while it is answered.
 
     asked → streamed, streamed, … → answered → called, called, …
-      │        │                       │          └ the result of a call, in the place where the call was pending
-      │        │                       └ what it cost; words that are longer than a page shows are cut
+      │        │                       │          └ the result of a call, in the place of the pending call
+      │        │                       └ its cost; text that is longer than a page shows is cut
       │        └ reasoning, text, and calls with their arguments, each appended to its place
-      └ a turn, with a place for all of it; once more if it is asked again after a `retried`
+      └ a turn, with a place for all of it; repeated if the request is sent again after a `retried`
 
-A log takes the events of a run in order. The page draws its items; a page that is there already is told what changed
-since. Both come from the same turns, so that what was appended piece by piece is what a later page shows.
+A log takes the events of a run in order. The page renders its items; an open page is sent what has changed since. Both
+come from the same turns, so that a page that grew piece by piece equals one that is loaded later.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from compaction_app.planning.usage import dollars
 from .event_rows import EventRow, row_of
 
 THOUGHT_SHOWN: Final = 2_000
-"""Characters of a finished turn's reasoning on the page of a run; the rest has a page of its own."""
+"""Characters of a finished turn's reasoning on the page of a run; the rest has its own page."""
 TEXT_SHOWN: Final = 20_000
 ARGUMENTS_SHOWN: Final = 1_000
 """Characters of the arguments of a call that did not run."""
 OF_A_TURN: Final = frozenset({EventKind.STREAMED, EventKind.RETRIED, EventKind.ANSWERED, EventKind.CALLED})
-"""The events that belong to the turn before them, if there is one."""
+"""Events that belong to the turn before them, if there is one."""
 STOPS: Final = {"length": "cut off by its output limit", "refusal": "the model refused"}
-"""Why an answer ended, if that is worth a word."""
+"""Why an answer ended, if that is worth mentioning."""
 
 Event = tuple[int, str, Mapping[str, Any]]
-"""Of an event: its sequence number, kind and data."""
+"""An event: its sequence number, kind and data."""
 
 
 @dataclass(slots=True)
 class Words:
-    """Text of one kind as it came, and how much of it a page has that is there already."""
+    """Text of one kind as it came, and how much of it an open page has."""
 
     place: str
-    """The id of the element that holds it."""
+    """The id of the element that contains it."""
     most: int
-    """Characters that are shown once nothing more comes."""
+    """Characters that are shown once it is complete."""
     pieces: list[str] = field(default_factory=list)
     length: int = 0
     is_over: bool = False
@@ -71,7 +71,7 @@ class Words:
 
 @dataclass(slots=True)
 class PendingCall:
-    """A call of a turn: named, with arguments that grow, until there is its row."""
+    """A call of a turn: named, with growing arguments, until it has its row."""
 
     place: str
     name: str
@@ -81,7 +81,7 @@ class PendingCall:
 
     @property
     def shape(self) -> str:
-        """What it is drawn as: `pending`, `done`, or `not run`."""
+        """How it is rendered: `pending`, `done`, or `not run`."""
         if self.row is not None:
             return "done"
         return "not run" if self.arguments.is_over else "pending"
@@ -93,10 +93,10 @@ class PendingCall:
 
 @dataclass(slots=True)
 class ModelTurn:
-    """One request to a model with all that came of it."""
+    """One request to a model with everything that came of it."""
 
     seq: int
-    """Of its first event, by which it is known."""
+    """The sequence number of its first event, which identifies it."""
     number: int
     sent: int
     """Characters of the request."""
@@ -108,7 +108,7 @@ class ModelTurn:
     calls: dict[int, PendingCall] = field(default_factory=dict)
     answer: Mapping[str, Any] | None = None
     is_over: bool = False
-    """Whether nothing more belongs to it; what is still pending did not run."""
+    """Whether it is complete; calls that are still pending did not run."""
     notes_drawn: int = 0
     end_drawn: str = ""
 
@@ -123,7 +123,7 @@ class ModelTurn:
             text=Words(f"turn-{seq}-text", TEXT_SHOWN),
         )
 
-    # ---- what the page says ------------------------------------------------------------------------------
+    # ---- for the page ------------------------------------------------------------------------------------
 
     @property
     def in_order(self) -> list[PendingCall]:
@@ -131,12 +131,12 @@ class ModelTurn:
 
     @property
     def is_answered(self) -> bool:
-        """Whether no more words come."""
+        """Whether no more text comes."""
         return self.thought.is_over
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the answer came."""
+        """Whether any part of the answer came."""
         return bool(self.thought.length or self.text.length or self.calls)
 
     @property
@@ -148,7 +148,7 @@ class ModelTurn:
             return "The answer is still coming."
         return "The answer broke off." if self.has_begun else "No answer came."
 
-    # ---- what comes --------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------
 
     def stream(self, pieces: Iterable[Sequence[Any]]) -> None:
         for kind, *piece in pieces:
@@ -169,13 +169,13 @@ class ModelTurn:
         self.calls.setdefault(index, self._call(index, row.tool)).row = row
 
     def close(self) -> None:
-        """Nothing more belongs to it."""
+        """Mark the turn as complete."""
         self.is_over = self.thought.is_over = self.text.is_over = True
         for call in self.calls.values():
             call.arguments.is_over = True
 
     def settle(self) -> None:
-        """A page has it as it is now."""
+        """Record that an open page has it as it is now."""
         self.notes_drawn, self.end_drawn = len(self.notes), self.end
         for words in (self.thought, self.text):
             words.settle()
@@ -189,11 +189,11 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is new at the end of a place of the page, or in its stead."""
+    """Something new at the end of an element of the page, or in place of it."""
 
     what: Literal["item", "note", "call", "other call", "more words", "cut words", "end"]
     place: str
-    """The id of an element. `other call` takes its place, `cut words` and `end` are all of its content."""
+    """The id of an element. `other call` replaces it, `cut words` and `end` replace its content."""
     item: ModelTurn | EventRow | None = None
     turn: ModelTurn | None = None
     note: EventRow | None = None
@@ -203,7 +203,7 @@ class Change:
 
 
 class Log:
-    """The events of a run as its page shows them, the latest turn open to what still comes."""
+    """The events of a run as its page shows them; the latest turn can still grow."""
 
     def __init__(self) -> None:
         self.items: list[ModelTurn | EventRow] = []
@@ -211,7 +211,7 @@ class Log:
         self._drawn = 0
 
     def take(self, events: Iterable[Event]) -> None:
-        """More events, in their order."""
+        """Add events, in their order."""
         for seq, kind, data in events:
             self._take(seq, kind, data)
 
@@ -219,7 +219,7 @@ class Log:
         turn = self._open if kind in OF_A_TURN and "turn" in data else None
         if kind == EventKind.ASKED:
             if self._open is not None and not self._open.is_over and self._open.number == data["turn"]:
-                # It is asked again, and why is a note of this turn.
+                # The request is repeated, and the reason is a note of this turn.
                 return
             self.close()
             self._open = ModelTurn.from_request(seq, data)
@@ -241,7 +241,7 @@ class Log:
             turn.called(data["index"], row_of(seq, kind, data))
 
     def close(self) -> None:
-        """Nothing more belongs to the latest turn: something else came, or nobody works on the run."""
+        """Complete the latest turn: another event came, or no worker has the run."""
         if self._open is not None:
             self._open.close()
 
@@ -251,15 +251,15 @@ class Log:
                 if row is not None:
                     row.is_earlier = True
 
-    # ---- what a page is told -----------------------------------------------------------------------------
+    # ---- changes of an open page -------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """A page has all of it."""
+        """Record that an open page has all of it."""
         for _ in self.changes():
             pass
 
     def changes(self) -> Iterator[Change]:
-        """What a page has to be told since the last time; to be read to its end. What is over is let go."""
+        """What has changed for an open page since the last call; to be read to its end. Finished turns are dropped."""
         for item in self.items[: self._drawn]:
             if isinstance(item, ModelTurn):
                 yield from _grown(item)
@@ -272,7 +272,7 @@ class Log:
 
 
 def _grown(turn: ModelTurn) -> Iterator[Change]:
-    """The changes of a turn that the page has."""
+    """The changes of a turn that is already on the page."""
     for note in turn.notes[turn.notes_drawn :]:
         yield Change("note", f"turn-{turn.seq}-notes", note=note)
     yield from _more(turn, turn.thought)
@@ -291,14 +291,14 @@ def _grown(turn: ModelTurn) -> Iterator[Change]:
 
 def _more(turn: ModelTurn, words: Words) -> Iterator[Change]:
     if words.drawn < len(words.pieces):
-        # Even if they are cut at once: a page keeps them whole that a reader has unfolded.
+        # Even if they are cut immediately: a page keeps the whole text if you have unfolded it.
         yield Change("more words", words.place, text="".join(words.pieces[words.drawn :]))
     if words.is_cut and not words.was_cut:
         yield Change("cut words", words.place, turn=turn, words=words)
 
 
 def _sum(answer: Mapping[str, Any]) -> str:
-    """What an answer took: `412 tokens out, 12,040 in, $0.012`; `about` if the provider reported nothing."""
+    """The cost of an answer: `412 tokens out, 12,040 in, $0.012`; `about` if the provider reported nothing."""
     cached = answer["cacheRead"]
     read = answer["input"] + cached + answer["cacheWrite"]
     about = "about " if answer["estimated"] else ""

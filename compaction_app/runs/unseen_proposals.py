@@ -72,10 +72,10 @@ def _fact(run: Run, count: int) -> dict[str, Any]:
 
 
 def mark_seen(run: Run) -> None:
-    """Record that somebody looks at what a run proposes. The review is shown also if that cannot be recorded."""
+    """Record that somebody looks at a run's proposals. The review is shown even if that cannot be recorded."""
     if not run.automatic or run.is_active:
         return
-    with left_out_if_busy(f"That run {run.pk} was looked at"):
+    with left_out_if_busy(f"The visit to run {run.pk}"):
         Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())
         if run.reviewed_at is not None:
             return

@@ -33,7 +33,7 @@ from .transcripts import transcript_lines
 
 PAGE_SIZE: Final = 60
 PARTS: Final = ("planning", "size")
-"""The parts of the form that htmx asks for."""
+"""The parts of the form that htmx requests."""
 
 
 @require_safe
@@ -74,10 +74,10 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | None = None) -> HttpResponse:
-    """The form, or the part of it that is asked for.
+    """The form, or the requested part of it.
 
-    How much would be sent stands on every whole page: nobody starts a model without having seen it. Beside another
-    planner it is a part, because it takes a moment.
+    Every whole page says how much would be sent: nobody starts a model without having seen it. For another
+    planner it is a separate part, because it takes a moment.
     """
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     context = {
@@ -95,7 +95,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
 
 @require_safe
 def run(request: HttpRequest, run: int) -> HttpResponse:
-    """A run: each call as it comes, and how far the plan is."""
+    """A run: each call as it comes, and the plan's progress."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
     context = {"run": found, "view": view, "steps": view.steps, "facts": view.facts, "here": "runs"}
@@ -104,7 +104,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
 
 @require_safe
 def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
-    """All that a model said in answer to one request, if the page of its run shows the beginning."""
+    """A model's complete answer to one request, of which the page of its run shows the beginning."""
     found = known_run(run)
     turn = words_of(found, seq)
     if turn is None:
@@ -124,13 +124,13 @@ def stop(request: HttpRequest, run: int) -> HttpResponse:
 
 @acts_on_post(_page)
 def resume(request: HttpRequest, run: int) -> HttpResponse:
-    """Go on with an interrupted run."""
+    """Resume an interrupted run."""
     return _act(request, run, resume_run)
 
 
 @acts_on_post(_page)
 def again(request: HttpRequest, run: int) -> HttpResponse:
-    """Plan again from where the session stands now, with the decisions kept."""
+    """Plan again on the current session, keeping the decisions."""
     return _act(request, run, plan_again)
 
 
@@ -156,7 +156,7 @@ def transcript(request: HttpRequest, run: int) -> HttpResponseBase:
     found = known_run(run)
     try:
         prepared = snapshot_of(found).prepared
-        # The first piece tells whether the file is still the one that was prepared.
+        # The first piece shows whether the file is still the one that was prepared.
         return stream(
             transcript_lines(session_path(found.session), prepared), f"run-{found.pk}-transcript.jsonl"
         )

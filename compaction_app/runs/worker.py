@@ -1,17 +1,17 @@
-"""A worker's work on one run: prepare, let the planner work, and keep every step as a row.
+"""A worker's work on one run: prepare, let the planner work, and store every step as a row.
 
     claim → index what was added → snapshot → carry over → planner ⇄ tools ⇄ airlock → state
 
-| event      | says                                                                      |
+| event      | reports                                                                   |
 |------------|---------------------------------------------------------------------------|
-| `prepared` | what the run is planned on, with which parameters                         |
-| `hooked`   | what a hook said: what it pinned, that it supplied the plan or cancelled  |
-| `carried`  | which targets of an earlier attempt or run hold, and which were dropped   |
+| `prepared` | what the run is planned on, and its parameters                            |
+| `hooked`   | what a hook did: what it pinned, that it supplied the plan or cancelled   |
+| `carried`  | which targets of an earlier attempt or run are kept, and which are dropped |
 | `called`   | one tool call: arguments, result or refusal, what it chose, how far it is |
-| `nudged`   | the planner stopped too early and was told so                             |
-| `ended`    | how it ended, and the last refusal if nothing was validated            |
+| `nudged`   | the planner stopped too early and was sent its progress                   |
+| `ended`    | how it ended, and the last refusal if nothing was validated               |
 
-An LLM planner adds its own: see `planning.llm_planner`.
+An LLM planner adds events: see `planning.llm_planner`.
 
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
 announced. A worker that has lost its lease writes nothing more.
@@ -67,10 +67,10 @@ STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 
 
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
-    """Work on a queued run to its end, unless somebody else does. Whatever happens, the run's row says so.
+    """Work on a queued run to its end, unless another worker has it. Every outcome is recorded in the run's row.
 
-    `ending` is set if this process is to end and its main thread is another one: see `Terminated`. A bug is raised,
-    and so is a SystemFailure of the database.
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
+    so is a SystemFailure of the database.
     """
     run = claim(run_id, worker, timezone.now())
     if run is None:
@@ -84,10 +84,9 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
 
 
 def work_on(recorder: Recorder) -> Plan:
-    """Work on a run that this process has claimed, to its end; gives the plan.
+    """Work on a run that this process has claimed, to its end; returns the plan.
 
-    Whatever goes wrong is written to the run's row, and raised. The run can then be resumed, and reviewed if it was
-    prepared.
+    Every error is recorded in the run's row, and raised. The run can then be resumed, and reviewed if it was prepared.
     """
     try:
         with heartbeat(recorder):
@@ -105,13 +104,13 @@ def work_on(recorder: Recorder) -> Plan:
         raise
     except BaseException as fault:
         _interrupt(
-            recorder, f"Redline itself failed ({type(fault).__name__}).", " The log tells where it failed."
+            recorder, f"Redline failed because of a bug ({type(fault).__name__}).", " The log says where."
         )
         raise
 
 
 def work_here(run: Run, listener: PlanListener) -> Plan:
-    """Work on a new run in this process, for somebody who waits for the plan.
+    """Work on a new run in this process, for a caller who waits for the plan.
 
     Raises what `work_on` raises, and Conflict `run_stopped` and `run_given_up`.
     """
@@ -122,7 +121,7 @@ def work_here(run: Run, listener: PlanListener) -> Plan:
     except LostLease as fault:
         raise Conflict(
             "run_given_up",
-            f"Run {run.pk} was given up, because this process stood still for too long. Nothing was written. {KEPT}",
+            f"Run {run.pk} was given up, because this process was suspended for too long. Nothing was written. {KEPT}",
         ) from fault
     if plan.is_stopped:
         raise Conflict("run_stopped", f"Run {run.pk} was stopped. Nothing was written. {KEPT}")
@@ -140,7 +139,7 @@ def _plan(recorder: Recorder) -> Plan:
     session = index_file(session_path(run.session))
     if session.pk != run.session_id:
         raise BadInput(
-            "outside_root", f"{session_path(run.session)} is another session now. Nothing was planned."
+            "outside_root", f"{session_path(run.session)} is now another session. Nothing was planned."
         )
     carried = _carried(run)
     plan = _prepare(run, session, carried)
@@ -163,14 +162,14 @@ def _plan(recorder: Recorder) -> Plan:
         recorder.record(EventKind.HOOKED, message._asdict())
     require_not_cancelled(plan.answers)
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
-    # An attempt before this one has made calls of this run too.
+    # An earlier attempt has made calls of this run too.
     plan.workbench.call_count = run.calls
     plan.complete(lambda: planner_of_run(run, plan, recorder), recorder)
     return plan
 
 
 def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
-    """Prepare a run from the index, keep what it is prepared on, and ask the hooks."""
+    """Prepare a run from the index, store its snapshot, and call the hooks."""
     home = Path.home()
     effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
     windows = model_windows(home)
@@ -193,7 +192,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
 
 
 def _carried(run: Run) -> Carried:
-    """What this run goes on from: its own interrupted attempt, or what was decided on the run it replaces."""
+    """What this run continues: its own interrupted attempt, or the decisions on the run it replaces."""
     own = [(proposal.target, proposal.origin) for proposal in run.proposals.order_by("order")]
     if own or run.replaces is None:
         return Carried(own, *pins_of(run))
@@ -201,7 +200,7 @@ def _carried(run: Run) -> Carried:
 
 
 def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Recorder) -> dict[Target, Origin]:
-    """Choose again what was chosen before, if it still holds; the others are dropped and listed."""
+    """Choose again the earlier targets that are still valid; the others are dropped and listed."""
     if not carried.targets and not carried.pins and not carried.unpinned:
         _supersede(run)
         return {}
@@ -238,7 +237,7 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
 
 
 def _supersede(run: Run) -> None:
-    """From here on the decisions live in this run; one that was committed stays so."""
+    """From here on this run has the decisions; a committed run stays committed."""
     if run.replaces_id is not None:
         change_state(run.replaces_id, RunState.SUPERSEDED)
 

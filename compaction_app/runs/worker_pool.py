@@ -1,7 +1,7 @@
 """The runs of one worker process, each in a thread of its own.
 
-Runs of LLM planners mostly wait for their providers, so there are many at a time. A run of the embedded planner needs
-the processor, so there is one.
+Runs of LLM planners mostly wait for their providers, so many run at a time. A run of the embedded planner needs the
+processor, so there is one at a time.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .recorder import Terminated
 from .worker import work
 
 LLM_RUNS: Final = 32
-"""At a time; the others stay queued."""
+"""The most at a time; the others stay queued."""
 LLM_BYTES: Final = 512_000_000
-"""The bytes of the sessions of these runs, each of which holds about as many in memory. One run is always allowed."""
+"""The bytes of the sessions of these runs: each takes about as much memory. One run is always allowed."""
 LOOK_SECONDS: Final = 0.2
 WATCH_SECONDS: Final = 2
-"""Between two looks for runs whose worker is gone."""
+"""Seconds between two checks for runs whose worker is gone."""
 IDLE_SECONDS: Final = 60
-"""A process that has had nothing to do for so long ends, unless it works until it is stopped."""
+"""A process that has been idle for so long ends, unless it works until it is stopped."""
 STOP_SECONDS: Final = 8
-"""How long an ending process waits for its runs to be interrupted."""
+"""How long an ending process waits until its runs are interrupted."""
 
 _log = logging.getLogger("redline")
 
 
 class RunPool:
-    """Starts queued runs as far as there is room, and interrupts them when the process ends."""
+    """Starts queued runs as long as there is room, and interrupts them when the process ends."""
 
     def __init__(self) -> None:
         self._ending = threading.Event()
@@ -51,7 +51,7 @@ class RunPool:
         return not self._threads
 
     def start_queued(self) -> None:
-        """Start the queued runs that there is room for."""
+        """Start the queued runs for which there is room."""
         self.drop_ended()
         for run_id in Run.objects.queued().of_llm().numbers():
             if run_id not in self._threads and not self._start_within_limits(run_id):
@@ -61,7 +61,7 @@ class RunPool:
                 self._start(run_id, 0)
 
     def drop_ended(self) -> None:
-        """Forget the runs that are over."""
+        """Forget finished runs."""
         self._threads = {run_id: one for run_id, one in self._threads.items() if one.is_alive()}
         self._sizes = {run_id: self._sizes[run_id] for run_id in self._threads}
 
@@ -82,7 +82,7 @@ class RunPool:
         return True
 
     def _start(self, run_id: int, size: int) -> None:
-        # A daemon: if it does not end when it should, its lease ends instead.
+        # A daemon thread: if it does not end in time, its lease expires.
         thread = threading.Thread(target=self._work, args=(run_id,), name=f"run {run_id}", daemon=True)
         self._threads[run_id], self._sizes[run_id] = thread, size
         thread.start()
@@ -102,8 +102,8 @@ class RunPool:
 def work_until_idle() -> None:
     """Work on queued runs until there have been none for a while. An interrupt ends them too.
 
-    When the server that started this process is gone, its runs continue and no other is started: what is queued later
-    may go to another address, with another key, and belongs to the next server.
+    When the server that started this process is gone, running runs continue and no others are started: later ones
+    may need another address or another key, and belong to the next server.
     """
     gone = threading.Event()
     end_with_parent(gone.set)
@@ -139,12 +139,12 @@ def _look(pool: RunPool, *, starts: bool) -> None:
         else:
             pool.drop_ended()
     except DatabaseError as fault:
-        # Another writer held the database for too long: the next look comes soon.
-        _log.warning("Queued runs could not be looked for: %s", type(fault).__name__)
+        # Another writer blocked the database for too long: the next check comes soon.
+        _log.warning("Queued runs could not be read: %s", type(fault).__name__)
 
 
 def _give_up_dead_runs(watch: LeaseWatch) -> None:
     try:
         watch.give_up_dead_runs()
     except DatabaseError as fault:
-        _log.warning("Runs could not be looked after: %s", type(fault).__name__)
+        _log.warning("Leases could not be checked: %s", type(fault).__name__)

@@ -2,8 +2,8 @@
 
     row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ RunPool ─▶ claim
 
-The database row is authoritative. Waking the server only makes it look sooner than it would anyway: a call that is lost
-or comes twice does no harm.
+The database row is authoritative. Waking the server only makes it check sooner than it would anyway: a lost or repeated
+call does no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sessions_app.children import Children
 from .lease import fail_unstarted
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
-"""At the same time; runs beyond what they take stay queued."""
+"""The most at the same time; further runs stay queued."""
 STARTS: Final = 3
 """A run that is still queued after so many processes have failed in a row is given up."""
 
@@ -40,10 +40,10 @@ class WorkerProcesses:
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[int] = Counter()
-        """By queued run: the processes that have failed in a row."""
+        """By queued run: how many processes have failed in a row."""
 
     def wake(self) -> None:
-        """Say that a run is queued."""
+        """Signal that a run is queued."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class WorkerProcesses:
         self._woken.clear()
 
     async def start_needed(self) -> None:
-        """Start as many processes as the queued runs need beside those that are there. Raises DatabaseError."""
+        """Start as many processes as the queued runs need in addition to the running ones. Raises DatabaseError."""
         needed = await sync_to_async(needed_processes)()
         for _ in range(needed - len(self._tasks)):
             task = asyncio.create_task(self._run())
@@ -67,7 +67,7 @@ class WorkerProcesses:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Run one process to its end. If it fails again and again, give up the runs that are still queued."""
+        """Run one process to its end. After repeated failures, give up the runs that are still queued."""
         why = await self._failure()
         if self._children.stopping:
             return
@@ -77,11 +77,11 @@ class WorkerProcesses:
         try:
             await sync_to_async(self._count_failure)(why)
         except DatabaseError as fault:
-            # They are still queued, so another process is started for them.
+            # They are still queued, so another process is started.
             _log.error("Runs could not be given up: %s", type(fault).__name__)
 
     async def _failure(self) -> str:
-        """Run one process; how it failed, empty if it did not."""
+        """Run one process; returns how it failed, empty if it did not."""
         try:
             code = await self._children.run("worker", "--until-idle")
         except OSError as fault:
@@ -107,12 +107,12 @@ _server: WorkerProcesses | None = None
 
 
 def serve_with(processes: WorkerProcesses | None) -> None:
-    """This is the serving process, and these are its worker processes; None when it ends."""
+    """Make this the serving process with these worker processes; None when it ends."""
     global _server  # noqa: PLW0603  # there is one server in a process
     _server = processes
 
 
 def wake_workers() -> None:
-    """Have a queued run worked on soon, if this is the serving process. Elsewhere whoever works looks at the rows."""
+    """Have a queued run started soon, if this is the serving process. Other processes poll the rows."""
     if _server is not None:
         _server.wake()

@@ -27,9 +27,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "path", type=Path, metavar="PATH", help="a session file; it need not exist any more"
-        )
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file; it may be gone by now")
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])
@@ -59,7 +57,7 @@ class Command(RedlineCommand):
                 ]
             )
         if not documents and file_state(path) is None:
-            raise BadInput("no_such_file", f"{options['path']} is not there, and has no backups.")
+            raise BadInput("no_such_file", f"{options['path']} does not exist, and has no backups.")
         self.show_json(documents)
         if not documents:
             self.say(f"{printable(options['path'])} has no backups.")

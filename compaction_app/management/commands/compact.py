@@ -49,12 +49,12 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "after_torn_line": (
         "--after-torn-line",
-        "write although the last line is torn: behind it, on a line of its own",
+        "write although the last line is torn: after it, on a new line",
     ),
     "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
     "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio asks for"),
 }
-"""The flag of each field of `Confirmations`, and what it confirms."""
+"""The flag and help text of each field of `Confirmations`."""
 
 
 class Command(RedlineCommand):
@@ -69,7 +69,7 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="embedded, which is offline, or a model of the Models page as provider/name: it receives the "
+            help="embedded, which works offline, or a model of the Models page as provider/name: it receives the "
             "manifest, and the parts of the conversation that it requests",
         )
         parser.add_argument("--thinking", metavar="LEVEL", default="", help="the thinking level of a model")
@@ -78,7 +78,7 @@ class Command(RedlineCommand):
             "--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay"
         )
         parser.add_argument("--query", help="what the planner treats as important")
-        parser.add_argument("--full", action="store_true", help="show the texts that are deleted whole")
+        parser.add_argument("--full", action="store_true", help="show the whole deleted texts")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
         parser.add_argument("--yes", action="store_true", help="back up and append without asking")
         for name, (flag, meaning) in CONFIRMATIONS.items():
@@ -86,18 +86,18 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
-        heard = PlanningScreen(self)
+        screen = PlanningScreen(self)
         try:
-            planned = self._plan(options, own, heard)
+            planned = self._plan(options, own, screen)
         finally:
-            # Even if it failed: what was sent is spent.
+            # Even if it failed: what was sent has been paid for.
             self.progress.clear()
-            for line in heard.totals():
+            for line in screen.totals():
                 self.say(line)
         preflight = _commit_command(planned.approved, options)
         torn = torn_line_of(planned.loaded.path)
         if not self.as_json:
-            # With --yes nobody waits for the end of a pager.
+            # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
             show_summary(self, planned, preflight.reading, torn)
         committed = None
@@ -110,7 +110,7 @@ class Command(RedlineCommand):
             self.say("Nothing was written.")
             self.say(preflight.sentence, "yellow")
         document = document_of(planned, committed) | {
-            "usage": heard.usage,
+            "usage": screen.usage,
             "tornLine": torn._asdict() if torn is not None else None,
         }
         self.show_json(document | (preflight.to_json() if committed is None else NOTHING_NEEDED))
@@ -120,8 +120,8 @@ class Command(RedlineCommand):
             return ConfirmationNeeded.exit_code
         return None if planned.validated.target_met else TargetNotMet.exit_code
 
-    def _plan(self, options: dict[str, Any], own: Mapping[str, object], heard: PlanningScreen) -> Planned:
-        """Plan in a run of this process; without one if it is a dry run, or the plan could never be written."""
+    def _plan(self, options: dict[str, Any], own: Mapping[str, object], screen: PlanningScreen) -> Planned:
+        """Plan in a run of this process; without a run for a dry run, or if the plan could never be written."""
         path, leaf, thinking = real_path(options["path"]), options["leaf"] or "", options["thinking"]
         if not options["dry_run"]:
             session = index_file(path, report=lambda read: self._show_read(read.bytes))
@@ -129,13 +129,13 @@ class Command(RedlineCommand):
                 if leaf and not session.has_entry(leaf):
                     raise unknown_entry(leaf)
                 run = new_run(session, options["planner"], own, leaf, thinking)
-                plan = work_here(run, heard)
+                plan = work_here(run, screen)
                 validated = _validated(plan, path)
                 loaded = session_as_prepared(session, snapshot_of(run).prepared)
                 return Planned(plan, validated, plan.origins, loaded, run.planner, run)
         loaded = load_session(path, self._show_read)
         planner = require_planner(options["planner"], thinking)
-        plan = dry_run(loaded, leaf, own, planner, thinking, heard)
+        plan = dry_run(loaded, leaf, own, planner, thinking, screen)
         return Planned(plan, _validated(plan, path), plan.origins, loaded, planner)
 
     def _show_read(self, read: int) -> None:
@@ -144,7 +144,7 @@ class Command(RedlineCommand):
     def _is_confirmed(self, preflight: CommitCommand, options: dict[str, Any]) -> bool:
         """Whether the plan is to be written.
 
-        Raises what forbids it, and with `--yes` also the first confirmation that is missing.
+        Raises whatever prevents it, and with `--yes` also the first missing confirmation.
         """
         if options["dry_run"]:
             return False
@@ -160,7 +160,7 @@ class Command(RedlineCommand):
             if self.as_json:
                 missing[0].message += f" {preflight.sentence}"
             raise missing[0]
-        # Nobody is asked for a confirmation that would not be enough.
+        # A confirmation that would not be enough is not requested.
         return False
 
 
@@ -169,7 +169,7 @@ def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
         why = f" The last refusal: {plan.refusal.message}" if plan.refusal is not None else ""
         raise TargetNotMet(
             "nothing_deletable",
-            f"The planner found nothing that may be deleted in {path}. Nothing was written.{why} {plan.why}".rstrip(),
+            f"The planner found nothing to delete in {path}. Nothing was written.{why} {plan.why}".rstrip(),
         )
     return plan.validated
 
@@ -187,15 +187,15 @@ def _confirmations(options: dict[str, Any]) -> Confirmations:
 
 @dataclass(frozen=True, slots=True)
 class CommitCommand:
-    """What a commit of the plan would need as things stand, and the command line that gives it."""
+    """What a commit of the plan needs at this moment, and the command line for it."""
 
     needs: Mapping[str, RedlineError]
-    """By field of `Confirmations`, what is raised if it is not given."""
+    """By field of `Confirmations`, the error if it is missing."""
     command: str
     by_model: bool
     reading: Reading
     obstacle: BadInput | None = None
-    """Why it cannot be written at all."""
+    """Why the plan cannot be written at all."""
 
     @property
     def sentence(self) -> str:
@@ -215,7 +215,7 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacl
 
 
 def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
-    """Judge the plan as a commit would. The database is as before: a dry run adds no session to the index."""
+    """Check the plan as a commit would. The database is not changed: a dry run adds no session to the index."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
     with transaction.atomic():
         reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)

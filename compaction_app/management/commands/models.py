@@ -50,7 +50,7 @@ COLUMNS: Final = (
     Column("STATE", cut="end", styles={READY: "green"}),
 )
 KEY_LENGTH: Final = 10_000
-"""Characters that are read of a key; a longer one is refused."""
+"""Characters of a key that are read; a longer one is refused."""
 
 
 class Command(RedlineCommand):
@@ -64,7 +64,7 @@ class Command(RedlineCommand):
             added = actions.add_parser(
                 name, as_json=self.as_json, help=help, description=help, allow_abbrev=False
             )
-            # Also behind the action; what stands before it is kept.
+            # Also accepted after the action; the value before it is kept.
             added.add_argument(
                 "--json",
                 action="store_true",
@@ -76,10 +76,12 @@ class Command(RedlineCommand):
 
         action("list", "list providers and models, and why one cannot be used")
         _add_arguments_of_add(action("add", "add a model, and its provider if it is new"))
-        action("test", "ask a model for one small tool call").add_argument("model", metavar="PROVIDER/MODEL")
+        action("test", "have a model make one small tool call").add_argument(
+            "model", metavar="PROVIDER/MODEL"
+        )
         remove = action("remove", "remove a model, or a provider with its models and its key")
         remove.add_argument("model", metavar="PROVIDER[/MODEL]")
-        remove.add_argument("--yes", action="store_true", help="remove a provider without being asked")
+        remove.add_argument("--yes", action="store_true", help="remove a provider without confirmation")
 
     def run(self, options: dict[str, Any]) -> int | None:
         actions: dict[str, Callable[[dict[str, Any]], int | None]] = {
@@ -99,7 +101,7 @@ class Command(RedlineCommand):
         if found:
             self.say_all(self.screen.table(COLUMNS, list(map(_row, found))))
         else:
-            self.say("No model is added. `redline models add --help` shows how.")
+            self.say("There are no models. `redline models add --help` shows how to add one.")
         for provider in providers():
             if provider.fault or (
                 provider.source == ADDED and not any(one.provider == provider for one in found)
@@ -129,12 +131,12 @@ class Command(RedlineCommand):
     def _add_to(
         self, known: ResolvedProvider, form: PlannerModelForm, key: str, options: dict[str, Any]
     ) -> None:
-        """Add a model to a provider that is there; a key that is given becomes the provider's key."""
+        """Add a model to an existing provider; a given key becomes the provider's key."""
         if options["base_url"] or options["dialect"]:
             raise BadInput(
                 "known_provider",
-                f"There is a provider {known.name} already, at {known.base_url or 'no address'}. Nothing was added. "
-                "Leave --base-url and --dialect out, or choose another name for the provider.",
+                f"The provider {known.name} already exists, at {known.base_url or 'no address'}. Nothing was added. "
+                "Omit --base-url and --dialect, or choose another name for the provider.",
             )
         with transaction.atomic():
             save_model(form)
@@ -152,7 +154,7 @@ class Command(RedlineCommand):
             known = ", ".join(one.name for one in providers())
             raise BadInput(
                 "unknown_provider",
-                f"There is no provider {provider}; known are {known}. Nothing was added. Give --base-url to add it.",
+                f"There is no provider {provider}; known: {known}. Nothing was added. Give --base-url to add it.",
             )
         values = {
             "name": provider,
@@ -170,12 +172,12 @@ class Command(RedlineCommand):
             raise
 
     def _key(self, options: dict[str, Any]) -> str:
-        """The key that is named: it is never an argument, which other users of the machine could read."""
+        """The key, by variable or standard input: never an argument, which other users of the machine could read."""
         if options["key"] is not None:
             raise BadInput(
                 "key_in_arguments",
-                "A key is not taken as an argument, where others on this machine can read it. Nothing was added. Use "
-                "--key-variable NAME or --key-stdin, and replace this key if others use this machine.",
+                "A key is not accepted as an argument, where others on this machine can read it. Nothing was added. "
+                "Use --key-variable NAME or --key-stdin, and replace this key if others use this machine.",
             )
         variable = options["key_variable"]
         if variable is not None:
@@ -186,7 +188,7 @@ class Command(RedlineCommand):
             return ""
         key = (getpass("Key: ") if self.can_ask else sys.stdin.readline(KEY_LENGTH)).strip()
         if not key:
-            raise BadInput("no_key", "Standard input holds no key. Nothing was added.")
+            raise BadInput("no_key", "Standard input contains no key. Nothing was added.")
         return key
 
     # ---- test and remove -------------------------------------------------------------------------------------
@@ -214,11 +216,11 @@ class Command(RedlineCommand):
         else:
             removed = self._remove_provider(provider_named(named), is_confirmed=options["yes"])
         self.show_json({"removed": removed})
-        self.say(f"Removed {', '.join(map(printable, removed))}. What was planned with it stays.")
+        self.say(f"Removed {', '.join(map(printable, removed))}. Its plans are kept.")
 
     def _remove_provider(self, provider: ResolvedProvider, *, is_confirmed: bool) -> list[str]:
         own = [model.planner for model in models() if model.provider.name == provider.name]
-        what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key that is kept for it"
+        what = f"{provider.name}, {len(own)} model{'s' * (len(own) != 1)} and any key stored for it"
         if not is_confirmed and not (self.can_ask and self.ask(f"Remove {what}?")):
             raise ConfirmationNeeded(
                 "remove_provider",
@@ -230,37 +232,35 @@ class Command(RedlineCommand):
 
 
 def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", metavar="PROVIDER/MODEL", help="the model by the name that its provider gives it"
-    )
+    parser.add_argument("model", metavar="PROVIDER/MODEL", help="the model, by its provider's name for it")
     parser.add_argument("--window", required=True, metavar="TOKENS", help="its context window")
-    parser.add_argument("--output-limit", default="8192", metavar="TOKENS", help="of one answer (8192)")
-    parser.add_argument("--base-url", default="", metavar="URL", help="of a provider that is new")
+    parser.add_argument(
+        "--output-limit", default="8192", metavar="TOKENS", help="the most tokens of one answer (8192)"
+    )
+    parser.add_argument("--base-url", default="", metavar="URL", help="the address of a new provider")
     parser.add_argument(
         "--dialect",
         default="",
         choices=[name for name, _ in Provider.DIALECTS],
-        help="of a new provider (openai)",
+        help="the API dialect of a new provider (openai)",
     )
     key = parser.add_mutually_exclusive_group()
+    key.add_argument("--key-variable", metavar="NAME", help="store the key in this environment variable")
     key.add_argument(
-        "--key-variable", metavar="NAME", help="keep the key that this environment variable holds"
-    )
-    key.add_argument(
-        "--key-stdin", action="store_true", help="keep the key that is the first line of standard input"
+        "--key-stdin", action="store_true", help="store the key in the first line of standard input"
     )
     key.add_argument("--key", nargs="?", const="", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--thinking", default="", metavar="LEVELS", help=f"levels that it takes, of {','.join(LEVELS)}"
+        "--thinking", default="", metavar="LEVELS", help=f"the levels it supports, of {','.join(LEVELS)}"
     )
     parser.add_argument(
         "--thinking-style",
         default=ThinkingStyle.BUDGET,
         choices=[name for name, _ in PlannerModel.THINKING],
-        help="how an Anthropic model is given a level",
+        help="how a level is sent to an Anthropic model",
     )
     for name in ("price-in", "price-out", "price-cache-read", "price-cache-write"):
-        parser.add_argument(f"--{name}", default="", metavar="USD", help="for a million tokens")
+        parser.add_argument(f"--{name}", default="", metavar="USD", help="the price of a million tokens")
 
 
 def _names(planner: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from sessions_app.storage.open_files import describe
 
 
 class Command(RedlineCommand):
-    help = "Replace a session by one of its backups. Its present bytes are backed up first."
+    help = "Replace a session by one of its backups. Its current content is backed up first."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,7 +31,9 @@ class Command(RedlineCommand):
             "backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it"
         )
         parser.add_argument("--yes", action="store_true", help="restore without asking")
-        parser.add_argument("--drop-newer", action="store_true", help="remove what came after the backup")
+        parser.add_argument(
+            "--drop-newer", action="store_true", help="remove the entries that came after the backup"
+        )
         parser.add_argument(
             "--unverified", action="store_true", help="trust a backup that Redline did not make"
         )
@@ -44,7 +46,7 @@ class Command(RedlineCommand):
         backup = real_path(named.parent) / named.name
         session = session_of(backup)
         if file_state(backup) is None:
-            raise BadInput("no_such_file", f"{backup} is not there. Nothing was restored.")
+            raise BadInput("no_such_file", f"{backup} does not exist. Nothing was restored.")
         newer = newer_lines(session, backup) if file_state(session) is not None else []
         if not options["yes"]:
             self._list("Would be removed", newer)
@@ -63,13 +65,13 @@ class Command(RedlineCommand):
         if options["yes"]:
             self._list("Removed", newer)
         if previous is not None:
-            self.say(f"What it held before is in {printable(previous)}.")
+            self.say(f"Its previous content is in {printable(previous)}.")
         if restored.overtaken:
-            self.stderr.write("Another process wrote to it at that very moment: that is in this backup, too.")
+            self.stderr.write("Another process wrote to it at that moment: its text is in this backup, too.")
         if restored.writers:
             self.stderr.write(
-                f"The replaced file is still open for writing in {printable(describe(restored.writers))}: what is "
-                "written there from now on is lost."
+                f"The replaced file is still open for writing in {printable(describe(restored.writers))}: what they "
+                "write from now on is lost."
             )
         self.say("An agent that has the session open must reload it.")
         self.show_json(
@@ -84,7 +86,7 @@ class Command(RedlineCommand):
         return None
 
     def _confirm(self, session: Path, backup: Path, yeses: RestoreConfirmations) -> None:
-        """Ask whether to restore. Raises ConfirmationNeeded; nobody is asked if that would not be enough."""
+        """Ask for a confirmation. Raises ConfirmationNeeded, without asking if the answer would not be enough."""
         if self.can_ask:
             require_confirmations(session, backup, yeses, datetime.now(UTC))
         if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):

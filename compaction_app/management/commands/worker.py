@@ -29,7 +29,7 @@ class Command(RedlineCommand):
         only.add_argument(
             "--until-idle",
             action="store_true",
-            help="exit when there have been no queued runs for a while: how the server starts its workers",
+            help="exit when no runs have been queued for a while: the server starts its workers this way",
         )
 
     def warns(self, options: dict[str, Any]) -> bool:
@@ -44,7 +44,7 @@ class Command(RedlineCommand):
                 self.show_json({"data": str(settings.REDLINE_DATA_DIR)})
                 self.stdout.flush()
             elif options["run"] is not None or options["until_idle"]:
-                # The server that started this reads what it announces; without one, nobody does.
+                # The server that started this process reads its announcements; without a server, nobody does.
                 relay_through(sys.stdout)
             if options["run"] is not None:
                 _work(options["run"])

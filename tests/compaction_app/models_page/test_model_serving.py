@@ -92,7 +92,7 @@ def test_a_killed_process_loses_nothing_and_its_run_goes_on(server: Server) -> N
     server.wait_for(lambda: state(server, run)["state"] == "interrupted")
     planned = state(server, run)["percent"]
     server.post(run, f"{run}/resume")
-    server.wait_for(lambda: "deletions hold that were chosen before" in server.text(run))
+    server.wait_for(lambda: "earlier deletions were kept" in server.text(run))
     assert state(server, run)["percent"] == planned
     assert worker not in workers(server, [run])
     server.post(run, f"{run}/stop")

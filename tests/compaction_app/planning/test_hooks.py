@@ -140,11 +140,11 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(tmp_pa
         backdate(place(path, session_bytes(labels)))
         server.wait_for(lambda: "label" in text_of(server.get(address)))
         kept = finished_run(server, address)
-        pinned = f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label."
+        pinned = f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it has a label."
         assert pinned in text_of(server.get(kept))
         review = text_of(server.get(f"{kept}/review"))
         assert "pinned by a hook" in review
-        assert f"{EXAMPLE}.keep_what_is_labelled: it carries a label" in review
+        assert f"{EXAMPLE}.keep_what_is_labelled: it has a label" in review
         decide_there(server, kept, approve_all="1")
         server.post(f"{kept}/commit", f"{kept}/commit", yes="below_target")
     written = json.loads(path.read_bytes().splitlines()[-1])
@@ -161,12 +161,12 @@ def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(fres
     assert without.json["hooks"] == []
     (fresh.data / FILE_NAME).write_text(f'hooks = ["{EXAMPLE}"]\n')
     shown = fresh.run("compact", path, "--ratio", "0.05", "--dry-run").out
-    assert f"Hook: 2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label.\n" in shown
+    assert f"Hook: 2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it has a label.\n" in shown
     kept = fresh.run("compact", path, "--ratio", "0.05", "--allow-below-target", "--yes", "--json")
     assert kept.code == 0, kept
     assert deleted(kept)
     assert deleted(kept).isdisjoint({"e3", "e5"})
-    assert kept.json["hooks"] == [f"2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it carries a label."]
+    assert kept.json["hooks"] == [f"2 objects pinned by {EXAMPLE}.keep_what_is_labelled: it has a label."]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_module_that_connects_nothing_is_a_warning(fresh: Installation, tmp_pa
     ended = fresh.run("sessions", "--json", REDLINE_HOOKS=names, PYTHONPATH=str(own.parent))
     assert (ended.code, ended.json) == (0, [])
     assert ended.err.count("redline.W005") == 1
-    assert "The hook idle connects nothing." in ended.err
+    assert "The hook idle connects no receiver." in ended.err
 
 
 def test_an_async_function_cannot_be_a_hook() -> None:
@@ -458,7 +458,7 @@ def test_an_unknown_answer_fails_the_run(session: Session, answer: object) -> No
     connect_answer(answer)
     run = plan_session(session)
     assert run.state == RunState.FAILED
-    assert f"answered with a {type(answer).__name__}" in run.failure
+    assert f"returned a {type(answer).__name__}" in run.failure
     assert not run.proposals.exists()
 
 

@@ -373,7 +373,7 @@ def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(
     server.wait_for(lambda: row_of(server, 1)["state"] == RunState.INTERRUPTED)
     assert "Its worker is gone" in server.text("/runs/1")
     server.post("/runs/1", "/runs/1/resume")
-    server.wait_for(lambda: "deletions hold that were chosen before" in server.text("/runs/1"))
+    server.wait_for(lambda: "earlier deletions were kept" in server.text("/runs/1"))
     server.post("/runs/1", "/runs/1/stop")
     server.wait_for(lambda: row_of(server, 1)["state"] == RunState.CANCELLED)
     assert (server.root / "first.jsonl").read_bytes() == before

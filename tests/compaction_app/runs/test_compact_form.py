@@ -197,7 +197,7 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, ses
     ):
         refused = posted(browser, session, planner=planner, disclosed=given)
         assert refused.status_code == 409
-        assert "the form had not said so yet. Nothing was sent and nothing planned." in text_of(refused)
+        assert "the form had not shown that yet. Nothing was sent and nothing planned." in text_of(refused)
         assert SIZE.match(size(refused))
         assert not Run.objects.exists()
     answer = posted(browser, session, planner="elsewhere", disclosed=disclosed(refused), thinking="low")

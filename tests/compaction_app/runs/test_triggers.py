@@ -330,7 +330,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
         now += rest
     last = Session.objects.get()
     why = left_because(last, now - timedelta(hours=3), Path.home())
-    assert why == "planning it failed 10 times in a row; that is tried again in 3 hours, where it goes on"
+    assert why == "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
 
 
 def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -> None:
@@ -352,7 +352,7 @@ def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_r
     session = go_on(session, 1)
     assert look() == []
     assert look(after=100 * REST) == []
-    assert "planning it by itself was stopped" in left_because(session, timezone.now(), Path.home())
+    assert "automatic planning was stopped" in left_because(session, timezone.now(), Path.home())
     assert not Run.objects.unseen().exists()
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 2)
@@ -388,7 +388,7 @@ def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(kn
     assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
     session = go_on(session, 1)
     assert look(after=100 * REST) == []
-    assert "a hook cancelled planning it" in left_because(session, timezone.now(), Path.home())
+    assert "a hook cancelled automatic planning" in left_because(session, timezone.now(), Path.home())
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
     go_on(session, 2)
     assert len(look()) == 1
@@ -398,10 +398,10 @@ def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client)
     session = put(known_root, full())
     planned()
     assert "older proposal waits" not in text_of(browser.get("/"))
-    assert "it has gone on since" not in text_of(browser.get("/runs/"))
+    assert "it has continued since" not in text_of(browser.get("/runs/"))
     go_on(session, 1)
     assert "older proposal waits" in text_of(browser.get("/"))
-    assert "it has gone on since its proposal was planned" in text_of(browser.get("/runs/"))
+    assert "it has continued since its proposal was planned" in text_of(browser.get("/runs/"))
 
 
 def test_at_most_two_run_at_once(known_root: Path) -> None:
@@ -444,7 +444,7 @@ def test_a_model_plans_by_itself_only_where_the_user_agreed(
     with override_configuration(plan_by_itself_with=asked):
         chosen = automatic_planner(session)
         assert (chosen.planner, chosen.thinking) == ("embedded", "")
-        assert "You have not agreed that here/small-model plans" in chosen.note
+        assert "You have not allowed automatic planning with here/small-model" in chosen.note
         agree()
         assert automatic_planner(session).planner == "here/small-model"
 
@@ -513,8 +513,8 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         assert "is planned with the embedded planner, and the proposal waits" in page
         assert "planned with here/small-model" not in page
         told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
-        assert "You have not agreed" in told
-        assert "The Models page asks you." in told, told[:400]
+        assert "You have not allowed automatic planning" in told
+        assert "You can allow it on the Models page." in told, told[:400]
         assert link(browser.get("/runs/"), "Models page") == "/models"
         agree()
         page = text_of(browser.get("/runs/"))
