@@ -239,5 +239,5 @@ def _kept_from(model: ResolvedModel) -> str:
     if model.fault:
         return f"{model.planner} cannot be used. {model.fault}"
     if not model.agreed:
-        return f"You have not allowed automatic planning with {model.planner}. You can allow it on the Models page."
+        return f"You have not allowed automatic planning with {model.planner}. The Models page has that setting."
     return ""

@@ -198,7 +198,7 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
         assert row.startswith(target["entryId"])
         assert reason in row
     stats = planned["stats"]
-    assert any(f"({stats['percentReduction']}%; asked for 50%)" in line for line in shown)
+    assert any(f"({stats['percentReduction']}%; target 50%)" in line for line in shown)
 
 
 def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -> None:
@@ -511,7 +511,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_pa
     Session.objects.update(reader="pi")
     chosen = redline.call("compact", path, "--ratio", "0.5").out
     assert "Read as pi," in chosen
-    assert "That agent ignores a context_compaction." in chosen
+    assert "That agent ignores an entry of type context_compaction." in chosen
 
 
 def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline: Installation, tmp_path: Path) -> None:

@@ -686,7 +686,7 @@ def test_every_receiver_is_called_after_the_write_even_if_others_fail(
     assert (sent["reason"], sent["from_hook"], sent["path"]) == ("manual", False, path)
     assert sent["backup"].read_bytes() == session_bytes(working_session())
     assert sent["session"] == Compaction.objects.get().session
-    assert "failing failed when it was told of a compaction" in log.read_text()
+    assert "failing failed after a compaction" in log.read_text()
     assert "text of the session" not in log.read_text()
 
 

@@ -105,7 +105,7 @@ def test_the_sessions_own_model_and_thinking_level_are_selected(look: Look) -> N
     assert field(page, "planner") == "acme/claude-x"
     assert "This is the session’s own model." in text_of(page)
     assert field(page, "thinking") == "medium"
-    assert "The session’s thinking level is high. The nearest that the model takes is medium." in text_of(
+    assert "The session’s thinking level is high. The nearest that the model supports is medium." in text_of(
         page
     )
 

@@ -478,7 +478,7 @@ def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) ->
         session = index_file(backdate(path))
         run = planned()
         assert (run.planner, run.state, provider.requests) == ("embedded", RunState.TARGET_MET, [])
-        assert "You have not agreed" in run.planner_note
+        assert "You have not allowed automatic planning" in run.planner_note
         mark_seen(run)
         Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
         write_on(session, 1, assistant(text("More."), **own, usage=FULL))
@@ -514,7 +514,7 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         assert "planned with here/small-model" not in page
         told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
         assert "You have not allowed automatic planning" in told
-        assert "You can allow it on the Models page." in told, told[:400]
+        assert "The Models page has that setting." in told, told[:400]
         assert link(browser.get("/runs/"), "Models page") == "/models"
         agree()
         page = text_of(browser.get("/runs/"))
