@@ -239,5 +239,7 @@ def _kept_from(model: ResolvedModel) -> str:
     if model.fault:
         return f"{model.planner} cannot be used. {model.fault}"
     if not model.agreed:
-        return f"You have not allowed automatic planning with {model.planner}. The Models page has that setting."
+        return (
+            f"You have not allowed automatic planning with {model.planner}. The Models page has that setting."
+        )
     return ""

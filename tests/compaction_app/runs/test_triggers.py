@@ -330,7 +330,10 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
         now += rest
     last = Session.objects.get()
     why = left_because(last, now - timedelta(hours=3), Path.home())
-    assert why == "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
+    assert (
+        why
+        == "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
+    )
 
 
 def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -> None:
