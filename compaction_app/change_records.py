@@ -92,18 +92,7 @@ def record_commit(path: Path, note: CommitNote, size: int) -> None:
         run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
         Compaction.objects.get_or_create(
             backup=backup,
-            defaults={
-                "session": session,
-                "run": run,
-                "entry_id": note.entry_id,
-                "leaf_id": note.leaf_id,
-                "planner": note.planner,
-                "reason": note.reason,
-                "written_at": note.written_at,
-                "parameters": note.parameters,
-                "stats": note.stats,
-                "origins": note.origins,
-            },
+            defaults={**msgspec.structs.asdict(note), "session": session, "backup": backup, "run": run},
         )
         if run is not None:
             change_state(run.pk, RunState.COMMITTED, committing_since=None)
@@ -130,13 +119,7 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
 
 
 def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
-    found = {
-        "session": session,
-        "sha256": note.sha256,
-        "size": note.size,
-        "taken_at": note.taken_at,
-        "reason": reason,
-    }
+    found = {**msgspec.structs.asdict(note), "session": session, "reason": reason}
     backup, _ = Backup.objects.get_or_create(path=note.path, defaults=found)
     return backup
 

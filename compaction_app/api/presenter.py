@@ -111,7 +111,10 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
 
 def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
-    pages = {"reviewUrl": "review", "commitUrl": "commit"} if run.is_reviewable else {}
+
+    def page(name: str) -> str:
+        return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))
+
     return {
         **started_run(run, addresses),
         "session": addresses.page(run.session.get_absolute_url()),
@@ -132,12 +135,8 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "createdAt": _time(run.created_at),
         "startedAt": _time(run.started_at),
         "endedAt": _time(run.ended_at),
-        **{
-            name: addresses.page(reverse(f"compaction:{pages[name]}", args=(run.pk,)))
-            if name in pages
-            else None
-            for name in ("reviewUrl", "commitUrl")
-        },
+        "reviewUrl": page("review") if run.is_reviewable else None,
+        "commitUrl": page("commit") if run.is_reviewable else None,
         "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,))) if run.is_active else None,
     }
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, Q, Sum
 
 from sessions_app.index import progress
@@ -138,16 +138,13 @@ class Listing:
     projects: list[str]
     agents: list[str]
     models: list[str]
-    total: int
-    """Sessions that match, on all pages."""
     known: int
     bytes: int
     roots: list[Place]
     indexing: Indexing | None
     """How far the indexing is that goes on; None where none does."""
     indexed_at: datetime | None
-    page: int
-    pages: int
+    page: Page[Session]
     previous: str
     next: str
 
@@ -167,8 +164,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         indexed_at=Max("indexed_at"),
     )
     matching = _matching(shown, choice, filters, now)
-    paginator = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE)
-    page = paginator.get_page(choice.page)
+    page = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE).get_page(choice.page)
     marks = marks_of([session.pk for session in page.object_list])
     labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
     return Listing(
@@ -186,14 +182,12 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         projects=_values(shown, "cwd"),
         agents=_values(shown, "root__agent"),
         models=_values(shown, "model"),
-        total=paginator.count,
         known=counts["all"],
         bytes=counts["bytes"] or 0,
         roots=_places(),
         indexing=progress.indexing(),
         indexed_at=counts["indexed_at"],
-        page=page.number,
-        pages=paginator.num_pages,
+        page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -40,22 +40,16 @@ class Field:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveRoot:
-    """A root, whether it can be read, and how its sessions are. The size is in bytes."""
+class EffectiveRoot(NamedTuple):
+    """A root, which has no row until it is first searched, and its sessions. The size is in bytes."""
 
-    pk: int | None
-    """None until it is first looked through."""
-    path: str
-    agent: str
-    configured_reader: str
-    chosen_reader: str
-    managed: bool
+    root: Root
+    is_managed: bool
     fault: str
-    """Why nothing can be found there; empty where it can be read."""
-    sessions: int
-    missing: int
-    size: int
+    """Why nothing can be found there; empty if it can be read."""
+    sessions: int = 0
+    missing: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,26 +170,15 @@ def _plain(value: Any) -> str:
 def _roots(roots: list[Root]) -> list[EffectiveRoot]:
     managed = str(managed_place())
     there = Q(missing=False)
-    counted = Session.objects.values("root").annotate(
-        known=Count("pk", filter=there), gone=Count("pk", filter=~there), bytes=Sum("size", filter=there)
+    counted = Session.objects.values_list("root").annotate(
+        known=Count("pk", filter=there),
+        gone=Count("pk", filter=~there),
+        bytes=Sum("size", filter=there, default=0),
     )
-    sums = {row["root"]: row for row in counted}
-    nothing = {"known": 0, "gone": 0, "bytes": 0}
+    sums = {root: counts for root, *counts in counted}
     return [
-        EffectiveRoot(
-            pk=root.pk,
-            path=root.path,
-            agent=root.agent,
-            configured_reader=root.reader,
-            chosen_reader=root.chosen_reader,
-            managed=root.path == managed,
-            fault=_fault_of(Path(root.path)),
-            sessions=of_root["known"],
-            missing=of_root["gone"],
-            size=of_root["bytes"] or 0,
-        )
+        EffectiveRoot(root, root.path == managed, _fault_of(Path(root.path)), *sums.get(root.pk, ()))
         for root in roots
-        for of_root in [sums.get(root.pk, nothing)]
     ]
 
 

@@ -136,8 +136,8 @@ def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
     index_roots()
-    root = next(root for root in effective_settings(Path.home()).roots if root.path == str(known_root))
-    assert (root.sessions, root.missing, root.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
+    found = next(one for one in effective_settings(Path.home()).roots if one.root.path == str(known_root))
+    assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
 def test_a_reader_chosen_for_a_root_is_in_force_at_once_and_counted_anew(
