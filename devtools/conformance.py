@@ -1,8 +1,8 @@
-"""PURE: one conformance vector against Redline's reading of the same session.
+"""PURE: compares Redline's results for a session with one conformance vector.
 
-A vector states what the agent itself makes of a session: the active context, the compactable transcript,
-its judgement on deletion requests, and a scripted run of the five tools. Each section is rebuilt here in the
-vector's own shape and compared; the first difference is named by its path.
+A vector states what the agent itself makes of a session: the active context, the compactable transcript, its judgement
+on deletion requests, and a scripted run of the five tools. Each section is rebuilt here in the vector's format and
+compared; the first difference is reported with its path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ABSENT: Final = "(absent)"
 
 @dataclass(frozen=True, slots=True)
 class VectorDifference:
-    """Where a vector's facts and ours part: `$.a[3].b`, and both values."""
+    """A difference between a vector and Redline's results: its path, such as `$.a[3].b`, and both values."""
 
     section: str
     path: str
@@ -46,7 +46,7 @@ class VectorDifference:
 
 
 def case_lines(case: Mapping[str, Any]) -> Iterator[Line]:
-    """The lines of a vector that carries its session with it."""
+    """The lines of a vector that contains its session."""
     offset = 0
     for number, recorded in enumerate([case["header"], *case["entries"]], 1):
         raw = stringify(recorded).encode()
@@ -55,7 +55,7 @@ def case_lines(case: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[VectorDifference]:
-    """The first difference of each section of a vector that does not hold, on the session in these lines."""
+    """The first difference in each section of a vector, for the session in these lines."""
     parser = ATOMIC.parser(ParserState(), [])
     recorded = [found for found in map(parser.read, lines) if found is not None]
     texts = {found.entry.id: found.texts for found in recorded}
@@ -151,7 +151,7 @@ def _digest(text: str) -> str:
 
 
 def _cut_query(prepared: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A long query is followed by a note in words, which each side words for itself."""
+    """The query without the note that follows a long one, which the two sides word differently."""
     if prepared is None:
         return None
     parameters = prepared["parameters"]

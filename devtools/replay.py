@@ -1,11 +1,11 @@
 """Replay loss: how much of what an agent needed later a plan would have deleted.
 
-A branch is cut at 40, 60 and 80% of its messages (moved on past tool results). *Prefix*: what comes before
-the cut; *future*: the 40 messages after it. A reference is *needed* where the assistant writes it in the
-future, it was not seen in the future before, and it occurs in the prefix but not in its last two messages:
-the model must have taken it from there. The loss is the share of the needed that occurs nowhere in what a
-plan keeps of the prefix. A session that has happened cannot say what the agent would have done instead, so
-the figure compares planners; it is no probability.
+A branch is cut at 40, 60 and 80% of its messages (moved on past tool results). *Prefix*: the messages before the cut;
+*future*: the 40 messages after it. A reference is *needed* if the assistant writes it in the future, it did not occur
+earlier in the future, and it occurs in the prefix but not in its last two messages: the model must have taken it from
+there. The loss is the share of the needed references that occur nowhere in what a plan keeps of the prefix. Past
+sessions cannot show what the agent would have done instead, so the figure serves to compare planners; it is not a
+probability.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MINIMUM_NEEDED: Final = 10
 RECENT_MESSAGES: Final = 2
 
 PlanTargets = Callable[[Transcript], Sequence[Target]]
-"""What a planner would delete of a transcript."""
+"""The targets that a planner would delete from a transcript."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """One cut: how many references were needed, and how many of them the plan had deleted."""
+    """The result for one cut: the number of needed references, and how many of them the plan deleted."""
 
     cut: float
     needed: int
@@ -48,7 +48,7 @@ class Loss(msgspec.Struct, frozen=True):
 def replay(
     branch: Sequence[Entry], texts: Mapping[str, Texts], settings: Mapping[str, object], plan: PlanTargets
 ) -> Iterator[Loss]:
-    """The loss at each cut of a branch that is long enough to judge."""
+    """The loss at each cut of a branch that is long enough."""
     whole = prepare(branch, texts, {}, ATOMIC.rules)
     if whole is None or len(whole) < MINIMUM_MESSAGES:
         return
@@ -68,7 +68,7 @@ def replay(
 
 
 def kept_texts(transcript: Transcript, targets: Sequence[Target]) -> Iterator[str]:
-    """The texts of what a plan leaves of a transcript, entry by entry or block by block."""
+    """The texts that a plan leaves in a transcript, entry by entry or block by block."""
     gone = set(targets)
     for entry in transcript.entries:
         if Target(entry.entry_id) in gone:

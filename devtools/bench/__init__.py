@@ -1,1 +1,1 @@
-"""The figures that Redline promises, measured. A benchmark prints figures; tests never wait on a clock."""
+"""Measures the performance figures that Redline promises. Only benchmarks measure time; tests never do."""

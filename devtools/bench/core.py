@@ -34,7 +34,7 @@ def transcript_of(branch: RealBranch, settings: Mapping[str, object] | None = No
 
 
 def _deletable(transcript: Transcript, count: int) -> list[Target]:
-    """Entries, spread over the transcript, that the airlock lets go together."""
+    """Entries, spread over the transcript, that the airlock lets a plan delete together."""
     store = DeletionStore(transcript)
     free = [entry for entry in transcript.entries if not entry.is_protected]
     chosen: list[Target] = []
@@ -59,7 +59,7 @@ def validation() -> Iterator[Figure]:
 
 
 def grep() -> Iterator[Figure]:
-    """Bulk deletions by pattern: one that deletes, one that is refused by its limit."""
+    """Bulk deletions by pattern: one that deletes, and one that exceeds its limit."""
     small = transcript_of(base_branch())
     call = ToolCall("context_grep_delete", {"pattern": "import", "maxMatches": 200})
     yield Figure("grep_import", median_ms(lambda: _call(small, call)), "ms", 15.0)
@@ -77,7 +77,7 @@ def _call(transcript: Transcript, call: ToolCall) -> None:
 
 
 def extremes() -> Iterator[Figure]:
-    """One assistant with 3,000 calls; one call with 3,000 results: delete the one, grep the other."""
+    """One assistant message with 3,000 calls, and one call with 3,000 results: a deletion and a grep on each."""
     calls = [
         {"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}}
         for n in range(MANY)
@@ -119,7 +119,7 @@ def _session(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def preparation() -> Iterator[Figure]:
-    """Prepare 10,000 entries, from parsed entries, texts included."""
+    """Prepare 10,000 parsed entries, including texts."""
     branch = repeated(base_branch(), 10)
 
     def work() -> None:
@@ -144,7 +144,7 @@ def preparation() -> Iterator[Figure]:
 
 
 def planner() -> Iterator[Figure]:
-    """The embedded planner on every real session: does it reach 50%, and how long does the slowest take?"""
+    """The embedded planner on every real session: whether it reaches 50%, and the time of the slowest."""
     branches = [read_branch(path) for path in real_sessions()] or [base_branch()]
     missed, slowest = 0, 0.0
     for branch in branches:
@@ -161,7 +161,7 @@ def planner() -> Iterator[Figure]:
 
 
 def planned(transcript: Transcript) -> tuple[Target, ...]:
-    """What the embedded planner deletes of a transcript."""
+    """The targets of the embedded planner."""
     workbench = Workbench(DeletionStore(transcript))
     for _ in drive(EmbeddedPlanner(transcript), workbench):
         pass
@@ -169,7 +169,7 @@ def planned(transcript: Transcript) -> tuple[Target, ...]:
 
 
 def oldest_first(transcript: Transcript) -> tuple[Target, ...]:
-    """What is deleted by a planner that knows nothing but age: the figure to compare with."""
+    """The targets of a planner that considers only age, for comparison."""
     store = DeletionStore(transcript)
     for entry in transcript.entries:
         if store.target_met:

@@ -1,4 +1,4 @@
-"""What a figure is, and how one is measured."""
+"""Figures, and how they are measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
-    """One measured value against its bar, in the same unit. `holds` is None where nothing was measured."""
+    """One measured value and its limit, in the same unit. `passed` is None if nothing was measured."""
 
     name: str
     value: float | None
@@ -18,7 +18,7 @@ class Figure(NamedTuple):
     bar: float | None
 
     @property
-    def holds(self) -> bool | None:
+    def passed(self) -> bool | None:
         if self.value is None or self.bar is None:
             return None
         return self.value <= self.bar
@@ -29,7 +29,7 @@ class Figure(NamedTuple):
             "value": self.value,
             "unit": self.unit,
             "bar": self.bar,
-            "holds": self.holds,
+            "holds": self.passed,
         }
 
 
@@ -37,7 +37,7 @@ def median_ms(work: Callable[[], object], rounds: int = 9) -> float:
     """The median time of a piece of work in milliseconds, after one round to warm up."""
     work()
     times = []
-    # What was loaded before is not part of the work: the collector is not to walk it meanwhile.
+    # Earlier objects are not part of the work: the garbage collector must not scan them meanwhile.
     gc.collect()
     gc.freeze()
     for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""Figures of planners that are models: a real server, and the scripted provider on a socket of its own.
+"""Performance of LLM planners: a real server, and the scripted provider on a socket.
 
-The provider notes when it has written the last byte of a call, and when a client closes a connection. Both and the
-arrival at a browser's socket are read from the same clock.
+The provider records when it has written the last byte of a call, and when a client closes a connection. These times and
+the arrival at a browser's socket are measured with the same clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .sessions import generate, parsed, write_session
 AT_ONCE, CALLS = 20, 50
 ENTRIES, ENTRY_BYTES = 300, 2_000
 PACE: Final = 0.02
-"""Seconds that the provider takes for each piece of an answer, where many runs plan at once."""
+"""How long the provider takes for each piece of an answer, in seconds, while many runs plan."""
 SLOW_PACE: Final = 0.3
 STOPS: Final = 5
 DIALECTS: Final[Sequence[Dialect]] = ("anthropic", "openai")
@@ -66,7 +66,7 @@ print(json.dumps({run.pk: {
 
 
 def models() -> Iterator[Figure]:
-    """All figures of planners that are models."""
+    """All figures of LLM planners."""
     yield from _prompt()
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name, _providers() as (fast, paced, slow):
         base = Path(name)
@@ -125,21 +125,21 @@ def _sessions(browser: BenchBrowser) -> list[str]:
 
 
 def _start(browser: BenchBrowser, session: str, planner: str) -> str:
-    """Start a run as the form does, with what it says would be sent already shown; gives its path."""
+    """Start a run as the form does, with the disclosure that it showed; returns its path."""
     page = browser.get(f"{session}/compact?planner={planner}")
     disclosed = _DISCLOSED.search(page)
     if disclosed is None:
-        raise RuntimeError(f"the form does not say what {planner} is sent")
+        raise RuntimeError(f"the form does not disclose what is sent to {planner}")
     return browser.post(
         page, f"{session}/compact", {"planner": planner, "disclosed": disclosed[1], "keep": "40"}
     )[1]
 
 
-# ---- one figure each ---------------------------------------------------------------------------------------
+# ---- the figures -------------------------------------------------------------------------------------------
 
 
 def _prompt() -> Iterator[Figure]:
-    """The prompt for a session of 50,000 entries, and how long it takes on the prepared transcript."""
+    """The prompt for a session of 50,000 entries, and the time to build it from the prepared transcript."""
     transcript = transcript_of(parsed(list(generate(entries=LARGE_ENTRIES, entry_bytes=2_400, seed=2))))
     bench = Workbench(DeletionStore(transcript))
 
@@ -168,7 +168,7 @@ def _call_to_row(
 
 
 def _stop(server: BenchServer, provider: ScriptedProvider, session: str) -> Figure:
-    """From the click on stop to the provider's side seeing the connection closed; the slowest of some."""
+    """From the click on stop until the provider sees the connection closed; the slowest of several."""
     slowest = 0.0
     for _ in range(STOPS):
         known = len(provider.closed)
@@ -186,7 +186,7 @@ def _stop(server: BenchServer, provider: ScriptedProvider, session: str) -> Figu
 
 
 def _many(server: BenchServer, data: Path, sessions: list[str]) -> Iterator[Figure]:
-    """Twenty runs at once: what their rows hold, and how quick the pages are meanwhile."""
+    """Twenty runs at the same time: their rows, and how fast the pages are meanwhile."""
     browser, began = server.browser, time.monotonic()
     runs = [_start(browser, session, f"paced/calls-{CALLS}") for session in sessions]
     times: list[float] = []
@@ -215,7 +215,7 @@ def _many(server: BenchServer, data: Path, sessions: list[str]) -> Iterator[Figu
 
 
 def _lost(row: dict[str, Any]) -> int:
-    """Events that a run should have and has not."""
+    """The number of events that a run should have but has not."""
     seqs = {seq for seq, _, _ in row["events"]}
     calls, made = {data["call"] for _, kind, data in row["events"] if kind == "called"}, int(row["calls"])
     missing = len(set(range(1, row["last"] + 1)) - seqs) + len(set(range(1, made + 1)) - calls)
@@ -223,7 +223,7 @@ def _lost(row: dict[str, Any]) -> int:
 
 
 def _misplaced(row: dict[str, Any]) -> int:
-    """Events that come before what they follow from: by number, by turn, by place in a turn."""
+    """The number of events that precede what they follow from: by number, by turn, by position in a turn."""
     order = {"asked": 0, "retried": 1, "streamed": 1, "answered": 2, "called": 3}
     places = [
         (data["turn"], order[kind], data.get("index", 0)) for _, kind, data in row["events"] if kind in order
@@ -233,14 +233,14 @@ def _misplaced(row: dict[str, Any]) -> int:
 
 
 def _until_deleted(server: BenchServer, data: Path, session: str) -> str:
-    """A run that has deleted something and is still going on."""
+    """A run that has deleted something and has not ended."""
     run = _start(server.browser, session, "slow/good-plan")
     _until(lambda: bool(_rows(data, run)[0]["proposals"]))
     return run
 
 
 def _killed(server: BenchServer, data: Path, root: Path, run: str) -> Iterator[Figure]:
-    """Server and worker are killed in the middle of a run; another server says so, and the run goes on."""
+    """Server and worker are killed in the middle of a run; another server reports it, and the run is resumed."""
     (row,) = _rows(data, run)
     kept = row["proposals"]
     server.kill()
@@ -261,5 +261,5 @@ def _until(found: Any) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not found():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {WAIT_SECONDS} s for nothing")
+            raise RuntimeError(f"the condition was not met within {WAIT_SECONDS} s")
         time.sleep(0.2)

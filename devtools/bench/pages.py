@@ -1,7 +1,7 @@
-"""Figures of the pages: a real server on a real socket, with 5,000 sessions and one of 120 MB.
+"""Performance of the pages: a real server on a real socket, with 5,000 sessions and one of 120 MB.
 
-Times are those of whole requests over the loopback, so a little more than the server's own. Queries are counted
-in a process of their own, on the same database.
+Times are those of whole requests over the loopback interface, so slightly more than the server's own. Queries are
+counted in a separate process, on the same database.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ print(json.dumps(counts))
 
 
 class BenchBrowser:
-    """One connection to a server, with the cookies of a browser that it knows."""
+    """One connection to a server, with the cookies of a browser that is logged in."""
 
     def __init__(self, address: str) -> None:
         self.host = address.split("//")[1].split("/")[0]
         self.cookies: dict[str, str] = {}
-        # A browser finds names below localhost on this machine; a resolver need not know them.
+        # Browsers resolve names below localhost to this machine; other resolvers need not know them.
         self.loopback = ("127.0.0.1", int(self.host.rpartition(":")[2]))
         self._connection = HTTPConnection(*self.loopback, timeout=WAIT_SECONDS)
         self._used = time.monotonic()
         self.ask("GET", address.split(self.host)[1])
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[str, str]:
-        """The text of an answer and where it leads, an empty text where nowhere."""
+        """The text of a response and its Location header, empty if there is none."""
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         more = {"Host": self.host, "Cookie": cookie, "Origin": f"http://{self.host}", **headers}
         if body is not None:
             more["Content-Type"] = "application/x-www-form-urlencoded"
         if time.monotonic() - self._used > IDLE_SECONDS:
-            # The server closes a connection that is not used; the next request opens another.
+            # The server closes unused connections; the next request opens a new one.
             self._connection.close()
         self._connection.request(method, path, body, more)
         answer = self._connection.getresponse()
@@ -101,18 +101,18 @@ class BenchBrowser:
         return self.ask("GET", path, **headers)[0]
 
     def post(self, page: str, path: str, values: dict[str, str], **headers: str) -> tuple[str, str]:
-        """Post a form whose token stands on `page`."""
+        """Post a form whose CSRF token is on `page`."""
         found = _CSRF.search(page)
         token = found[1] if found is not None else ""
         return self.ask("POST", path, urlencode({"csrfmiddlewaretoken": token, **values}), **headers)
 
     def time(self, path: str) -> float:
-        """The median time of a page in milliseconds, after one round to warm up."""
+        """The median response time of a page in milliseconds, after one round to warm up."""
         return median_of(lambda: self.get(path), ROUNDS)
 
 
 class BenchServer:
-    """A server on a data directory, ended with the block."""
+    """A server on a data directory, stopped at the end of the block."""
 
     def __init__(self, data: Path, roots: list[Path]) -> None:
         listed = [{"path": str(root), "agent": "atomic"} for root in roots]
@@ -135,13 +135,13 @@ class BenchServer:
         self._child.wait()
 
     def kill(self) -> None:
-        """End it as the system would; its children get no notice."""
+        """Kill the server; its children are not notified."""
         self._child.kill()
         self._child.wait()
 
     @property
     def resident_mb(self) -> float | None:
-        """Memory of the serving process, where the system tells."""
+        """Memory of the server process, if the system reports it."""
         status = Path(f"/proc/{self._child.pid}/status")
         if not status.exists():
             return None
@@ -160,7 +160,7 @@ def median_of(act: Callable[[], object], rounds: int) -> float:
 
 
 def pages() -> Iterator[Figure]:
-    """All figures of the pages, on one server, and its memory after them."""
+    """All figures of the pages, on one server, and its memory afterwards."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         base = Path(name)
         many, large, data = base / "many", base / "large", base / "data"
@@ -186,7 +186,7 @@ def pages() -> Iterator[Figure]:
 
 
 def _address(server: BenchServer, name: str) -> str:
-    """Where the session with this file name is shown, once it is indexed."""
+    """The path of the session with this file name, once it is indexed."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         found = re.search(rf'href="(/sessions/\d+/{name}\.jsonl)"', server.browser.get("/?sort=size"))
@@ -197,7 +197,7 @@ def _address(server: BenchServer, name: str) -> str:
 
 
 def _while_indexing(server: BenchServer) -> Iterator[Figure]:
-    """The slowest answer of the list while the large session is being indexed."""
+    """The slowest response of the list while the large session is being indexed."""
     slowest, deadline = 0.0, time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         started = time.perf_counter()
@@ -230,7 +230,7 @@ def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
     browser, address = server.browser, _address(server, "large")
     cold = []
     for second in range(3):
-        # Another time of the last write, and nothing that was kept of the session holds any more.
+        # A new modification time invalidates everything cached for the session.
         os.utime(path, (time.time() - QUIET_SECONDS - second,) * 2)
         time.sleep(1)
         started = time.perf_counter()
@@ -243,7 +243,7 @@ def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
     yield Figure("session_large_html", _kilobytes(page), "KB", 250)
     later = re.search(r'hx-get="([^"]+at=[^"]+)"', page)
     if later is None:
-        raise RuntimeError("the page has no later window")
+        raise RuntimeError("the page has no link to a later part")
     window = later[1].replace("&amp;", "&")
     yield Figure("session_large_window", median_of(lambda: browser.get(window, **HTMX), ROUNDS), "ms", 40)
 
@@ -264,7 +264,7 @@ def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     steps = iter(range(10_000))
 
     def decide() -> None:
-        # Each decision makes the next version of the review.
+        # Each decision creates the next version of the review.
         seen = next(steps)
         pressed = {"approve": proposed[seen % len(proposed)], "shown": shown, "seen": str(seen)}
         browser.post(page, f"{run}/decide", pressed, **HTMX)
@@ -295,7 +295,7 @@ def _started(browser: BenchBrowser, address: str, **fields: str) -> str:
 
 
 def _events(server: BenchServer) -> Iterator[Figure]:
-    """From a row's own time, taken before it is written, to its arrival at a socket."""
+    """From a row's timestamp, taken before it is written, to its arrival at a socket."""
     browser, address = server.browser, _address(server, "reviewed")
     arrived: dict[tuple[str, int], float] = {}
     while len(arrived) < EVENTS:
@@ -311,7 +311,7 @@ def _events(server: BenchServer) -> Iterator[Figure]:
 
 
 def follow(browser: BenchBrowser, run: str) -> Iterator[tuple[int, float]]:
-    """The rows of a run as they come at a socket, to its end: the number of each, and when."""
+    """The number and arrival time of each row of a run at a socket, until the run ends."""
     cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     with connect(
         f"ws://{browser.host}/ws{run}",

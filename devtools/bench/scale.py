@@ -1,4 +1,4 @@
-"""Figures of size: commands in a process of their own, on generated files, with what they took at most."""
+"""Performance at scale: commands in separate processes, on generated files, with their peak memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class Ran(NamedTuple):
-    """What a command printed and what it took: peak memory in megabytes, processor time in seconds."""
+    """The output of a command and its resources: peak memory in megabytes, processor time in seconds."""
 
     document: dict[str, Any]
     peak_mb: float
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 
 def run_command(data_directory: Path, *arguments: str) -> Ran:
-    """Run a Redline command with `--json` in a process of its own. Raises RuntimeError where it fails."""
+    """Run a Redline command with `--json` in a separate process. Raises RuntimeError if it fails."""
     command = redline_command(*arguments, "--json")
     own = environment_on(data_directory)
     with subprocess.Popen(command, cwd=DIRECTORY, env=own, stdout=subprocess.PIPE) as child:  # noqa: S603  # our own
@@ -52,7 +52,7 @@ def run_command(data_directory: Path, *arguments: str) -> Ran:
 
 
 def many() -> Iterator[Figure]:
-    """2,000 sessions of 190 KB: indexed from nothing, then 1,000 of them looked at again."""
+    """2,000 sessions of 190 KB: indexed for the first time, then 1,000 of them checked again."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         directory, data = Path(name) / "sessions", Path(name) / "data"
         size = _write_many(directory)
@@ -68,7 +68,7 @@ def many() -> Iterator[Figure]:
 
 
 def _write_many(directory: Path) -> int:
-    """MANY sessions in two directories, which repeat a few that were generated; gives their size in bytes."""
+    """Write MANY sessions to two directories, as copies of a few generated ones; returns their size in bytes."""
     lines = MANY_BYTES // MANY_LINE
     made = directory / "made.jsonl"
     directory.mkdir()
@@ -90,7 +90,7 @@ def environment_on(data_directory: Path, **more: str) -> dict[str, str]:
 
 
 def run_code(environment: dict[str, str], code: str, *arguments: str) -> str:
-    """What Python code prints in a process of its own, which may use Django."""
+    """The output of Python code in a separate process, which may use Django."""
     done = subprocess.run(  # noqa: S603  # our own
         python_command("-c", code, *arguments),
         cwd=DIRECTORY,
@@ -103,14 +103,14 @@ def run_code(environment: dict[str, str], code: str, *arguments: str) -> str:
 
 
 def large() -> Iterator[Figure]:
-    """120 MB and 50,000 entries: indexed from nothing, after ten more lines, and planned."""
+    """120 MB and 50,000 entries: indexed for the first time, indexed after ten more lines, and planned."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         directory = Path(name)
         path, data = directory / "large.jsonl", directory / "data"
         mean = LARGE_BYTES // LARGE_ENTRIES
         size = write_session(path, generate(entries=LARGE_ENTRIES, entry_bytes=mean, seed=2))
         yield Figure("large_file_megabytes", round(size / MEGABYTE, 1), "MB", None)
-        # The database is made before, as it is in use.
+        # The database is created first, as in normal use.
         run_command(data, "sessions")
         first = run_command(data, "index", str(path))
         database = sum(found.stat().st_size for found in data.glob("redline.sqlite3*"))
@@ -126,7 +126,7 @@ def large() -> Iterator[Figure]:
 
 
 def _append(path: Path) -> int:
-    """Ten more lines at the end of a generated session; gives their size in bytes."""
+    """Append ten lines to a generated session; returns their size in bytes."""
     lines = b""
     for number in range(LARGE_ENTRIES, LARGE_ENTRIES + APPENDED):
         message = {"role": "user", "content": f"and now entry {number}"}
@@ -144,7 +144,7 @@ def _append(path: Path) -> int:
 
 
 def huge() -> Iterator[Figure]:
-    """2.4 GB in 366,000 lines, one of them 12.8 MB: indexed within bounded memory."""
+    """2.4 GB in 366,000 lines, one of them 12.8 MB: indexed with limited memory."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         directory = Path(name)
         path = directory / "huge.jsonl"

@@ -1,4 +1,4 @@
-"""Sessions to measure on: real ones where the corpus is there, and generated ones of any size."""
+"""Sessions for measurements: real ones if the corpus exists, and generated ones of any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader, real_path
 
 ENVELOPE: Final = 190
-"""Bytes of a generated line that are not a result's text, on average, with short lines made up for."""
+"""The average bytes of a generated line besides a result's text, with an adjustment for short lines."""
 WORDS: Final = (
     "import parser session module config buffer stream handler render token cache index retry export "
     "worker schema layout route patch commit branch merge assert failure passed"
@@ -29,14 +29,14 @@ WORDS: Final = (
 
 
 def corpus() -> Path | None:
-    """The directory of real sessions: `$REDLINE_CORPUS`, else `../shared/sessions` beside the project."""
+    """The directory of real sessions: `$REDLINE_CORPUS`, otherwise `../shared/sessions` beside the project."""
     named = os.environ.get("REDLINE_CORPUS")
     directory = Path(named) if named else settings.BASE_DIR.parent / "shared" / "sessions"
     return directory if directory.is_dir() else None
 
 
 def real_sessions() -> list[Path]:
-    """The corpus' version 3 sessions with a header, of pi's and those converted to its shape."""
+    """The corpus' version 3 sessions with a header: pi's, and those converted to its format."""
     directory = corpus()
     found = sorted(directory.glob("pi*/*.jsonl")) if directory is not None else []
     return [path for path in found if _is_version_3(path)]
@@ -72,7 +72,7 @@ def read_branch(path: Path) -> RealBranch:
 
 
 def base_branch() -> RealBranch:
-    """A branch of about a thousand entries: `before-compaction.v3` of the corpus, else a generated one."""
+    """A branch of about a thousand entries: `before-compaction.v3` from the corpus, or a generated one."""
     directory = corpus()
     path = directory / "pi" / "before-compaction.v3.jsonl" if directory is not None else None
     if path is not None and path.is_file():
@@ -121,9 +121,9 @@ def _fresh(block: Block, turn: int) -> Block:
 
 
 def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -> Iterator[dict[str, Any]]:
-    """A session in one branch: header, then users, assistants with calls, and their results.
+    """A session with one branch: header, then user messages, assistant messages with calls, and their results.
 
-    `entry_bytes` is the mean size of a line; `long_line` makes one result of that many characters.
+    `entry_bytes` is the mean size of a line; `long_line` gives one result that many characters.
     """
     chance = random.Random(seed)  # noqa: S311  # a generator of test data
     pool = [" ".join(chance.choices(WORDS, k=2_000)) for _ in range(50)]
@@ -199,13 +199,13 @@ def _text(words: str, size: int, chance: random.Random) -> str:
 
 
 def _time(number: int) -> str:
-    """One second an entry, from the first of January on."""
+    """One second per entry, starting on the first of January."""
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def write_session(path: Path, recorded: Iterator[dict[str, Any]]) -> int:
-    """Write recorded objects as a session file; gives its size in bytes."""
+    """Write recorded objects as a session file; returns its size in bytes."""
     encode = msgspec.json.Encoder().encode
     with path.open("wb", buffering=1 << 20) as file:
         for one in recorded:

@@ -1,4 +1,4 @@
-"""How long a command takes to start, against what Django's models alone take in the same environment."""
+"""The start-up time of a command, compared with importing Django's models in the same environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start() -> Iterator[Figure]:
         session.write_bytes(SESSION)
         environment = environment_on(Path(name) / "data")
         tree, models = [], []
-        # One after the other, so that what else the machine does concerns both.
+        # Alternating, so that other load on the machine affects both.
         for _ in range(ROUNDS):
             tree.append(_processor_ms(redline_command("tree", str(session)), environment))
             models.append(_processor_ms([sys.executable, "-c", "import django.db.models"], environment))

@@ -1,4 +1,4 @@
 """A provider that plays scripts: both dialects on a real socket, without a model. No Django.
 
-It shares no code with the client of `providers`, so that a misreading on one side is not repeated on the other.
+It shares no code with the client in `providers`, so that a misunderstanding on one side is not repeated on the other.
 """

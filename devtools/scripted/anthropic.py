@@ -1,9 +1,9 @@
-"""Anthropic's Messages API, the service's side: what a script plays as events, as one message, and as errors.
+"""Anthropic's Messages API, server side: a script's moves as events, as one message, and as errors.
 
     message_start · ping · (content_block_start · content_block_delta … · content_block_stop) … ·
     message_delta · message_stop
 
-Each call's arguments begin with an empty fragment. A call without arguments has no other.
+Each call's arguments start with an empty fragment, which is the only one if there are no arguments.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ERRORS: Final[Mapping[Kind, tuple[int, str, str]]] = {
 
 
 def read_request(body: Mapping[str, Any], characters: int, key: str) -> ScriptedRequest:
-    """A checked request as a script hears it."""
+    """A validated request, independent of the dialect."""
     prompt = ""
     exchanges: list[EarlierAnswer] = []
     for message in body["messages"]:
@@ -92,7 +92,7 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
 
 
 def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) -> dict[str, Any]:
-    """The tokens that are reported, four characters each: half of a prompt that came before is read from the cache."""
+    """The reported tokens, four characters each: half of the earlier prompt is read from the cache."""
     if not play.reports_usage:
         return {"input_tokens": 0, "output_tokens": 0}
     tokens = request.characters // 4
@@ -107,7 +107,7 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
 
 
 def frames(request: ScriptedRequest, play: Play, message_id: str) -> Iterator[Frame]:
-    """The events of an answer, up to where it breaks."""
+    """The events of an answer, up to where it breaks off."""
     usage = usage_of(request, play, at_start=True)
     if play.reports_usage:
         written = usage["cache_creation_input_tokens"]
@@ -147,10 +147,10 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return _message(request, message_id, content, STOPS[play.stop], usage_of(request, play))
 
 
-def error(refusal: Refuse, heard_model: str, request_id: str) -> tuple[int, dict[str, Any]]:
+def error(refusal: Refuse, model: str, request_id: str) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP error."""
     status, kind, words = ERRORS[refusal.kind]
-    message = refusal.message or words.format(model=heard_model, tokens=208_310, window=200_000)
+    message = refusal.message or words.format(model=model, tokens=208_310, window=200_000)
     return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
 
 
@@ -161,7 +161,7 @@ def error_frame(request_id: str) -> Frame:
 
 
 def headers(request_id: str) -> dict[str, str]:
-    """What each answer carries."""
+    """The headers of every response."""
     return {
         "request-id": request_id,
         "anthropic-organization-id": "00000000-0000-4000-8000-000000000000",
@@ -210,7 +210,7 @@ def _deltas(play: Play, part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _started(request: ScriptedRequest, part: Part, place: int) -> dict[str, Any]:
-    """A content block as its start shows it; `place` among the answer's parts makes a call's id."""
+    """A content block as in its start event; its position among the parts determines the id of a call."""
     if isinstance(part, Say):
         return {"type": "text", "text": ""}
     if isinstance(part, Think):

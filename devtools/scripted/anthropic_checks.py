@@ -1,7 +1,7 @@
-"""What Anthropic's Messages API refuses a request for, in its words where they are known.
+"""The reasons for which Anthropic's Messages API refuses a request, in its own words if they are known.
 
-Stricter than the service in two things, which proxies in front of it demand: roles alternate, and a conversation with
-tool calls names its tools.
+Stricter than the service in two ways, which proxies in front of it require: roles alternate, and a conversation with
+tool calls defines its tools.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _MISSING: Final = (
 
 
 def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-    """Raise RequestFault where the service would answer 400."""
+    """Raise RequestFault if the service would answer 400."""
     require(headers.get("anthropic-version"), "anthropic-version: header is required")
     known_only(body, FIELDS, "")
     for name in ("model", "messages", "max_tokens"):
@@ -99,7 +99,7 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
 
 
 def check_thoughts(body: Mapping[str, Any], *, with_sealed: bool) -> None:
-    """Raise RequestFault unless each answer with calls still begins with its thoughts."""
+    """Raise RequestFault unless each answer with calls still starts with its thinking."""
     for place, message in enumerate(body["messages"]):
         blocks = _blocks(message["content"])
         if message["role"] != "assistant" or not any(block["type"] == "tool_use" for block in blocks):
@@ -305,7 +305,7 @@ _CHECKS: Final = {
 
 
 def _check_results(blocks: Sequence[Mapping[str, Any]], place: int, open_ids: list[str]) -> None:
-    """The results of all calls of the answer before, first in the message, and no other."""
+    """Require the results of all calls of the previous answer, first in the message, and no others."""
     answered: list[str] = []
     for index, block in enumerate(blocks):
         if block["type"] != "tool_result":

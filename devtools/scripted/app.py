@@ -2,11 +2,11 @@
 
     POST /v1/messages            Anthropic's Messages API
     POST /v1/chat/completions    OpenAI's Chat Completions
-    GET  /v1/models              the scripts, as either dialect lists models
+    GET  /v1/models              the scripts, in the format of either dialect
 
-A request is checked as strictly as the service checks it before a script is played, so that each test of a client is
-also a test of what it sends. What came is kept in `requests`, with the times that tests measure. Nothing of a
-conversation is kept but how often the very same request was turned away.
+A request is validated as strictly as the real service does before a script is played, so that each test of a client
+also tests its requests. Requests are kept in `requests`, with the times that tests measure. Of a conversation, only the
+number of times that the same request was refused is kept.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 PATHS: Final[Mapping[str, Dialect]] = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}
 CUT: Final = "scripted.cut"
-"""The extension of the ASGI scope through which a connection is closed."""
+"""The extension of the ASGI scope that closes a connection."""
 
 
 @dataclass
 class Received:
-    """One request as it came, and what became of it. Times are those of `time.time()`."""
+    """One request and its outcome. Times are those of `time.time()`."""
 
     method: str
     path: str
@@ -43,30 +43,30 @@ class Received:
     raw: bytes
     at: float
     body: Any = None
-    """The JSON that came; None where there is none."""
+    """The JSON document; None if there is none."""
     status: int = 0
-    """What it was answered with; 0 until then."""
+    """The status of the response; 0 until then."""
     fault: str = ""
-    """What the request was refused for as not valid."""
+    """The reason why the request was refused as invalid."""
     calls_at: list[float] = field(default_factory=list)
     """When the last byte of each call was written."""
     answered_at: float | None = None
-    """When the whole answer was written."""
+    """When the complete answer was written."""
     closed_at: float | None = None
-    """When the client closed the connection before the answer was whole."""
+    """When the client closed the connection before the answer was complete."""
     was_cut: bool = False
-    """Whether the connection was closed from this side."""
+    """Whether this side closed the connection."""
 
     @property
     def model(self) -> str:
-        """The model that was asked for."""
+        """The requested model."""
         return str(self.body.get("model", "")) if isinstance(self.body, dict) else ""
 
 
 class ScriptedApp:
-    """The app. `script` is played whatever the model's name, `key` is the only one that is taken.
+    """The app. `script` is played for every model name, `key` is the only one accepted.
 
-    Where `keeps` is given, only so many of the latest requests are kept.
+    If `keeps` is given, only that many of the latest requests are kept.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ScriptedApp:
         self.pace = pace
         """Seconds after each delta, for people who watch."""
         self.changed: Callable[[], None] = lambda: None
-        """Called whenever something was received, answered or closed."""
+        """Called whenever a request is received, answered or closed."""
         self._script = script
         self._key = key
         self._keeps = keeps
@@ -118,7 +118,7 @@ class ScriptedApp:
             answering.result()
 
     def close_all(self) -> None:
-        """Close the connections of all answers that are under way."""
+        """Close the connections of all answers in progress."""
         for exchange in list(self._live):
             exchange.close()
 
@@ -127,15 +127,15 @@ class ScriptedApp:
         return script_named(self._script or model)
 
     def is_right_key(self, key: str) -> bool:
-        """Whether the key is taken."""
+        """Whether the key is accepted."""
         return not self._key or key == self._key
 
     def tries(self, raw: bytes) -> int:
-        """How often this very request was turned away before."""
+        """How often the same request was refused before."""
         return self._tries[_digest(raw)]
 
     def settle(self, raw: bytes, move: Move) -> None:
-        """Count a request that is turned away; forget one that is answered."""
+        """Count a request that is refused; forget one that is answered."""
         if isinstance(move, Play) and move.breaks is None:
             self._tries.pop(_digest(raw), None)
         else:
@@ -180,7 +180,7 @@ class _Exchange:
         received.answered_at = time.time()
 
     def _request(self) -> ScriptedRequest:
-        """The request, checked. Raises RequestFault."""
+        """The validated request. Raises RequestFault."""
         received = self._received
         try:
             body = json.loads(received.raw)
@@ -251,7 +251,7 @@ class _Exchange:
             self._received.calls_at.append(time.time())
             self._app.changed()
         pause = self._app.pace + play.step + (play.gap if frame.ends_call else 0)
-        # Also without a pause the client is given its turn, and can leave.
+        # Even without a pause, this lets the client run, and disconnect.
         await asyncio.sleep(pause)
 
     async def _break(self, play: Play) -> None:

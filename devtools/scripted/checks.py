@@ -1,6 +1,6 @@
-"""What both services check of a request: fields, tools and their JSON schemas.
+"""Checks of a request that both services make: fields, tools and their JSON schemas.
 
-A fault is a sentence for the 400; the checks raise it as `RequestFault`, and the app answers with it.
+A fault is a sentence for the 400 response; the checks raise it as `RequestFault`, and the app answers with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEYWORDS: Final = {
 
 
 class RequestFault(Exception):
-    """What is wrong with a request; `param` is where, as OpenAI's errors name it."""
+    """An error in a request; `param` is its location, as in OpenAI's errors."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -29,30 +29,30 @@ class RequestFault(Exception):
 
 
 def require(is_right: object, message: str, param: str | None = None) -> None:
-    """Raise RequestFault unless it is right."""
+    """Raise RequestFault unless the condition is met."""
     if not is_right:
         raise RequestFault(message, param)
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is an integer; true and false are none."""
+    """Whether it is an integer, which excludes true and false."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def known_only(found: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise RequestFault where there is a field that the service does not know."""
+    """Raise RequestFault if there is a field that the service does not know."""
     for name in found:
         require(name in known, f"{where}{name}: Extra inputs are not permitted", f"{where}{name}")
 
 
 def check_tool_name(name: object, where: str, longest: int) -> None:
-    """Raise RequestFault where the name is none that a tool may have."""
+    """Raise RequestFault if the name is not a valid tool name."""
     is_right = isinstance(name, str) and re.fullmatch(rf"[a-zA-Z0-9_-]{{1,{longest}}}", name)
     require(is_right, f"{where}: String should match pattern '^[a-zA-Z0-9_-]{{1,{longest}}}$'", where)
 
 
 def check_schema(schema: object, where: str, *, is_strict: bool) -> None:
-    """Raise RequestFault where a tool's JSON schema is not valid; strict ones admit no other property."""
+    """Raise RequestFault if a tool's JSON schema is invalid; strict ones allow no additional properties."""
     require(
         isinstance(schema, dict) and schema.get("type") == "object",
         f"{where}.type: Input should be 'object'",
@@ -63,7 +63,7 @@ def check_schema(schema: object, where: str, *, is_strict: bool) -> None:
 
 def _check_schema(schema: object, where: str, is_strict: bool) -> None:
     if not isinstance(schema, dict):
-        raise RequestFault(f"{where}: JSON schema is invalid: it is no object", where)
+        raise RequestFault(f"{where}: JSON schema is invalid: it is not an object", where)
     for keyword in schema:
         require(keyword in _KEYWORDS, f"{where}: JSON schema is invalid: unknown keyword {keyword!r}", where)
     kind = schema.get("type")
@@ -71,7 +71,9 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
     has_choice = bool({"anyOf", "oneOf", "allOf", "$ref", "enum", "const"} & schema.keys())
     require(has_choice or set(kinds) <= _TYPES, f"{where}: JSON schema is invalid: type {kind!r}", where)
     require(
-        isinstance(schema.get("enum", []), list), f"{where}: JSON schema is invalid: enum is no list", where
+        isinstance(schema.get("enum", []), list),
+        f"{where}: JSON schema is invalid: enum is not a list",
+        where,
     )
     if "object" in kinds:
         _check_object(schema, where, is_strict)
@@ -85,10 +87,12 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
 
 def _check_object(schema: Mapping[str, Any], where: str, is_strict: bool) -> None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    require(isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is no object", where)
+    require(
+        isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is not an object", where
+    )
     require(
         isinstance(required, list) and set(required) <= properties.keys(),
-        f"{where}: JSON schema is invalid: required names what is no property",
+        f"{where}: JSON schema is invalid: required lists an unknown property",
         where,
     )
     if is_strict:

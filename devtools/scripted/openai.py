@@ -1,11 +1,11 @@
-"""OpenAI's Chat Completions, the service's side: what a script plays as chunks, as one completion, and as errors.
+"""OpenAI's Chat Completions, server side: a script's moves as chunks, as one completion, and as errors.
 
     role · content … · tool_calls … · finish_reason · usage without choices · [DONE]
 
-A call's first chunk holds its id and name with empty arguments; the others only its index and more arguments. Where
-the answer begins with a call, the role's chunk holds it, and content is null.
+A call's first chunk has its id and name with empty arguments; the others only its index and more arguments. If the
+answer starts with a call, the role's chunk contains it, and content is null.
 
-Reasoning is `reasoning_content`, as of DeepSeek and vLLM, or `reasoning` with `reasoning_details`, as of OpenRouter.
+Reasoning is `reasoning_content`, as in DeepSeek and vLLM, or `reasoning` with `reasoning_details`, as in OpenRouter.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ PING: Final = Frame(b": keep-alive\n\n")
 
 
 def read_request(body: Mapping[str, Any], characters: int, key: str) -> ScriptedRequest:
-    """A checked request as a script hears it."""
+    """A validated request, independent of the dialect."""
     prompt = ""
     exchanges: list[EarlierAnswer] = []
     for message in body["messages"]:
@@ -138,7 +138,7 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
 
 
 def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
-    """The tokens that are reported, four characters each; what is read from the cache is part of the prompt's."""
+    """The reported tokens, four characters each; cached ones are part of the prompt's."""
     prompt = request.characters // 4
     words = sum(len(_words(part)) for part in play.parts) // 4 + 1
     thought = sum(len(part.text) for part in play.parts if isinstance(part, Think | Sealed)) // 4
@@ -158,7 +158,7 @@ def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
 
 
 def frames(request: ScriptedRequest, play: Play, message_id: str, *, with_usage: bool) -> Iterator[Frame]:
-    """The chunks of an answer, up to where it breaks."""
+    """The chunks of an answer, up to where it breaks off."""
     empty: dict[str, Any] = {"usage": None} if with_usage else {}
     parts, is_half = shown_until(play.parts, play.breaks)
     deltas: list[tuple[dict[str, Any], bool]] = []
@@ -215,11 +215,11 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return answer | ({"usage": usage_of(request, play)} if play.reports_usage else {})
 
 
-def error(refusal: Refuse, heard_model: str, key: str) -> tuple[int, dict[str, Any]]:
-    """Status and body of an HTTP error; the service shows the end of a key."""
+def error(refusal: Refuse, model: str, key: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of an HTTP error; the service quotes the end of a key."""
     status, words, kind, param, code = ERRORS[refusal.kind]
     shown = f"{key[:3]}{'*' * 8}{key[-4:]}" if len(key) > 8 else "***"
-    message = refusal.message or words.format(model=heard_model, tokens=130_117, window=128_000, key=shown)
+    message = refusal.message or words.format(model=model, tokens=130_117, window=128_000, key=shown)
     return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -230,7 +230,7 @@ def error_frame() -> Frame:
 
 
 def headers(request_id: str) -> dict[str, str]:
-    """What each answer carries."""
+    """The headers of every response."""
     return {
         "x-request-id": request_id,
         "openai-organization": "org-scripted",
@@ -246,7 +246,7 @@ def models(names: list[str]) -> dict[str, Any]:
 
 
 def _opening(deltas: list[tuple[dict[str, Any], bool]]) -> list[tuple[dict[str, Any], bool]]:
-    """The role's own chunk, unless a call is the first thing that is words."""
+    """Add a separate chunk for the role, unless the first part with content is a call."""
     begins_with_call = bool(deltas) and "tool_calls" in deltas[0][0]
     return [] if begins_with_call else [({"role": "assistant", "content": "", "refusal": None}, False)]
 

@@ -1,6 +1,6 @@
-"""What OpenAI's Chat Completions refuse a request for, in its words where they are known.
+"""The reasons for which OpenAI's Chat Completions API refuses a request, in its own words if they are known.
 
-Stricter than the service in one thing: a conversation does not end with an answer.
+Stricter than the service in one way: a conversation must not end with an answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNASKED: Final = (
 
 
 def check(body: Mapping[str, Any]) -> None:
-    """Raise RequestFault where the service would answer 400."""
+    """Raise RequestFault if the service would answer 400."""
     for name in body:
         require(name in FIELDS, f"Unknown parameter: '{name}'.", name)
     require(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
@@ -70,7 +70,7 @@ def check(body: Mapping[str, Any]) -> None:
 
 
 def check_thoughts(body: Mapping[str, Any], *, with_details: bool) -> None:
-    """Raise RequestFault unless each answer with calls still holds its reasoning, unchanged."""
+    """Raise RequestFault unless each answer with calls still has its reasoning, unchanged."""
     for place, message in enumerate(body["messages"]):
         if message["role"] != "assistant" or not message.get("tool_calls"):
             continue
@@ -80,7 +80,7 @@ def check_thoughts(body: Mapping[str, Any], *, with_details: bool) -> None:
         text = message.get("reasoning_content")
         words = f"Missing `reasoning_content` field in the assistant message at message index {place}"
         require(isinstance(text, str), words, f"messages.[{place}]")
-        changed = f"`reasoning_content` at message index {place} is not what was answered"
+        changed = f"`reasoning_content` at message index {place} differs from the answer"
         require(is_checked(str(text)), changed, f"messages.[{place}]")
 
 
@@ -182,7 +182,7 @@ def _check_messages(messages: object) -> None:
 
 
 def _check_answer(message: Mapping[str, Any], where: str) -> list[str]:
-    """Check an assistant's message; the ids of its calls."""
+    """Check an assistant's message; returns the ids of its calls."""
     if "tool_calls" not in message:
         _check_content(message.get("content"), where)
         return []
@@ -229,7 +229,7 @@ def _check_content(content: object, where: str) -> None:
 
 
 def _check_details(details: object, place: int) -> None:
-    """OpenRouter's details, whole or in the pieces that were streamed: pieces of one index belong together."""
+    """Check OpenRouter's details, complete or in streamed pieces: pieces of one index belong together."""
     where = f"messages.[{place}].reasoning_details"
     if not isinstance(details, list) or not details:
         raise RequestFault(
@@ -237,7 +237,7 @@ def _check_details(details: object, place: int) -> None:
         )
     merged = _merged(details)
     kinds = [detail.get("type") for detail in merged]
-    changed = f"`reasoning_details` at message index {place} are not what was answered"
+    changed = f"`reasoning_details` at message index {place} differ from the answer"
     require(kinds == ["reasoning.text", "reasoning.encrypted"], changed, where)
     text, unseen = merged
     require(text.get("signature") == signature_of(str(text.get("text"))), changed, where)

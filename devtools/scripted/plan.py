@@ -1,7 +1,7 @@
-"""The good plan: look at the budget, then delete the heaviest entries of the manifest until nothing is left to go.
+"""The good plan: look at the budget, then delete the heaviest entries of the manifest until the target is met.
 
-What is left is known from the results: `tokensToDeleteForTarget` and `targetTokensAfter` of the budget, and
-`stats.tokensAfter` of each deletion. A refusal names the entry at fault; it is left out from then on.
+The remaining tokens follow from the results: `tokensToDeleteForTarget` and `targetTokensAfter` of the budget, and
+`stats.tokensAfter` of each deletion. A refusal names the entry at fault, which is not tried again.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .request import EarlierCall, ScriptedRequest
 from .response import CallTool, Play, Say
 
 BATCH: Final = 12
-"""Entries that one call deletes at most."""
+"""The maximum number of entries deleted by one call."""
 BUDGET: Final = "context_compaction_budget"
 DELETE: Final = "context_delete"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanProgress:
-    """How far the plan is: tokens still to go where they are known, and which entries are dealt with."""
+    """The progress of the plan: tokens still to delete, if known, and the entries that are finished."""
 
     left: int | None
     dealt_with: frozenset[str]
 
 
 def progress_of(request: ScriptedRequest) -> PlanProgress:
-    """Work out from the results how far the plan is."""
+    """The progress of the plan, computed from the results."""
     left: int | None = None
     target: int | None = None
     dealt_with: set[str] = set()
@@ -68,7 +68,7 @@ def good_plan(request: ScriptedRequest, *, parallel: int = 1, batch: int = BATCH
 
 
 def heaviest(manifest: Mapping[str, Any], progress: PlanProgress, most: int) -> list[str]:
-    """Ids of the heaviest entries that are not dealt with: as many as it takes, at most `most`."""
+    """Ids of the heaviest entries that are not finished: as many as needed, at most `most`."""
     open_entries = [entry for entry in manifest["entries"] if entry["entryId"] not in progress.dealt_with]
     open_entries.sort(key=lambda entry: -entry["tokens"])
     chosen: list[str] = []
@@ -88,7 +88,7 @@ def delete(entry_ids: Sequence[str]) -> CallTool:
 
 
 def without_manifest(request: ScriptedRequest) -> Play:
-    """What is said where there is nothing to plan: the first tool is called once, as a trial of a model asks for."""
+    """The answer if there is nothing to plan: one call of the first tool, as a model test requests."""
     if request.calls or not request.tools:
         return Play((Say("There is nothing to plan."),), "end")
     names = [tool.name for tool in request.tools]
@@ -97,7 +97,7 @@ def without_manifest(request: ScriptedRequest) -> Play:
 
 
 def _dealt_with(call: EarlierCall) -> set[str]:
-    """Entries that this deletion leaves nothing to do for: what it deleted, or what it must not name again."""
+    """Entries that need no further action after this deletion: deleted ones, and those it must not name again."""
     deletions = call.arguments.get("deletions") if isinstance(call.arguments, dict) else None
     if not isinstance(deletions, list):
         return set()

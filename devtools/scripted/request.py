@@ -1,7 +1,7 @@
-"""A request as a script hears it, in no dialect: the prompt, what was answered, and what came back.
+"""A request independent of its dialect: the prompt, earlier answers, and their results.
 
-Nothing of a conversation is remembered: all of it stands in the request. What was answered before is known from the
-messages, and how far the conversation is from the ids of the calls, also where the client left old ones out.
+Conversations are not stored, because each request contains the whole one. Earlier answers are read from the messages,
+and the number of turns from the ids of the calls, even if the client omitted old ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TURN: Final = re.compile(r"(?:toolu_01|call_)T(\d{5})C\d{3}[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """A call that was answered before; `result` is None where none has come."""
+    """A call of an earlier answer; `result` is None if there is none."""
 
     call_id: str
     name: str
@@ -28,7 +28,7 @@ class EarlierCall:
 
     @property
     def result_json(self) -> Mapping[str, Any] | None:
-        """The result as the JSON object that it is; None for a note in its place."""
+        """The result as a JSON object; None if a note replaces it."""
         try:
             found = json.loads(self.result or "")
         except ValueError:
@@ -38,7 +38,7 @@ class EarlierCall:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAnswer:
-    """One answer, the results of its calls, and what was result_json after it."""
+    """One answer, the results of its calls, and the text that followed it."""
 
     text: str
     calls: Sequence[EarlierCall]
@@ -47,7 +47,7 @@ class EarlierAnswer:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that is offered, with the JSON schema of its arguments."""
+    """A tool in the request, with the JSON schema of its arguments."""
 
     name: str
     schema: Mapping[str, Any]
@@ -55,7 +55,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedRequest:
-    """One request. `tries` counts how often the same one was refused or cut before."""
+    """One request. `tries` is how often the same one was refused or cut before."""
 
     model: str
     prompt: str
@@ -67,7 +67,7 @@ class ScriptedRequest:
 
     @property
     def turn(self) -> int:
-        """How many answers were given before this one."""
+        """The number of earlier answers."""
         found = [_TURN.fullmatch(call.call_id) for one in self.exchanges for call in one.calls]
         return max([len(self.exchanges), *(int(turn[1]) + 1 for turn in found if turn)])
 
@@ -82,7 +82,7 @@ class ScriptedRequest:
 
     @property
     def manifest(self) -> Mapping[str, Any] | None:
-        """The JSON object in the prompt's fence, where there is one."""
+        """The JSON object in the prompt's code fence, if there is one."""
         found = _FENCE.search(self.prompt)
         if found is None:
             return None
@@ -93,6 +93,6 @@ class ScriptedRequest:
         return manifest if isinstance(manifest, dict) else None
 
     def call_id(self, prefix: str, place: int) -> str:
-        """The id of the answer's call at this place: it tells the turn, and no other call has it."""
+        """The id of the answer's call at this position: unique, and it encodes the turn."""
         digest = hashlib.sha256(f"{self.prompt}{self.turn}.{place}".encode()).hexdigest()
         return f"{prefix}T{self.turn:05}C{place:03}{digest[:12]}"

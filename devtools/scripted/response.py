@@ -1,13 +1,13 @@
-"""What a script can do with one request: play an answer, refuse it, say nothing, or cut the connection.
+"""A script's possible moves: play an answer, refuse the request, stay silent, or cut the connection.
 
-    Play(parts)       an answer, streamed or whole; `breaks` ends it before its end
-    Refuse(kind)      an HTTP error as the real service words it
-    Silence           no byte comes until the client gives up
+    Play(parts)       an answer, streamed or whole; `breaks` ends it early
+    Refuse(kind)      an HTTP error in the words of the real service
+    Silence           no byte is sent until the client gives up
     Cut               the connection is closed without a byte
-    Foreign           an answer of something that is no provider
+    Foreign           a response of a server that is not a provider
 
-Thoughts carry proof that they come back unchanged: a signature over their text, and a checksum inside it for dialects
-without signatures.
+Thinking carries proof that it is returned unchanged: a signature of its text, and for dialects without signatures a
+checksum inside the text.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Think:
-    """Reasoning that is shown, and signed where the dialect signs it."""
+    """Reasoning that is shown, and signed if the dialect signs it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Reasoning that is not shown, only handed through."""
+    """Reasoning that is not shown, only passed through."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """A tool call; `arguments` is JSON text, or what a model takes for it."""
+    """A tool call; `arguments` is JSON text, or a model's mistake for it."""
 
     name: str
     arguments: str = "{}"
@@ -54,7 +54,7 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Bytes of a stream. `ends_call`: with them a call is complete."""
+    """Bytes of a stream. `ends_call`: they complete a call."""
 
     data: bytes
     ends_call: bool = False
@@ -66,7 +66,7 @@ Stop = Literal["calls", "end", "length", "refusal"]
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """How an answer ends before its end, and where: before any content, inside its last call, or behind it."""
+    """How an answer ends early, and where: before any content, inside its last call, or after it."""
 
     how: Literal["error", "cut", "stall"]
     where: Literal["start", "inside", "after"]
@@ -74,7 +74,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """An answer, and how it goes over the wire."""
+    """An answer, and how it is transmitted."""
 
     parts: Sequence[Part]
     stop: Stop
@@ -84,18 +84,18 @@ class Play:
     pieces: int = 0
     """Bytes in one write; 0: each event is one write."""
     pings: bool = False
-    """Whether keep-alives stand between all events."""
+    """Whether keep-alives are sent between all events."""
     whole_calls: bool = False
-    """Whether a call comes in one piece, and in OpenAI's dialect without id and index."""
+    """Whether a call is sent in one piece, and in OpenAI's dialect without id and index."""
     reports_usage: bool = True
     priced: bool = False
-    """Whether OpenAI's usage names a cost, as OpenRouter's does."""
+    """Whether OpenAI's usage has a cost, as in OpenRouter."""
     details: bool = False
-    """Whether OpenAI's reasoning is `reasoning_details`, as OpenRouter's, or `reasoning_content`."""
+    """Whether OpenAI's reasoning is `reasoning_details`, as in OpenRouter, or `reasoning_content`."""
     marks_end: bool = True
     """Whether OpenAI's stream ends with [DONE]."""
     streams: bool = True
-    """Whether a stream is given where one is asked for."""
+    """Whether a stream is sent if one is requested."""
     gap: float = 0.0
     """Seconds after each call."""
     step: float = 0.0
@@ -109,7 +109,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An HTTP error. `message` replaces the words that the service has for this kind."""
+    """An HTTP error. `message` replaces the service's own words for this kind."""
 
     kind: Kind
     message: str = ""
@@ -118,7 +118,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Nothing comes until the client closes."""
+    """Nothing is sent until the client disconnects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A whole answer that no provider gives."""
+    """A complete response that no provider gives."""
 
     status: int
     content_type: str
@@ -138,24 +138,24 @@ class Foreign:
 
 Move = Play | Refuse | Silence | Cut | Foreign
 
-# ---- thoughts that prove themselves ------------------------------------------------------------------------
+# ---- thinking with proof of integrity ----------------------------------------------------------------------
 
 _CHECKSUM: Final = re.compile(r"(.*) \[([0-9a-f]{8})\]", re.DOTALL)
 
 
 def checked(text: str) -> str:
-    """The text with its checksum behind it."""
+    """The text followed by its checksum."""
     return f"{text} [{_digest(text)[:8]}]"
 
 
 def is_checked(text: str) -> bool:
-    """Whether the text is one that `checked` made."""
+    """Whether the text was made by `checked`."""
     found = _CHECKSUM.fullmatch(text)
     return found is not None and _digest(found[1])[:8] == found[2]
 
 
 def signature_of(text: str) -> str:
-    """What a service signs a thought with."""
+    """A service's signature of a thought."""
     return base64.b64encode(hashlib.sha512(f"signed {text}".encode()).digest()).decode()
 
 
@@ -165,7 +165,7 @@ def sealed(text: str) -> str:
 
 
 def is_sealed(data: str) -> bool:
-    """Whether the data is what `sealed` made."""
+    """Whether the data was made by `sealed`."""
     try:
         opened = base64.b64decode(data, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -178,12 +178,12 @@ def _digest(text: str) -> str:
 
 
 def fragments(text: str, length: int) -> list[str]:
-    """The text in pieces of so many characters; none of an empty text."""
+    """The text in pieces of this many characters; none for an empty text."""
     return [text[start : start + length] for start in range(0, len(text), length)]
 
 
 def shown_until(parts: Sequence[Part], breaks: Break | None) -> tuple[Sequence[Part], bool]:
-    """The parts that are played, and whether the last of them is broken off half-way."""
+    """The parts that are played, and whether the last of them breaks off half-way."""
     if breaks is None:
         return parts, False
     if breaks.where == "start":

@@ -1,8 +1,8 @@
-"""The scripts, by name. A client chooses one by the model that it asks for.
+"""The scripts, by name. A client chooses one by the name of the requested model.
 
-A script works out its next move from the request alone, so a conversation can be stopped, resumed, retried and played
-through a proxy. What breaks a connection or an answer does so after one valid deletion, where the prompt holds a
-manifest to plan for, and at once where it holds none.
+A script determines its next move from the request alone, so that a conversation can be stopped, resumed, retried and
+played through a proxy. Scripts that break a connection or an answer do so after one valid deletion, if the prompt has a
+manifest to plan for, otherwise at once.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ _COUNTED: Final = re.compile(r"calls-([1-9]\d{0,3})")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script: what it plays, in words, and how it moves."""
+    """A script: a description of what it plays, and its moves."""
 
     name: str
     plays: str
     move: Callable[[ScriptedRequest], Move]
     thinks: bool = False
-    """Whether its thoughts must come back with every answer that called tools."""
+    """Whether its thinking must be returned with every answer that called tools."""
 
 
 def script_named(name: str) -> Script | None:
-    """The script of a model's name, also `calls-N`; None where there is none."""
+    """The script for a model name, including `calls-N`; None if there is none."""
     counted = _COUNTED.fullmatch(name)
     if counted:
         turns = int(counted[1])
-        return Script(name, f"{turns} looks at the budget, one a turn, then a good plan", _counted(turns))
+        return Script(name, f"{turns} budget calls, one per turn, then a good plan", _counted(turns))
     return SCRIPTS.get(name)
 
 
-# ---- openings: something first, then the good plan ---------------------------------------------------------
+# ---- openings: something else first, then the good plan ----------------------------------------------------
 
 
 def _opening(*turns: tuple[Part, ...], stop: Stop = "calls") -> Callable[[ScriptedRequest], Move]:
@@ -101,11 +101,11 @@ def _never_reaches(request: ScriptedRequest) -> Move:
     return Play((Say("That is enough, I would say."),), "end")
 
 
-# ---- how it goes over the wire -----------------------------------------------------------------------------
+# ---- transmission ------------------------------------------------------------------------------------------
 
 
 def _played(**how: object) -> Callable[[ScriptedRequest], Move]:
-    """The good plan, sent in another way."""
+    """The good plan, transmitted in another way."""
     return lambda request: replace(good_plan(request), **how)  # type: ignore[arg-type]
 
 
@@ -139,7 +139,7 @@ def _hostile(request: ScriptedRequest) -> Move:
     return Play((Think(checked(text)), Say(text), call, CallTool(BUDGET)), "calls")
 
 
-# ---- what goes wrong ---------------------------------------------------------------------------------------
+# ---- errors ------------------------------------------------------------------------------------------------
 
 
 def _always(move: Move) -> Callable[[ScriptedRequest], Move]:
@@ -151,7 +151,7 @@ def _always(move: Move) -> Callable[[ScriptedRequest], Move]:
 
 
 def _refused(times: int, refusal: Refuse) -> Callable[[ScriptedRequest], Move]:
-    """Refused so many times in the first turn, then the good plan."""
+    """Refused this many times in the first turn, then the good plan."""
 
     def move(request: ScriptedRequest) -> Move:
         if request.is_first and request.tries < times:
@@ -162,7 +162,7 @@ def _refused(times: int, refusal: Refuse) -> Callable[[ScriptedRequest], Move]:
 
 
 def _after_a_deletion(wrong: Callable[[ScriptedRequest], Move]) -> Callable[[ScriptedRequest], Move]:
-    """The good plan until something is deleted, then what goes wrong."""
+    """The good plan until something is deleted, then the error."""
 
     def move(request: ScriptedRequest) -> Move:
         has_deleted = any(
@@ -176,7 +176,7 @@ def _after_a_deletion(wrong: Callable[[ScriptedRequest], Move]) -> Callable[[Scr
 
 
 def _broken(how: Break) -> Callable[[ScriptedRequest], Move]:
-    """An answer with two calls that breaks."""
+    """An answer with two calls that breaks off."""
 
     def wrong(request: ScriptedRequest) -> Move:
         if request.manifest is None:
@@ -244,8 +244,8 @@ SCRIPTS: Final = _by_name(
         ),
         Script("no-usage", "no tokens are reported", _played(reports_usage=False)),
         Script("no-done", "OpenAI's stream ends without [DONE]", _played(marks_end=False)),
-        Script("not-streamed", "one JSON document where a stream was asked for", _not_streamed),
-        Script("slow-calls", "100 calls in one answer, one each 50 ms", _slow_calls),
+        Script("not-streamed", "one JSON document instead of a stream", _not_streamed),
+        Script("slow-calls", "100 calls in one answer, one every 50 ms", _slow_calls),
         Script(
             "fifty-searches",
             "50 searches in one answer",
@@ -253,18 +253,18 @@ SCRIPTS: Final = _by_name(
         ),
         Script(
             "thinking-signed",
-            "signed and sealed thoughts that must come back unchanged",
+            "signed and sealed thinking that must be returned unchanged",
             lambda request: _thinking(request, is_sealed=True),
             thinks=True,
         ),
         Script(
             "thinking-plain",
-            "thoughts that must come back unchanged: signed, or `reasoning_content`",
+            "thinking that must be returned unchanged: signed, or `reasoning_content`",
             lambda request: _thinking(request, is_sealed=False),
             thinks=True,
         ),
         Script("long-thinking", "ten minutes of reasoning before the first call", _long_thinking),
-        Script("hostile", "markup, terminal sequences and turned text in all that is said", _hostile),
+        Script("hostile", "markup, terminal sequences and reversed text everywhere", _hostile),
         Script(
             "stops-early",
             "prose first, and a plan after the nudge",
@@ -278,7 +278,7 @@ SCRIPTS: Final = _by_name(
         Script("nonsense-arguments", "broken JSON, then wrong types, then a plan", _opening(*_NONSENSE)),
         Script(
             "unknown-tool",
-            "a call of a tool that is not there",
+            "a call of an unknown tool",
             _opening((CallTool("context_summarize", '{"entryId": "all"}'), CallTool(BUDGET))),
         ),
         Script(
@@ -289,7 +289,7 @@ SCRIPTS: Final = _by_name(
         Script("cut-by-limit", "the output limit cuts the first answer inside a call", _cut_by_limit),
         Script(
             "refuses",
-            "the model declines to go on",
+            "the model refuses to continue",
             _after_a_deletion(_always(Play((Say("I cannot help with that."),), "refusal"))),
         ),
         Script("overloaded-twice", "overloaded twice, then a good plan", _refused(2, Refuse("overloaded"))),
@@ -305,12 +305,12 @@ SCRIPTS: Final = _by_name(
             _always(Refuse("limited", headers={"retry-after": _LONG_WAIT})),
         ),
         Script("server-error", "an internal error, always", _always(Refuse("broken"))),
-        Script("quota-used", "the account has nothing left", _always(Refuse("quota"))),
+        Script("quota-used", "the quota is exhausted", _always(Refuse("quota"))),
         Script("wrong-key", "the key is refused", _always(Refuse("key"))),
-        Script("echoes-key", "the key is refused, and the error quotes it whole", _echoes_key),
+        Script("echoes-key", "the key is refused, and the error quotes it completely", _echoes_key),
         Script(
             "unknown-model",
-            "the model is not known, as under any name that is no script",
+            "the model is unknown, as any name without a script",
             _always(Refuse("model")),
         ),
         Script("overflow", "the conversation is too long, at once", _always(Refuse("overflow"))),
@@ -343,7 +343,7 @@ SCRIPTS: Final = _by_name(
         Script("stalls-before", "no byte comes", _always(Silence())),
         Script(
             "web-page",
-            "a page with status 200, as from an address that is no provider",
+            "a page with status 200, as from a server that is not a provider",
             _always(Foreign(200, "text/html; charset=utf-8", "<!doctype html><title>Welcome</title>\n")),
         ),
         Script(
@@ -353,4 +353,4 @@ SCRIPTS: Final = _by_name(
         ),
     )
 )
-"""All scripts with a name of their own; `calls-N` is beside them."""
+"""All scripts with fixed names, without `calls-N`."""

@@ -1,4 +1,4 @@
-"""The scripted provider on a loopback socket: in a thread beside tests and benchmarks, or alone as a command.
+"""The scripted provider on a loopback socket: in a thread of tests and benchmarks, or as a separate command.
 
 with ScriptedProvider() as provider:
     endpoint = provider.base_url("anthropic")
@@ -25,7 +25,7 @@ HOST: Final = "127.0.0.1"
 
 
 class CuttableProtocol(HttpToolsProtocol):
-    """HTTP whose connection the app can close, in the middle of an answer or before it."""
+    """HTTP with connections that the app can close, in the middle of an answer or before it."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -33,8 +33,8 @@ class CuttableProtocol(HttpToolsProtocol):
 
 
 def server_of(app: ScriptedApp) -> uvicorn.Server:
-    """A server for the app, to be run on a socket that listens."""
-    # Nothing waits for a client that never leaves.
+    """A server for the app, to be run on a listening socket."""
+    # It does not wait for clients that never disconnect.
     config = uvicorn.Config(
         app,
         http=CuttableProtocol,
@@ -50,8 +50,8 @@ def server_of(app: ScriptedApp) -> uvicorn.Server:
 
 
 def listening(port: int = 0) -> socket.socket:
-    """A socket on the loopback; port 0: any that is free. Raises OSError."""
-    # Named as TCP, or asyncio does not see that small events must go out at once.
+    """A socket on the loopback interface; port 0: any free one. Raises OSError."""
+    # TCP is named explicitly, because otherwise asyncio does not send small events at once.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,12 +64,12 @@ def listening(port: int = 0) -> socket.socket:
 
 
 def base_url(port: int, dialect: Dialect) -> str:
-    """The address as the dialect's official client takes it: Anthropic's without `/v1`, OpenAI's with it."""
+    """The base URL for the dialect's official client: Anthropic's without `/v1`, OpenAI's with it."""
     return f"http://{HOST}:{port}" if dialect == "anthropic" else f"http://{HOST}:{port}/v1"
 
 
 class ScriptedProvider:
-    """The provider in a thread of its own, from `__enter__` to `__exit__`."""
+    """The provider in a separate thread, from `__enter__` to `__exit__`."""
 
     def __init__(self, *, script: str = "", key: str = "", pace: float = 0.0) -> None:
         self.app = ScriptedApp(script=script, key=key, pace=pace)
@@ -96,34 +96,34 @@ class ScriptedProvider:
         self._listener.close()
 
     def base_url(self, dialect: Dialect) -> str:
-        """Where the provider is, as the dialect's official client takes it."""
+        """The base URL for the dialect's official client."""
         return base_url(self.port, dialect)
 
     @property
     def requests(self) -> list[Received]:
-        """All requests so far, in the order in which they came."""
+        """All requests so far, in order of arrival."""
         return self.app.requests
 
     @property
     def closed(self) -> list[Received]:
-        """Those whose client closed the connection before the answer was whole."""
+        """Requests whose client closed the connection before the answer was complete."""
         return [request for request in self.requests if request.closed_at is not None]
 
     @property
     def faults(self) -> list[str]:
-        """What requests were refused for as not valid: a client that speaks right has none."""
+        """The reasons why requests were refused as invalid; a correct client has none."""
         return [request.fault for request in self.requests if request.fault]
 
     def wait_for(self, found: Callable[[], Any], seconds: float = 120) -> Any:
-        """What `found` gives once it gives something; it is asked whenever something happens here."""
+        """The first true result of `found`, which is called whenever something happens here."""
         with self._changed:
             value = self._changed.wait_for(found, seconds)
         if not value:
-            raise TimeoutError(f"the scripted provider has waited {seconds} seconds for nothing")
+            raise TimeoutError(f"the scripted provider's condition was not met within {seconds} seconds")
         return value
 
     def wait_until_closed(self, seconds: float = 120) -> Received:
-        """The first request whose client closed the connection, once there is one."""
+        """The first request whose client closed the connection; waits for one."""
         closed: list[Received] = self.wait_for(lambda: self.closed, seconds)
         return closed[0]
 

@@ -31,15 +31,17 @@ COLUMNS: Final = (
     Column("VALUE", right=True),
     Column("UNIT"),
     Column("BAR", right=True),
-    Column("HOLDS", styles={"yes": "green", "NO": "bold red"}),
+    Column("PASSED", styles={"yes": "green", "NO": "bold red"}),
 )
 
 
 class Command(RedlineCommand):
-    help = "Measure the figures that Redline promises, each against its bar."
+    help = "Measure the performance figures that Redline promises, and compare each with its limit."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}; else all")
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)} (default: all)"
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
         unknown = [name for name in options["names"] if name not in BENCHMARKS]
@@ -54,10 +56,10 @@ class Command(RedlineCommand):
         self.progress.clear()
         self.say_all(self.screen.table(COLUMNS, list(map(_row, figures))), paged=False)
         self.show_json({"figures": [figure.to_json() for figure in figures]})
-        return CHECK_FAILED if any(figure.holds is False for figure in figures) else None
+        return CHECK_FAILED if any(figure.passed is False for figure in figures) else None
 
 
 def _row(figure: Figure) -> list[str]:
-    holds = {True: "yes", False: "NO", None: ""}[figure.holds]
+    passed = {True: "yes", False: "NO", None: ""}[figure.passed]
     value = "not measured" if figure.value is None else f"{figure.value:g}"
-    return [figure.name, value, figure.unit, "" if figure.bar is None else f"{figure.bar:g}", holds]
+    return [figure.name, value, figure.unit, "" if figure.bar is None else f"{figure.bar:g}", passed]

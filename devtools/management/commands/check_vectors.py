@@ -19,7 +19,7 @@ SUFFIXES = (".json", ".jsonl", ".jsonl.gz")
 
 
 class Command(RedlineCommand):
-    help = "Compare Redline with the agent's own results, case by case."
+    help = "Compare Redline's results with those of the real agents, case by case."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -39,7 +39,7 @@ class Command(RedlineCommand):
                 self.say(f"{printable(name)}: {printable(found)}")
         self.progress.clear()
         if not passed and not failures:
-            raise BadInput("no_cases", "There is no case below these paths. Nothing was checked.")
+            raise BadInput("no_cases", "There are no cases below these paths. Nothing was checked.")
         self.say(f"{passed} passed, {len(failures)} failed")
         self.show_json({"passed": passed, "failed": len(failures), "failures": failures})
         return CHECK_FAILED if failures else None
@@ -77,9 +77,9 @@ def _case(file: Path, text: bytes) -> dict[str, Any]:
     try:
         case = parse(text)
     except ValueError as fault:
-        raise BadInput("not_a_vector", f"{file} is no JSON: {fault}. Nothing was checked.") from fault
+        raise BadInput("not_a_vector", f"{file} is not valid JSON: {fault}. Nothing was checked.") from fault
     if not isinstance(case, dict) or not {"leafId", "settings", "context", "prepare"} <= case.keys():
-        raise BadInput("not_a_vector", f"{file} is no conformance vector. Nothing was checked.")
+        raise BadInput("not_a_vector", f"{file} is not a conformance vector. Nothing was checked.")
     return case
 
 
@@ -87,14 +87,14 @@ def _lines(case: dict[str, Any], file: Path) -> Iterator[Line]:
     if "session" not in case:
         yield from case_lines(case)
         return
-    # The session is named relative to a directory above the vectors.
+    # The session's path is relative to a directory above the vectors.
     near = next(
         (above / case["session"] for above in file.resolve().parents if (above / case["session"]).is_file()),
         None,
     )
     if near is None:
         raise BadInput(
-            "no_such_file", f"{file} refers to {case['session']}, which is not there. Nothing was checked."
+            "no_such_file", f"{file} refers to {case['session']}, which does not exist. Nothing was checked."
         )
     with SessionReader(real_path(near)) as reader:
         yield from split_lines(reader.chunks(0))

@@ -23,16 +23,18 @@ class Command(RedlineCommand):
     help = "Serve a provider that plays scripts, to try Redline without a key or a model."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", type="port", default=PORT, help="where to listen; 0: any free port")
         parser.add_argument(
-            "--script", default="", metavar="NAME", help="play this script, whatever the model is called"
+            "--port", type="port", default=PORT, help="the port to listen on; 0: any free port"
+        )
+        parser.add_argument(
+            "--script", default="", metavar="NAME", help="play this script for every model name"
         )
         parser.add_argument(
             "--pace",
             type=_pace,
             default=0.0,
             metavar="SECONDS",
-            help="wait so long after each piece of an answer",
+            help="pause after each piece of an answer",
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -40,7 +42,7 @@ class Command(RedlineCommand):
         if script and script_named(script) is None:
             raise BadInput(
                 "unknown_script",
-                f"There is no script {script}. Nothing was served. Known are {', '.join(SCRIPTS)}, and calls-N.",
+                f"There is no script {script}. Nothing was started. Known are {', '.join(SCRIPTS)}, and calls-N.",
             )
         app = ScriptedApp(script=script, pace=options["pace"], keeps=0)
         with listening(options["port"]) as listeners:
@@ -50,29 +52,27 @@ class Command(RedlineCommand):
             self._report(anthropic, openai, script)
             self.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
-                # An interrupt is how it is meant to end.
+                # An interrupt is the normal way to stop it.
                 server_of(app).run(sockets=listeners)
         return None
 
     def _report(self, anthropic: str, openai: str, script: str) -> None:
-        self.say("The scripted provider answers on this machine, without a model and without a key:")
+        self.say("The scripted provider is running on this machine. It needs no model and no key.")
         self.say()
         self.say(f"  Anthropic's dialect  {anthropic}")
         self.say(f"  OpenAI's dialect     {openai}")
         self.say()
         self.say(
-            "Add it on the Models page: a provider with one of these base URLs and no key, and for it a model"
+            "Add it on the Models page: a provider with one of these base URLs and no key, and a model of it"
         )
-        self.say(
-            "with a context window of 200000 tokens and an output limit of 8192, named after what it shall do."
-        )
+        self.say("with a context window of 200000 tokens and an output limit of 8192, named after a script.")
         if script:
-            self.say(f"Whatever its name is, it plays {printable(script)}. Ctrl-C stops the provider.")
+            self.say(f"Every model name plays {printable(script)}. Ctrl-C stops the provider.")
             return
         self.say("Ctrl-C stops the provider.")
         self.say()
         rows = [[one.name, one.plays] for one in SCRIPTS.values()]
-        rows.append(["calls-N", "N looks at the budget, one a turn, then a good plan"])
+        rows.append(["calls-N", "N budget calls, one per turn, then a good plan"])
         self.say_all(self.screen.table(COLUMNS, rows), paged=False)
 
 

@@ -182,7 +182,7 @@ ANTHROPIC: list[tuple[str, Callable[[Body], None], str]] = [
     (
         "schema that requires what is not there",
         put("tools", 0, "input_schema", "required", value=["nothing"]),
-        "required names what is no property",
+        "required lists an unknown property",
     ),
     (
         "cache mark of a kind",
