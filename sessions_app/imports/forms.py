@@ -6,13 +6,13 @@ from django import forms
 
 
 class SessionFilesInput(forms.FileInput):
-    """Takes any number of files."""
+    """Accepts any number of files."""
 
     allow_multiple_selected = True
 
 
 class ImportForm(forms.Form):
-    """The files to import. Whether one is a session is said of each."""
+    """The files to import. Each gets its own result."""
 
     sessions = forms.Field(
         widget=SessionFilesInput, error_messages={"required": "No file was chosen. Nothing was imported."}
@@ -20,6 +20,6 @@ class ImportForm(forms.Form):
 
 
 class ImportRemovalForm(forms.Form):
-    """How many backups the page said would be removed with the session."""
+    """The number of backups that the page said would be removed with the session."""
 
     backups = forms.IntegerField(min_value=0)

@@ -1,7 +1,7 @@
-"""Sessions that were brought here: kept byte for byte in the managed root, and removed from it again.
+"""Imported sessions: stored byte for byte in the managed root, and removed from it again.
 
-An import is judged before it gets a name there, and gets it by a hard link: the bytes that were judged are those
-that are kept. Only what lies in the managed root itself is ever removed.
+An import is validated before it gets a name there by a hard link, so that the stored bytes are those that were
+validated. Only files in the managed root itself are ever removed.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from sessions_app.storage.files import (
 )
 
 LONGEST_NAME: Final = 120
-"""Characters of a name in the managed root, with its ending."""
+"""The maximum length of a name in the managed root, including its suffix, in characters."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_IMPORTED: Final = "It was not imported."
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of one file that was brought."""
+class ImportResult:
+    """The result of importing one file."""
 
     name: str
-    """As its user calls it."""
+    """The name of the uploaded file."""
     session: Session | None = None
     known: bool = False
-    """Whether these bytes were there already."""
+    """Whether an identical file had been imported before."""
     refusal: str = ""
-    """Why it was not imported, where it was not."""
+    """Why it was not imported; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +65,37 @@ class ImportedFile:
     name: str
     size: int
     session: Session | None
-    """None where it is not indexed yet."""
+    """None if it is not indexed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRemoval:
-    """What would go with an imported session, and what stays of it in the record."""
+    """Everything that is removed with an imported session, and the records that remain."""
 
     name: str
     size: int
     session: Session | None
     backups: list[Backup]
     recorded: list[str]
-    """What was done with it, in words: `3 runs`, `1 compaction`."""
+    """Records about it, as text: `3 runs`, `1 compaction`."""
 
     @property
     def backup_bytes(self) -> int:
         return sum(backup.size for backup in self.backups)
 
 
-def import_session(upload: Path, name: str) -> Imported:
-    """Keep a session; `upload` is a private file on the disk of the data directory, `name` what its user calls it.
+def import_session(upload: Path, name: str) -> ImportResult:
+    """Import a session; `upload` is a private file on the disk of the data directory, `name` its name at the user's.
 
-    What lies there already, byte for byte, is not kept twice. Raises BadInput `not_a_session` and what reading,
-    keeping and indexing raise; then nothing is kept.
+    An identical file is not stored twice. Raises BadInput `not_a_session` and the errors of reading, storing and
+    indexing; then nothing is stored.
     """
     upload = real_path(upload)
-    digest = _judged(upload, name)
+    digest = _validated_digest(upload, name)
     root = managed_root()
     for path in _files():
         if path.stat().st_size == upload.stat().st_size and _digest_of(path) == digest:
-            return Imported(name, index_file(path), known=True)
+            return ImportResult(name, index_file(path), known=True)
     configured_roots()
     path = _keep(upload, root, safe_name(name))
     try:
@@ -105,11 +105,11 @@ def import_session(upload: Path, name: str) -> Imported:
         raise
     remember_own_write(path, upload.stat().st_size)
     Session.objects.filter(pk=session.pk).update(imported_at=timezone.now())
-    return Imported(name, session)
+    return ImportResult(name, session)
 
 
-def _judged(upload: Path, name: str) -> str:
-    """The digest of a file that holds a session. Raises BadInput `not_a_session`."""
+def _validated_digest(upload: Path, name: str) -> str:
+    """The digest of a session file. Raises BadInput `not_a_session`."""
     digest = hashlib.sha256()
     parser = agent_at(upload).parser(ParserState(), [])
     with SessionReader(upload) as reader:
@@ -117,7 +117,7 @@ def _judged(upload: Path, name: str) -> str:
         for line in split_lines(chunks):
             parser.read(line)
             if parser.state.recognised:
-                # It is one: its other lines are the index's concern.
+                # It is a session; its other lines are left to the index.
                 break
         for _ in chunks:
             pass
@@ -137,14 +137,14 @@ def _digest_of(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A file name made of ASCII letters, digits and `._-` alone, ending in .jsonl, at most LONGEST_NAME long."""
+    """A file name of ASCII letters, digits and `._-` only, ending in .jsonl, at most LONGEST_NAME long."""
     stem = name.replace("\\", "/").rpartition("/")[2].removesuffix(SESSION_SUFFIX)
     stem = _UNSAFE.sub("-", stem).strip(".-")[: LONGEST_NAME - len(SESSION_SUFFIX)]
     return f"{stem or 'session'}{SESSION_SUFFIX}"
 
 
 def _keep(upload: Path, root: Path, name: str) -> Path:
-    """Give the file a name of its own in the root. Raises SystemFailure."""
+    """Give the file a unique name in the root. Raises SystemFailure."""
     with opened(upload, os.O_RDONLY, _NOT_IMPORTED) as fd, reported(upload, _NOT_IMPORTED):
         os.fchmod(fd, 0o600)
         sync(fd)
@@ -167,11 +167,11 @@ def _linked(path: Path, upload: Path) -> bool:
     return True
 
 
-# ---- what lies there ---------------------------------------------------------------------------------------
+# ---- the managed root --------------------------------------------------------------------------------------
 
 
 def _files() -> list[Path]:
-    """The session files that lie in the managed root itself; links and what lies deeper are not ours."""
+    """The session files directly in the managed root, without links."""
     root = managed_place()
     if not root.exists():
         return []
@@ -184,7 +184,7 @@ def _files() -> list[Path]:
 
 
 def kept_sessions() -> list[ImportedFile]:
-    """What lies in the managed root, what was imported last first. Raises SystemFailure."""
+    """The sessions in the managed root, latest import first. Raises SystemFailure."""
     rows = {row.relative_path: row for row in _rows()}
     kept = [ImportedFile(path.name, path.stat().st_size, rows.get(path.name)) for path in _files()]
     return sorted(kept, key=_imported_at, reverse=True)
@@ -200,7 +200,7 @@ def _rows() -> Iterator[Session]:
 
 
 def imported_by_key(keys: list[int]) -> list[Session]:
-    """The sessions of the managed root with these keys; what else is named is passed over."""
+    """The sessions of the managed root with these keys; other keys are ignored."""
     wanted = {key: place for place, key in enumerate(keys)}
     return sorted((row for row in _rows() if row.pk in wanted), key=lambda row: wanted[row.pk])
 
@@ -209,12 +209,12 @@ def imported_by_key(keys: list[int]) -> list[Session]:
 
 
 def removal_of(name: str) -> ImportRemoval:
-    """What removing the session of that name would take away. Raises BadInput `no_such_import`."""
+    """Everything that would be removed with the session of that name. Raises BadInput `no_such_import`."""
     path = next((path for path in _files() if path.name == name), None)
     if path is None:
         raise BadInput(
             "no_such_import",
-            f"No imported session is called {name}. Nothing was removed. It may be gone already.",
+            f"There is no imported session {name}. Nothing was removed. It may have been removed already.",
         )
     session = next((row for row in _rows() if row.relative_path == name), None)
     recorded = _recorded(session) if session is not None else []
@@ -222,7 +222,7 @@ def removal_of(name: str) -> ImportRemoval:
 
 
 def _recorded(session: Session) -> list[str]:
-    """What hangs on a session beside its index, whichever app keeps it: decisions are never thrown away."""
+    """Records that refer to a session, from any app: users' decisions are never deleted."""
     found = []
     for relation in Session._meta.related_objects:
         model = relation.related_model
@@ -236,10 +236,10 @@ def _recorded(session: Session) -> list[str]:
 
 
 def remove(name: str, backups: int) -> ImportRemoval:
-    """Remove an imported session and its backups; gives what was removed.
+    """Remove an imported session and its backups; returns what was removed.
 
-    `backups` is how many its user was told of. Raises BadInput `no_such_import`, Conflict `other_backups` where
-    there are others now, `session_locked`, and SystemFailure.
+    `backups` is the number shown to the user. Raises BadInput `no_such_import`, Conflict `other_backups` if the number
+    has changed, `session_locked`, and SystemFailure.
     """
     path = managed_place() / removal_of(name).name
     with lock_session(path):
@@ -247,8 +247,8 @@ def remove(name: str, backups: int) -> ImportRemoval:
         if len(removal.backups) != backups:
             raise Conflict(
                 "other_backups",
-                f"{name} has {len(removal.backups)} backups now, and not {backups}. Nothing was removed. "
-                "Look at what there is, then say it again.",
+                f"{name} now has {len(removal.backups)} backups instead of {backups}. Nothing was removed. "
+                "Check the new number, then confirm again.",
             )
         with reported(path, "Not all of it was removed."):
             path.unlink()
@@ -262,7 +262,7 @@ def remove(name: str, backups: int) -> ImportRemoval:
 
 
 def _forget(session: Session, *, gone: bool) -> None:
-    """Take a session whose file is gone out of the index; what was done with it keeps its row, marked as missing."""
+    """Remove a deleted session from the index; if there are records about it, its row stays, marked as missing."""
     remove_entries(session, 0)
     if gone:
         session.delete()

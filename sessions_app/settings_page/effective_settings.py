@@ -23,7 +23,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import fault_of_root
 
 SHOWN: Final = 200
-"""Rows of a section that are shown; the others are counted."""
+"""The maximum number of rows of a section; the others are counted."""
 VALUE_LENGTH: Final = 300
 UNKNOWN_IN_SNIPPET: Final = 10
 
@@ -34,9 +34,9 @@ class Field:
 
     name: str
     values: list[str]
-    """The value in words; one for each part of a list or a table."""
+    """The value as text; one for each item of a list or table."""
     sources: list[str]
-    """The variable, the file, or both where they add up; none: the default."""
+    """The variable, the file, or both if they are merged; empty for the default."""
     meaning: str
 
 
@@ -46,7 +46,7 @@ class EffectiveRoot(NamedTuple):
     root: Root
     is_managed: bool
     fault: str
-    """Why nothing can be found there; empty if it can be read."""
+    """Why it cannot be searched; empty if it can."""
     sessions: int = 0
     missing: int = 0
     size: int = 0
@@ -54,7 +54,7 @@ class EffectiveRoot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentFile:
-    """An agent's own settings: which of them concern compaction."""
+    """An agent's own settings file, with the settings that concern compaction."""
 
     path: str
     there: bool
@@ -64,7 +64,7 @@ class AgentFile:
 
 @dataclass(frozen=True, slots=True)
 class ModelWindow:
-    """A model that sessions name, or that a window is configured for."""
+    """A model that sessions use, or that has a configured window."""
 
     name: str
     sessions: int
@@ -73,7 +73,7 @@ class ModelWindow:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What runs here. The size of the database, with what is not yet merged into it, is in bytes."""
+    """Versions of the software. The size of the database, including its write-ahead log, is in bytes."""
 
     redline: str
     python: str
@@ -83,11 +83,11 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """The settings page."""
+    """The data of the settings page."""
 
     faults: list[str]
     misspelt: list[tuple[str, str]]
-    """Variables that set nothing, each with the one that was probably meant."""
+    """Variables that set nothing, each with the setting that was probably meant."""
     fields: list[Field]
     file: str
     file_there: bool
@@ -97,7 +97,7 @@ class EffectiveSettings:
     agent_files: list[AgentFile]
     models: list[ModelWindow]
     snippet: str
-    """Lines for redline.toml that give the unknown windows."""
+    """Lines for redline.toml that configure the unknown windows."""
     unreadable: list[Session]
     unreadable_count: int
     damaged: int
@@ -105,7 +105,7 @@ class EffectiveSettings:
 
 
 def effective_settings(home: Path) -> EffectiveSettings:
-    """Everything that the page shows. Raises SystemFailure."""
+    """All data of the page. Raises SystemFailure."""
     windows = model_windows(home)
     models = _models(windows)
     file = settings.REDLINE_DATA_DIR / settings.REDLINE_FILE_NAME
@@ -155,10 +155,10 @@ def _in_words(value: Any) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value in one line; a model as its fields that say something."""
+    """A value on one line; a pydantic model as its non-empty fields."""
     fields = getattr(type(value), "model_fields", None)
     if fields is not None:
-        return ", ".join(f"{name} {told}" for name in fields if (told := _plain(getattr(value, name))))
+        return ", ".join(f"{name} {text}" for name in fields if (text := _plain(getattr(value, name))))
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)[:VALUE_LENGTH]
@@ -183,7 +183,7 @@ def _roots(roots: list[Root]) -> list[EffectiveRoot]:
 
 
 def _fault_of(path: Path) -> str:
-    return fault_of_root(path) or ("" if path.exists() else "There is no such directory yet.")
+    return fault_of_root(path) or ("" if path.exists() else "This directory does not exist yet.")
 
 
 def _agent_files(home: Path) -> list[AgentFile]:
@@ -200,10 +200,9 @@ def _agent_files(home: Path) -> list[AgentFile]:
 
 
 def choose_root_reader(root: Root, reader: str) -> None:
-    """Keep the user's choice of a reader for a root; "" leaves it to Redline again.
+    """Store the user's choice of a reader for a root; "" leaves the choice to Redline again.
 
-    What the index counted with another reader is counted anew when it is next brought up to date; the pages of
-    sessions follow at once.
+    Figures that the index computed with another reader are updated at the next indexing; session pages follow at once.
     """
     Root.objects.filter(pk=root.pk).update(chosen_reader=reader)
     Session.objects.filter(root=root, reader="").exclude(read_as=reader).update(read_as="")
@@ -228,11 +227,11 @@ def _snippet(unknown: list[str]) -> str:
     return "\n".join(["[windows]", *(f"{json.dumps(name)} = 200000" for name in plain)]) if plain else ""
 
 
-# ---- what cannot be read -----------------------------------------------------------------------------------
+# ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
 def index_again(session: Session) -> None:
-    """Try to read a session again. If that fails, the reason is kept with it, and nothing is raised."""
+    """Try to read a session again. If that fails, the reason is recorded, and nothing is raised."""
     try:
         index_file(session.path)
     except RedlineError as fault:

@@ -19,7 +19,7 @@ from .forms import RereadForm, RootReaderForm
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def settings(request: HttpRequest) -> HttpResponse:
-    """The settings in effect and their sources; a reader can be chosen for a root, and a session be read again."""
+    """The settings in effect and their sources; the reader of a root can be chosen, and a session be read again."""
     fault = None
     if request.method == "POST":
         is_for_root = "root" in request.POST

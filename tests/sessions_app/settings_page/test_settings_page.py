@@ -128,7 +128,7 @@ def test_a_root_that_cannot_be_read_is_shown_with_the_reason(
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     shown = page_words(browser)
     assert "is not a directory" in shown
-    assert "There is no such directory yet" in shown
+    assert "This directory does not exist yet" in shown
 
 
 def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
