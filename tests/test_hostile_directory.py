@@ -73,7 +73,7 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
         for name, planner in (("embedded", "embedded"), ("model", "scripted/good-plan")):
             page = f"{server.session(f'{name}.jsonl')}/compact"
             run = server.post(f"{page}?planner={planner}", page, planner=planner, keep="50")
-            server.wait_for(lambda run=run: "Review what it proposes" in text_of(server.get(run)))
+            server.wait_for(lambda run=run: "Review the proposals" in text_of(server.get(run)))
     assert executed(hostile) == []
 
 

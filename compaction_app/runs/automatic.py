@@ -120,7 +120,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
     except BadInput as fault:
         return fault.message
     if not os.access(path, os.R_OK | os.W_OK):
-        return "its file may not be written to"
+        return "its file is not writable"
     return _dealt_with(session, now)
 
 
@@ -137,7 +137,7 @@ def _dealt_with(session: Session, now: datetime) -> str:
     if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
         return "planning it failed, and it has not changed since"
     if last.reviewed_at is not None and now - last.reviewed_at < REST:
-        return "its proposal was just looked at"
+        return "its proposal was looked at a moment ago"
     return _resting(runs, last, now)
 
 

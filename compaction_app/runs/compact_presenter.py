@@ -72,7 +72,7 @@ def compact_page(session: Session, form: CompactForm) -> CompactPage:
         sources=form.effective.sources,
         planner_source="This is the session’s own model." if is_own else "",
         planners=[
-            PlannerChoice(EMBEDDED, "embedded: offline, deterministic, no key"),
+            PlannerChoice(EMBEDDED, "embedded: offline, deterministic, needs no key"),
             *(PlannerChoice(one.planner, f"{one.planner}, at {one.host}", one.fault) for one in models()),
         ],
         level_source=_level_source(form),

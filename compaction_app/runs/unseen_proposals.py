@@ -64,8 +64,8 @@ def _fact(run: Run, count: int) -> dict[str, Any]:
     title = one_line(run.session.title or run.session.relative_path, TITLE_CHARACTERS)
     tell = {
         "tag": f"redline-run-{run.pk}",
-        "title": "A proposal waits",
-        "words": f"{title}: {percent}% could go. Nothing is written before you have reviewed it.",
+        "title": "A proposal is ready for review",
+        "words": f"{title}: {percent}% could be removed. Nothing is written until you have reviewed it.",
         "address": reverse("compaction:review", args=(run.pk,)),
     }
     return {"sessions": [run.session_id], "page": {"waiting": count, "tell": tell}}

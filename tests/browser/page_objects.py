@@ -126,7 +126,7 @@ class Journey:
         page.get_by_label("What matters").fill("the parser")
         self.press("Start planning")
         page.wait_for_url(re.compile(r"/runs/\d+$"))
-        expect(page.get_by_role("link", name="Review what it proposes")).to_be_visible()
+        expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
         numbers = page.locator("#log .event__number").all_inner_texts()
         calls = [int(number) for number in numbers if number]
         assert calls == list(range(1, len(calls) + 1))
@@ -137,7 +137,7 @@ class Journey:
     def review(self) -> None:
         """Approve, reject, undo, delete by hand, narrow, take back, approve the rest."""
         page = self.page
-        self.click("Review what it proposes")
+        self.click("Review the proposals")
         open_ones = page.locator("article.proposal[data-open]")
         first, second = (f"#{open_ones.nth(number).get_attribute('id')}" for number in (0, 1))
         self.press(re.compile("^Approve"), page.locator(first))

@@ -60,7 +60,7 @@ def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
     expect(page.get_by_role("heading", level=1)).to_contain_text("Mend the imported parser.")
     journey = Journey(watched, page)
     journey.plan("from-elsewhere.jsonl")
-    page.get_by_role("link", name="Review what it proposes").click()
+    page.get_by_role("link", name="Review the proposals").click()
     page.get_by_role("button", name="Approve all").click()
     expect(page.locator("#bar")).to_have_attribute("data-undecided", "0")
     page.get_by_role("link", name=re.compile("^Commit")).click()

@@ -27,7 +27,7 @@ from tests.server import Server, start_server
 Opener = Callable[..., Watched]
 ABNORMAL = 1006
 """The code of a socket whose connection broke."""
-OVER = "Review what it proposes"
+OVER = "Review the proposals"
 
 
 @pytest.fixture(scope="module")

@@ -351,5 +351,5 @@ def test_a_run_is_watched_as_it_thinks_and_stopped(
     expect(page.locator("#traffic")).to_contain_text("$")
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
-    page.get_by_role("link", name="Review what it proposes").click()
+    page.get_by_role("link", name="Review the proposals").click()
     expect(page.locator("article.proposal[data-open]")).not_to_have_count(0)

@@ -95,7 +95,7 @@ def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, brow
     expect(page.locator("#waiting")).to_be_visible()
     expect(page.locator("#waiting span").first).to_have_text("1")
     [notice] = poll(page, lambda: notices(page))
-    assert notice["title"] == "A proposal waits"
+    assert notice["title"] == "A proposal is ready for review"
     assert "<img src=x onerror=alert(1)>" in notice["body"]
     assert "\u202e" not in notice["body"]
     expect(page.locator("img")).to_have_count(0)
@@ -143,5 +143,5 @@ def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
 
 def test_where_the_browser_refuses_the_page_says_so(server: Server, browse: Opener) -> None:
     page = window(browse, server, permission="denied").open("/runs/")
-    expect(page.locator("#notice")).to_contain_text("does not let Redline tell you")
+    expect(page.locator("#notice")).to_contain_text("Notifications are blocked")
     expect(page.locator("#notice button")).to_be_hidden()

@@ -255,7 +255,7 @@ def test_every_file_in_the_data_directory_is_private_whatever_the_umask(
             session.chmod(0o664)
             address = server.session("work.jsonl")
             run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-            server.wait_for(lambda: "Review what it proposes" in text_of(server.get(run)))
+            server.wait_for(lambda: "Review the proposals" in text_of(server.get(run)))
             server.post("/providers/openai", "/providers/openai", key="sk-" + "x" * 40)
             commands = (("compact", session, "--yes"), ("token",), ("address",), ("index",))
             for command in commands:

@@ -607,7 +607,7 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
     with start_server(tmp_path) as server, sync_playwright() as playwright:
         session_of = server.session("Mend the parser.")
         run_of = server.post(f"{session_of}/compact", f"{session_of}/compact", planner="embedded")
-        server.wait_for(lambda: "Review what it proposes" in server.text(run_of))
+        server.wait_for(lambda: "Review the proposals" in server.text(run_of))
         chromium = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
         )

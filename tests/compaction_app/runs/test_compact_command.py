@@ -349,7 +349,7 @@ def test_the_workers_of_a_server_leave_its_run_alone(server: Server, stalled: su
     worker = row_of(server, 1)["worker"]
     assert worker.split(":")[1] == str(stalled.pid)
     other = start_there(server, server.session("Mend the second parser."))
-    server.wait_for(lambda: "Review what it proposes" in server.text(other))
+    server.wait_for(lambda: "Review the proposals" in server.text(other))
     assert (row_of(server, 1)["worker"], row_of(server, 1)["state"]) == (worker, RunState.RUNNING)
     assert stalled.poll() is None
 

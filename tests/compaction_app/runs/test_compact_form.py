@@ -129,8 +129,8 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) 
     configured(price_in=3.0, price_out=15.0)
     page = look()
     assert f"To {HOST} https://{HOST}/api" in text_of(page)
-    assert "It can search and read every entry of this branch, piece by piece." in text_of(page)
-    assert "$3.00 for a million tokens in, $15.00 for a million out." in text_of(page)
+    assert "The model can search and read every entry of this branch, piece by piece." in text_of(page)
+    assert "$3.00 per million tokens in, $15.00 per million out" in text_of(page)
     assert element(page, "#size").attributes["hx-get"] == "?part=size"
 
 
@@ -144,7 +144,7 @@ def test_a_planner_whose_size_was_not_shown_cannot_be_started(
 ) -> None:
     configured()
     without = look(part="planning", planner="acme/claude-x")
-    assert "not measured yet" in text_of(without)
+    assert "Not measured yet" in text_of(without)
     assert "disclosed" not in fields(without)
     assert posted(browser, session, planner="acme/claude-x").status_code == 409
     mark = disclosed(look(part="size", planner="acme/claude-x"))

@@ -140,9 +140,9 @@ def test_an_answer_of_which_nothing_came_did_not_break_off(
 def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED])
     factory.add("nudged", text="The target is not reached. Delete more.")
-    assert "Redline told the model: The target is not reached. Delete more." in words(look())
+    assert "Redline to the model: The target is not reached. Delete more." in words(look())
     Run.objects.filter(pk=factory.run).update(planner="embedded")
-    assert "Redline told the planner: The target is not reached. Delete more." in words(look())
+    assert "Redline to the planner: The target is not reached. Delete more." in words(look())
 
 
 def test_the_calls_behind_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
@@ -346,7 +346,7 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory,
     factory.usage |= {"input": 7_500, "output": 23, "estimated": True}
     factory.end("cancelled")
     said = beside(look())
-    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost not known: no price" in said
+    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in said
 
 
 def words_of_bar(page: str) -> str:
@@ -406,9 +406,9 @@ def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_v
     factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()
     assert "Try again" in text_of(page)
-    assert "Review what it proposes" not in text_of(page)
+    assert "Review the proposals" not in text_of(page)
     factory.set_state("running")
     add_turn(factory, 2)
     factory.end("failed", f"{HOST}: the credit is used up.")
-    assert "Review what it proposes" in text_of(look())
+    assert "Review the proposals" in text_of(look())
     assert f"{HOST}: the credit is used up. Nothing was written." in text_of(look())

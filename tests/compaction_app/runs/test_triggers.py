@@ -237,7 +237,7 @@ def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
     )
     assert told == "left"
     if os.geteuid():
-        assert "may not be written to" in left_because(session, timezone.now(), Path.home())
+        assert "is not writable" in left_because(session, timezone.now(), Path.home())
 
 
 @pytest.mark.parametrize("change_of", [{"missing": True}, {"fault": "it cannot be read"}])
@@ -513,9 +513,9 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
 ) -> None:
     with override_configuration(plan_by_itself_with="here/small-model"):
         page = text_of(browser.get("/runs/"))
-        assert "is planned with the embedded planner, and the proposal waits" in page
+        assert "are planned with the embedded planner. Proposals wait for your review." in page
         assert "planned with here/small-model" not in page
-        told = page[page.index("here/small-model is set up for that and does not plan yet.") :]
+        told = page[page.index("here/small-model is configured for this, but not used yet.") :]
         assert "You have not allowed automatic planning" in told
         assert "The Models page has that setting." in told, told[:400]
         assert link(browser.get("/runs/"), "Models page") == "/models"
@@ -580,7 +580,7 @@ def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path,
     Session.objects.update(read_as="pi", reader="pi")
     answer = browser.get("/runs/")
     page = text_of(answer)
-    assert "On: a session that is due is planned with the embedded planner" in page
+    assert "On: sessions that are due are planned with the embedded planner" in page
     assert "that agent ignores what Redline writes" in page
     assert "\u202e" not in page
     assert "the" not in texts(answer, "b")
@@ -643,7 +643,7 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server)
     page_of_list = server.get("/")
     assert shown_badge(page_of_list) == 1
     assert link(page_of_list, "proposal waits") == told["tell"]["address"]
-    assert "planned by itself" in server.text("/runs/")
+    assert "planned automatically" in server.text("/runs/")
     with server.socket("/ws/sessions") as socket:
         review = server.text(told["tell"]["address"])
         assert "Mend the parser." in review
