@@ -521,8 +521,8 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         assert link(browser.get("/runs/"), "Models page") == "/models"
         agree()
         page = text_of(browser.get("/runs/"))
-        assert "is planned with here/small-model, and the proposal waits" in page
-        assert "does not plan yet" not in page
+        assert "are planned with here/small-model. Proposals wait for your review." in page
+        assert "not used yet" not in page
 
 
 def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Client) -> None:
