@@ -130,7 +130,7 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) 
     page = look()
     assert f"To {HOST} https://{HOST}/api" in text_of(page)
     assert "The model can search and read every entry of this branch, piece by piece." in text_of(page)
-    assert "$3.00 per million tokens in, $15.00 per million out" in text_of(page)
+    assert "$3.00 for a million tokens in, $15.00 for a million out." in text_of(page)
     assert element(page, "#size").attributes["hx-get"] == "?part=size"
 
 
