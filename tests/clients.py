@@ -1,4 +1,4 @@
-"""Browsers without a server: clients that use the address of the pages."""
+"""Test clients without a server, which use the address of the pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sessions_app.web.launch_tokens import browser_host
 
 
 def new_client(**options: Any) -> Client:
-    """A browser that uses the address of the pages, and is not let in."""
+    """A browser that uses the address of the pages, but is not logged in."""
     return Client(headers={"host": browser_host(settings.REDLINE_DATA_DIR)}, **options)
 
 
 def authorized_client(**options: Any) -> Client:
-    """A browser that has the launch cookie."""
+    """A browser with the launch cookie."""
     client = new_client(**options)
     client.cookies[COOKIE] = new_launch_cookie()
     return client

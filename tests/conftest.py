@@ -1,4 +1,4 @@
-"""Fixtures of all tests: an installation of their own, a root with sessions, and browsers."""
+"""Fixtures of all tests: a separate installation, a root with sessions, and browsers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.clients import authorized_client, new_client
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
 
-# A shell's background job ignores interrupts, and would pass that on to the processes that tests interrupt.
+# A shell's background job ignores interrupts, and would pass this on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on the machine, not on Redline.
@@ -46,7 +46,7 @@ def no_indexing() -> None:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Installation:
-    """An installation that was never used: its data directory is not even there."""
+    """An unused installation: not even its data directory exists."""
     home = tmp_path / "home"
     home.mkdir()
     return Installation(tmp_path / "data", home)
@@ -74,13 +74,13 @@ def redline(
 
 @pytest.fixture
 def public(empty_database: Path, settings: Any, django_db_blocker: Any) -> Iterator[Installation]:
-    """The same, with everything in the hands of the user that `become_nobody` becomes. Sessions go into `home`."""
+    """The same, owned by the user that `become_nobody` becomes. Sessions go into `home`."""
     base = Path(tempfile.mkdtemp(prefix="redline-public-"))
     installation = Installation(base / "data", base / "home")
     installation.home.mkdir()
     with django_db_blocker.unblock(), use_installation(installation, empty_database, settings):
         for command in ("index", "sessions", "tree", "context", "compact", "migrate-session"):
-            installation.call(command, "--help")  # that user may not be able to import what they need
+            installation.call(command, "--help")  # that user may not be able to import their modules
         connection.close()
         base.chmod(0o755)
         give_to_nobody(installation.home, installation.data, *installation.data.iterdir())
@@ -118,5 +118,5 @@ def client(redline: Installation) -> Client:
 
 @pytest.fixture
 def browser(redline: Installation) -> Client:
-    """A browser that has the launch cookie."""
+    """A browser with the launch cookie."""
     return authorized_client()

@@ -1,4 +1,4 @@
-"""Session files written by hand: messages, content blocks, entries, and whole sessions of them."""
+"""Hand-written session files: messages, content blocks, entries, and whole sessions."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def context_edit(target: object, replacement: object) -> dict[str, Any]:
 
 
 def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Header and entries with ids e1, e2, … in one branch. What has a `type` is an entry, else a message."""
+    """Header and entries with ids e1, e2, … in one branch. Anything with a `type` is an entry, otherwise a message."""
     recorded = [HEADER]
     parent: str | None = None
     for number, one in enumerate(messages, 1):
@@ -114,7 +114,7 @@ def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
-    """The bytes of a session file; bytes are lines already."""
+    """The bytes of a session file; bytes are taken as lines."""
     lines = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded)
     return b"".join(line + b"\n" for line in lines)
 
@@ -147,7 +147,7 @@ def prepare(
 
 
 def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:
-    """The transcript of `chain(*messages)`; nothing is recent unless `preserve_recent` says so."""
+    """The transcript of `chain(*messages)`; by default no entry is recent."""
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, **settings})
     assert transcript is not None
@@ -155,7 +155,7 @@ def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:
 
 
 def working_session(*, steps: int = 12, words: int = 300) -> list[dict[str, Any]]:
-    """A session worth compacting, in one branch: a task, then calls with long results, then a last word.
+    """A session worth compacting, in one branch: a task, then calls with long results, then a final message.
 
     Its ids are e1, e2, …; step n calls `c{n}` in e{2n}, and e{2n+1} answers. The last entry is e{2 steps + 3}.
     """
@@ -171,7 +171,7 @@ def working_session(*, steps: int = 12, words: int = 300) -> list[dict[str, Any]
 
 
 def conversation(*words: str) -> list[dict[str, Any]]:
-    """A session with one turn for each of these words: the user's message, an answer with a call, and its result."""
+    """A session with one turn per argument: the user's message, an answer with a call, and its result."""
     turns = []
     for number, word in enumerate(words):
         turns += [

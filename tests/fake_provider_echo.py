@@ -1,4 +1,4 @@
-"""A fake provider on a real socket: it records requests, and echoes each key in its answers wherever it can."""
+"""A fake provider on a real socket: it records requests, and echoes each key in its answers wherever possible."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KEY_HEADERS = ("x-api-key", "authorization")
 
 
 class EchoProvider(ThreadingHTTPServer):
-    """`heard` holds the headers of each request, `bodies` what it carried.
+    """`heard` are the headers of each request, `bodies` its contents.
 
-    The first part of the path says how it answers: with a status in an error of its dialect (`/401/v1`), with a page
-    (`/html`), a redirection (`/redirect`, to `aim`), an error in its event stream (`/stream`), an answer of the model
-    that holds the key (`/says`), or one call (`/good`).
+    The first part of the path selects the answer: a status with an error of its dialect (`/401/v1`), a page (`/html`),
+    a redirection (`/redirect`, to `aim`), an error in the event stream (`/stream`), an answer of the model that
+    contains the key (`/says`), or one call (`/good`).
     """
 
     daemon_threads = True
@@ -33,7 +33,7 @@ class EchoProvider(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def keys(self) -> list[str]:
-        """What requests brought as a key, in any header and anywhere in them."""
+        """The keys in requests, in any header."""
         return [value for headers in self.heard for name, value in headers.items() if name in KEY_HEADERS]
 
 
@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         way = self.path.split("/")[1]
         if b'"assistant"' in body:
-            way = "400"  # a run goes no further than this
+            way = "400"  # a run ends here
         if way.isdigit():
             fault = {
                 "type": "error",
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _said_in_pieces(said: str) -> str:
-    """An answer of the model itself that holds what was sent: in its reasoning, its text, and a call, cut anywhere."""
+    """An answer of the model that contains the request: in its reasoning, its text, and a call, cut anywhere."""
     cut = [said[at : at + 7] for at in range(0, len(said), 7)]
     deltas: list[dict[str, Any]] = [{"reasoning_content": piece} for piece in cut]
     deltas += [{"content": piece} for piece in cut]
@@ -109,7 +109,7 @@ def _said_in_pieces(said: str) -> str:
 
 @contextlib.contextmanager
 def start_echo_provider() -> Iterator[EchoProvider]:
-    """An echo provider that serves in a thread of its own."""
+    """An echo provider that serves in a separate thread."""
     echo = EchoProvider()
     thread = threading.Thread(target=echo.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Files of sessions: written with a content, made old, and compared."""
+"""Session files: written, backdated, and compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def backdate(path: Path, hours: float = 1) -> Path:
-    """The file, last modified some time ago: no agent is taken to have it open."""
+    """The file, last modified some time ago, so that no agent seems to have it open."""
     then = time.time() - 3600 * hours
     os.utime(path, (then, then))
     return path
@@ -22,7 +22,7 @@ def place(path: Path, content: bytes) -> Path:
 
 
 def append_as_agent(path: Path, content: bytes) -> None:
-    """An agent opens a session, appends and closes it, without a lock."""
+    """Open a session, append and close it without a lock, as an agent does."""
     with path.open("ab") as file:
         file.write(content)
 

@@ -1,4 +1,4 @@
-"""Pages as their readers meet them: words, links and form fields, whatever the layout of the markup.
+"""Pages as their users see them: words, links and form fields, whatever the layout of the markup.
 
 Every function takes a response, its HTML (a whole page or a part of one), or an element of a parsed page.
 """
@@ -21,7 +21,7 @@ HOSTILE_TEXTS: Final = (
     "a\x00b",
     "\ud800 lone",
 )
-"""What a session may hold, and what must do nothing on a page: markup, terminal and text controls, template code."""
+"""Texts that a session may contain and that must do nothing on a page: markup, control characters, template code."""
 
 Element = LexborNode
 Source = HttpResponse | str | LexborHTMLParser | LexborNode
@@ -49,13 +49,13 @@ def element(source: Source, css: str) -> Element:
 
 
 def outermost(source: HttpResponse | str) -> list[Element]:
-    """The elements of a part of a page that are in no other one; of a whole page its `html`."""
+    """The outermost elements of a part of a page; for a whole page its `html`."""
     found = parse(source).css("*")
     return [one for one in found if one.parent is None or one.parent not in found]
 
 
 def text_of(source: Source) -> str:
-    """The words on one line, with one blank wherever a tag or a line ends. The title of the page is not among them."""
+    """The words on one line, with one blank wherever a tag or a line ends, without the page's title."""
     parsed = parse(source)
     whole = parsed.body if isinstance(parsed, LexborHTMLParser) and parsed.body else parsed
     return " ".join(whole.text(separator=" ").split())
@@ -74,42 +74,42 @@ def classes(found: Element) -> list[str]:
 
 
 def links(source: Source) -> list[tuple[str, str]]:
-    """The words and the address of each link."""
+    """The words and the URL of each link."""
     return [(text_of(found), str(found.attributes["href"])) for found in elements(source, "a[href]")]
 
 
 def link(source: Source, words: str) -> str:
-    """The address of the only link with these words."""
+    """The URL of the only link with these words."""
     found = [address for shown, address in links(source) if shown == words]
     assert len(found) == 1, f"{len(found)} links say {words!r}"
     return found[0]
 
 
 def addresses(source: Source) -> list[str]:
-    """Where the page leads and what it loads: links, forms, resources and htmx requests."""
+    """The URLs to which the page leads and from which it loads: links, forms, resources and htmx requests."""
     names = ("href", "src", "action", "hx-get")
     return [str(one.attributes[name]) for name in names for one in elements(source, f"[{name}]")]
 
 
 def form(source: Source, action: str) -> Element:
-    """The only form that is sent to this address."""
+    """The only form with this action."""
     found = [one for one in elements(source, "form") if one.attributes.get("action") == action]
     assert len(found) == 1, f"{len(found)} forms are sent to {action}"
     return found[0]
 
 
 def actions(source: Source) -> list[str]:
-    """The addresses that the forms are sent to."""
+    """The actions of the forms."""
     return [str(one.attributes.get("action")) for one in elements(source, "form")]
 
 
 def values(source: Source, name: str) -> list[str]:
-    """The values of all fields, choices and buttons with this name, chosen or not."""
+    """The values of all fields, choices and buttons with this name, selected or not."""
     return [str(found.attributes.get("value") or "") for found in elements(source, f'[name="{name}"]')]
 
 
 def fields(source: Source) -> dict[str, list[str]]:
-    """What a browser sends of the forms when nothing is changed in them, without the buttons."""
+    """What a browser sends for the unchanged forms, without the buttons."""
     sent: dict[str, list[str]] = {}
     for found in elements(source, "input[name], select[name], textarea[name]"):
         sent.setdefault(str(found.attributes["name"]), []).extend(_sent_values(found))
@@ -117,20 +117,20 @@ def fields(source: Source) -> dict[str, list[str]]:
 
 
 def field(source: Source, name: str) -> str:
-    """The only value that a browser sends for a field when nothing is changed."""
+    """The only value that a browser sends for an unchanged field."""
     found = fields(source).get(name, [])
     assert len(found) == 1, f"{name} is sent with {found}"
     return found[0]
 
 
 def hidden_fields(source: Source) -> dict[str, str]:
-    """What is sent beside what a form shows, by name."""
+    """The hidden fields that are sent, by name."""
     hidden = elements(source, 'input[type="hidden"][name]')
     return {str(one.attributes["name"]): str(one.attributes.get("value") or "") for one in hidden}
 
 
 def csrf_field(source: Source) -> dict[str, str]:
-    """The field that every form of this page sends to show where it came from."""
+    """The CSRF field that every form of this page sends."""
     return {"csrfmiddlewaretoken": values(source, "csrfmiddlewaretoken")[0]}
 
 
@@ -147,7 +147,7 @@ def _sent_values(control: Element) -> Iterator[str]:
 
 
 def active_markup(source: Source) -> list[str]:
-    """What the page could run or restyle inline: scripts, handlers, `javascript:` addresses, style attributes."""
+    """Inline code that the page could execute: scripts, handlers, `javascript:` URLs, style attributes."""
     return [
         f"{found.tag} {name}={value}"
         for found in elements(source, "*")
@@ -171,7 +171,7 @@ def _acts(name: str, value: str) -> bool:
 
 
 def assert_inert(page: HttpResponse) -> None:
-    """Nothing of HOSTILE_TEXTS acts on the page, and none of the controls among them is sent."""
+    """Check that none of HOSTILE_TEXTS is active on the page, and that no hostile control character is sent."""
     active = active_markup(page)
     assert not active, active
     assert not elements(page, 'img[src="x"]')

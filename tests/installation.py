@@ -1,6 +1,6 @@
-"""An installation of the test's own, and its commands: each in a new process as a user runs it, or in this one.
+"""A separate installation for a test, and its commands: each in a new process as a user runs it, or in this one.
 
-It has a data directory, a home and a database. Nothing of the user's is touched.
+It has a data directory, a home and a database. The user's own files are not touched.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.wait import WAIT_SECONDS
 UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-"""What a terminal could act on, or what could hide or turn text around."""
+"""Characters that a terminal could act on, or that could hide or reverse text."""
 
 
 class Result(NamedTuple):
-    """How a command ended, and what it printed."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -41,12 +41,12 @@ class Result(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The one JSON document on standard output; fails where there is anything else."""
+        """The JSON document on standard output; fails if there is anything else."""
         return json.loads(self.out)
 
     @property
     def error(self) -> str:
-        """The code of the JSON failure, which has a code and a message and nothing else."""
+        """The code of the JSON error, which has a code and a message only."""
         error = self.json["error"]
         assert self.json.keys() == {"error"}
         assert error.keys() == {"code", "message"}
@@ -56,14 +56,14 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Installation:
-    """A data directory and a home. `run` starts a process, `call` stays in this one; both mean the same."""
+    """A data directory and a home. `run` starts a process, `call` uses this one; both have the same effect."""
 
     data: Path
     home: Path
 
     @property
     def sessions(self) -> Path:
-        """Where Atomic keeps its sessions: what lies there is known to be Atomic's."""
+        """Atomic's session directory: files in it are known to be Atomic's."""
         return self.home / ".atomic" / "agent" / "sessions"
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ class Installation:
         )
 
     def run(self, *arguments: object, **environment: str) -> Result:
-        """`python -m redline …` in a process of its own, without a terminal."""
+        """`python -m redline …` in a separate process, without a terminal."""
         return finish(self.start(*arguments, **environment))
 
     def call(self, *arguments: object) -> Result:
@@ -117,7 +117,7 @@ def finish(process: subprocess.Popen[str]) -> Result:
 
 @contextlib.contextmanager
 def use_installation(installation: Installation, empty_database: Path, settings: Any) -> Iterator[None]:
-    """Make this process use the installation, with a database that is a copy of the empty one."""
+    """Make this process use the installation, with a copy of the empty database."""
     installation.data.mkdir(mode=0o700)
     database = installation.data / "redline.sqlite3"
     shutil.copyfile(empty_database, database)
@@ -146,7 +146,7 @@ def use_database(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def override_configuration(**values: object) -> Iterator[None]:
-    """Other values of the configuration in force, as in `override_configuration(live_minutes=0)`."""
+    """Override values of the configuration, as in `override_configuration(live_minutes=0)`."""
     usual = django_settings.REDLINE
     django_settings.REDLINE = usual.model_copy(update=values)
     try:
@@ -156,7 +156,7 @@ def override_configuration(**values: object) -> Iterator[None]:
 
 
 def refusal(act: Callable[[], object]) -> str:
-    """`done`, or the exit code and the code of the failure, as in `4 other_branch`."""
+    """`done`, or the exit code and the code of the failure, such as `4 other_branch`."""
     try:
         act()
     except RedlineError as failure:

@@ -1,7 +1,7 @@
-"""Killing a process at each of its steps: before every call that changes a file, a lock or the database.
+"""Killing a process before each of its steps: every call that changes a file, a lock or the database.
 
-The steps are found by watching, not listed by hand: every call to the operating system that is not known to change
-nothing, every statement that is no query, every commit of a transaction. So a step that is added later is a step here.
+The steps are found by observation, not listed by hand: every call to the operating system that is not known to be
+harmless, every statement that is not a query, every commit of a transaction. Steps that are added later are included.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ UNCHANGING: Final = frozenset(
     "open close stat lstat fstat statvfs fstatvfs pread read lseek listdir scandir readlink fspath getpid getppid "
     "_path_normpath geteuid getuid getcwd access urandom pipe waitpid waitstatus_to_exitcode register_at_fork".split()
 )
-"""Calls to the operating system after which nothing is different outside of the process. An `open` that makes or
-empties a file is a step all the same."""
+"""Calls to the operating system that change nothing outside the process. An `open` that creates or empties a file is a
+step nevertheless."""
 CREATING: Final = os.O_CREAT | os.O_TRUNC
 LONGEST_SECONDS: Final = 60
 
@@ -73,9 +73,9 @@ def _watched(last: int) -> Iterator[_Steps]:
 
 
 def killed_before(step: int, act: Callable[[], object]) -> bool:
-    """Does `act` in a forked process that is killed before that step, counted from 1; whether it came that far.
+    """Run `act` in a forked process that is killed before this step, counted from 1; returns whether it got that far.
 
-    Fails where `act` raises. The processes that it had begun are over, too, when this returns.
+    Fails if `act` raises. Child processes of the killed process have ended, too, when this returns.
     """
     connection.close()
     reading, writing = os.pipe()

@@ -1,9 +1,9 @@
-"""What `test_kill` kills: backs a session up, appends to it and restores it, without end.
+"""The process that `test_kill` kills: it backs up a session, appends to it and restores it, forever.
 
     python -m tests.kill_target DATA_DIR SESSION LINE_FILE
 
-Prints the phase that begins, one word a line, unbuffered. It looks after nothing: whatever a kill leaves
-behind is for the next process that takes the lock.
+Prints each phase as it begins, one word per line, unbuffered. It does not clean up: whatever a kill leaves behind is
+for the next process that takes the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fingerprint_of(path: Path) -> files.Fingerprint:
 
 
 def state_of(path: Path) -> files.FileState:
-    """The state of `path`, which must be there."""
+    """The state of `path`, which must exist."""
     state = files.file_state(path)
     if state is None:
         raise AssertionError(f"{path} is gone")
@@ -36,7 +36,7 @@ def state_of(path: Path) -> files.FileState:
 
 
 def never_complete(_: bytes) -> bool:
-    """For sessions whose last line has its newline: it is not asked."""
+    """For sessions whose last line has its newline: it must not be called."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""Where things are: the checkout, and real sessions if there are any."""
+"""Paths: the checkout, and real sessions if there are any."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def corpus() -> Path | None:
-    """The directory of real sessions, if there is one: `$REDLINE_CORPUS`, else `../shared/sessions`."""
+    """The directory of real sessions, if it exists: `$REDLINE_CORPUS`, otherwise `../shared/sessions`."""
     directory = Path(os.environ.get("REDLINE_CORPUS", PROJECT.parent / "shared" / "sessions"))
     return directory if directory.is_dir() else None
 

@@ -16,7 +16,7 @@ from sessions_app.storage.session_loader import load_session
 
 
 class SilentListener:
-    """Hears of a planning and does nothing about it."""
+    """Receives a planner's events and ignores them."""
 
     def begin(self, plan: Plan) -> None: ...
 
@@ -29,7 +29,7 @@ class SilentListener:
 
 
 def approved_plan(path: Path, leaf_id: str = "", **own: object) -> Approved:
-    """What a human approves who approves everything that the embedded planner proposes."""
+    """The plan of a user who approves everything that the embedded planner proposes."""
     loaded = load_session(path)
     plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener())
     return Approved(
@@ -43,7 +43,7 @@ def approved_plan(path: Path, leaf_id: str = "", **own: object) -> Approved:
 
 
 def context_ids(path: Path, leaf_id: str | None = None) -> list[tuple[str, list[int] | None]]:
-    """The active context as Atomic reads it: entry ids with the indexes of the blocks that are left."""
+    """The active context as Atomic reads it: entry ids with the indexes of the remaining blocks."""
     loaded = load_session(path)
     branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
     return [
@@ -53,7 +53,7 @@ def context_ids(path: Path, leaf_id: str | None = None) -> list[tuple[str, list[
 
 
 def context_without(kept: list[tuple[str, list[int] | None]], targets: list[dict[str, Any]]) -> list[Any]:
-    """The context minus what a compaction deletes, by the plain meaning of its targets."""
+    """The context without the targets of a compaction, by a simple computation."""
     gone = {target["entryId"] for target in targets if target["kind"] == "entry"}
     blocks = {(target["entryId"], target["blockIndex"]) for target in targets if target["kind"] != "entry"}
     return [

@@ -1,4 +1,4 @@
-"""Forked processes, with fewer rights or less room than this one."""
+"""Forked processes with fewer rights or resources than this one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NOBODY = 65534
 
 
 def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: None) -> str:
-    """What `act` returns in a forked process, from which `prepare` may take rights first; else its error.
+    """The result of `act` in a forked process, in which `prepare` may drop rights first; or its error.
 
-    The interpreter is not started again: another user may not be able to read it.
+    The interpreter is not restarted, because another user may not be able to read it.
     """
-    connection.close()  # a connection must not be carried across a fork
+    connection.close()  # a connection must not cross a fork
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -50,7 +50,7 @@ def refusal_in_child(act: Callable[[], object], prepare: Callable[[], object] = 
 
 
 def limit_file_size(size: int) -> Callable[[], None]:
-    """Lets no file grow beyond `size` bytes: the write that gets there is short, the next one fails."""
+    """Limit files to `size` bytes: the write that reaches the limit is short, the next one fails."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def limit_file_size(size: int) -> Callable[[], None]:
 
 
 def become_nobody() -> None:
-    """Root may do everything, so it becomes nobody. Any other user is restricted enough."""
+    """Become nobody if this is root, who may do everything. Any other user is restricted enough."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -68,7 +68,7 @@ def become_nobody() -> None:
 
 
 def give_to_nobody(*paths: Path) -> None:
-    """Makes the user of `become_nobody` the owner of these paths."""
+    """Make the user of `become_nobody` the owner of these paths."""
     if os.geteuid() == 0:
         for path in paths:
             os.chown(path, NOBODY, NOBODY)

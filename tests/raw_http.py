@@ -1,4 +1,4 @@
-"""HTTP as bytes on a socket: for what no client would send."""
+"""HTTP as raw bytes on a socket, for requests that no client would send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Answer:
     body: bytes
 
     def header(self, name: str) -> str | None:
-        """The header's value; it must not come twice."""
+        """The header's value; it must occur only once."""
         (value,) = self.headers.get_all(name, [None])
         return value
 
@@ -39,7 +39,7 @@ def connected(server: Server) -> Iterator[socket.socket]:
 
 
 def read_to_end(opened: socket.socket) -> bytes:
-    """What comes until the server closes the connection, in whatever way."""
+    """Everything until the server closes the connection, in whatever way."""
     came = b""
     with contextlib.suppress(ConnectionError):
         while piece := opened.recv(65_536):
@@ -48,21 +48,21 @@ def read_to_end(opened: socket.socket) -> bytes:
 
 
 def answer_on(opened: socket.socket) -> Answer:
-    """The next answer on the connection."""
+    """The next response on the connection."""
     answer = HTTPResponse(opened)
     answer.begin()
     return Answer(answer.status, answer.headers, answer.read())
 
 
 def head(method: str, path: str, server: Server, **headers: str) -> bytes:
-    """The head of a request to the server; an underscore in a name is a hyphen, and Host can be another."""
+    """The head of a request to the server; underscores in names become hyphens, and Host can be overridden."""
     lines = {"Host": host_of(server), **{name.replace("_", "-"): value for name, value in headers.items()}}
     told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"{method} {path} HTTP/1.1\r\n{told}\r\n".encode("latin-1")
 
 
 def ask(server: Server, request: bytes, body: Iterable[bytes] = ()) -> Answer:
-    """The first answer to what is sent; a body is sent only as far as the server takes it."""
+    """The first response to a request; the body is sent only as far as the server reads it."""
     with connected(server) as opened:
         opened.sendall(request)
         with contextlib.suppress(ConnectionError):

@@ -1,1 +1,1 @@
-"""Promises that only a browser can hold the pages to: Debian's Chromium, on a real server."""
+"""Tests that need a browser: Debian's Chromium, on a real server."""

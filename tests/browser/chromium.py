@@ -1,4 +1,4 @@
-"""A browser that is watched: whatever a page complains of, or asks of somebody else, fails the test that opened it."""
+"""A watched browser: any error on a page, or any request to another host, fails the test that opened it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ ARGUMENTS: Final = (
 )
 MISSING: Final = "Chromium is missing: `make test-deps` installs it, or set REDLINE_CHROMIUM"
 ABORTED: Final = "net::ERR_ABORTED"
-"""Of a request whose page was left, and of an address that became a download."""
+"""The errors of a request whose page was left, and of an address that became a download."""
 LOST: Final = (
     r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED",
     r"console: \[object Event\]",
 )
-"""What the console says of a socket whose server is gone."""
+"""The console messages about a socket whose server has ended."""
 
 Found = TypeVar("Found")
 
 
 def find_chromium() -> str | None:
-    """The browser that tests drive: `$REDLINE_CHROMIUM`, else the first that the path has."""
+    """The browser for tests: `$REDLINE_CHROMIUM`, otherwise the first on the path."""
     named = os.environ.get("REDLINE_CHROMIUM")
     if named:
         return shutil.which(named)
@@ -45,7 +45,7 @@ def find_chromium() -> str | None:
 
 @dataclass
 class Watched:
-    """One browser's window on one server, and what it complained of."""
+    """One browser's window on one server, with its errors."""
 
     server: Server
     context: BrowserContext
@@ -61,21 +61,21 @@ class Watched:
         self.context.on("page", lambda page: page.on("websocket", self._connected))
 
     def open(self, path: str = "/") -> Page:
-        """A page of the server, in a tab of its own."""
+        """A page of the server, in a new tab."""
         page = self.context.new_page()
         page.goto(self.server.base + path)
         return page
 
     def expect(self, *patterns: str) -> None:
-        """Complaints that match are what this test is about; each has to come."""
+        """Expect errors that match these patterns; each has to occur."""
         self._expected.extend(patterns)
 
     def missing(self) -> list[str]:
-        """The expected complaints that have not come yet."""
+        """The expected errors that have not occurred yet."""
         return [one for one in self._expected if not any(re.search(one, each) for each in self.complaints)]
 
     def judge(self) -> None:
-        """Fail where there was a complaint that nobody expected, or an expected one is missing."""
+        """Fail if there was an unexpected error, or if an expected one is missing."""
         unexpected = [
             one for one in self.complaints if not any(re.search(each, one) for each in self._expected)
         ]
@@ -104,7 +104,7 @@ class Watched:
 
 
 def poll(page: Page, look: Callable[[], Found]) -> Found:
-    """What `look` returns once it is true. Meanwhile the events of the page's browser reach their handlers.
+    """The first true result of `look`. Meanwhile the events of the page's browser reach their handlers.
 
     `Page.wait_for_function` cannot do this here: the pages' content security policy forbids what it evaluates.
     """
@@ -117,7 +117,7 @@ def poll(page: Page, look: Callable[[], Found]) -> Found:
 
 
 def window(chromium: Browser, server: Server, *, known: bool = True, **options: Any) -> Watched:
-    """A fresh window; `known`: with the cookie that a launch address becomes."""
+    """A new window; `known`: with the launch cookie."""
     context = chromium.new_context(**{"viewport": {"width": 1_440, "height": 900}, **options})
     context.set_default_timeout(WAIT_SECONDS * 1_000)
     if known:

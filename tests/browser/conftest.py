@@ -1,7 +1,7 @@
-"""One Chromium for all browser tests, and windows of it that are judged when their test is over.
+"""One Chromium for all browser tests; its windows are checked for errors at the end of each test.
 
-The browser ends with this package: while Playwright runs, its thread has an event loop, and Django refuses to
-touch the database of the tests that come after.
+The browser ends with this package: while Playwright runs, its thread has an event loop, and Django refuses to use the
+database in the tests that follow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def browse(chromium: Browser) -> Iterator[Opener]:
-    """Opens windows on a server, as `chromium.window` does; nothing that their pages complain of is passed over."""
+    """Opens windows on a server, as `chromium.window` does; every error on their pages is reported."""
     opened: list[Watched] = []
 
     def browse(server: Server, **options: Any) -> Watched:

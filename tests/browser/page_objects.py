@@ -1,4 +1,4 @@
-"""What a user does on the pages, from the list of sessions to the commit and back.
+"""A user's steps on the pages, from the list of sessions to the commit and back.
 
 Every step uses only the links and form buttons that a page offers, works with script and without it, and waits for its
 effect.
@@ -25,7 +25,7 @@ from tests.plans import context_ids, context_without
 from tests.server import Server, start_server
 
 PAGES_OF_LIST: Final = 70
-"""Other sessions on the server: more than a page of the list shows."""
+"""Other sessions on the server: more than one page of the list."""
 INVALID: Final = r"the server responded with a status of 422"
 
 
@@ -44,7 +44,7 @@ def journey_server(base: Path) -> Iterator[Server]:
 
 @dataclass
 class Journey:
-    """A user with one page in a watched window, whose script runs or does not."""
+    """A user with one page in a watched window, with or without script."""
 
     watched: Watched
     page: Page
@@ -94,7 +94,7 @@ class Journey:
     # ---- 3: a session -----------------------------------------------------------------------------------
 
     def view_session(self) -> None:
-        """The three views, a fork, a shortened output, the address of an entry."""
+        """The three views, a fork, a shortened output, the URL of an entry."""
         page = self.page
         page.goto(f"{self.server.base}/?q=forked")
         self.click(title("forked"))
@@ -118,7 +118,7 @@ class Journey:
     # ---- 4: a run ---------------------------------------------------------------------------------------
 
     def plan(self, name: str = "journey.jsonl") -> None:
-        """The form, then the run's page until it is over, without a reload by hand."""
+        """The form, then the run's page until the run has ended, without a manual reload."""
         page = self.page
         page.goto(self.server.base + self.server.session(name))
         self.click("Compact…")
@@ -135,7 +135,7 @@ class Journey:
     # ---- 5: the review ----------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Approve, reject, undo, delete by hand, narrow, take back, approve the rest."""
+        """Approve, reject, undo, delete an entry, narrow, withdraw, approve the rest."""
         page = self.page
         self.click("Review the proposals")
         open_ones = page.locator("article.proposal[data-open]")
@@ -166,13 +166,13 @@ class Journey:
         expect(page.locator(f"{second}.is-kept")).to_have_count(1)
 
     def _add_proposal(self, words: str) -> None:
-        """Open the entries that stay until one has a button with these words, and press it."""
+        """Expand the remaining entries until one has a button with this text, and press it."""
         page = self.page
         page.wait_for_load_state()
         folds = page.locator("p.fold a.plain:visible")
         count = folds.count()
         for number in range(count):
-            # With script, an opened fold is replaced by its entries.
+            # With script, an expanded fold is replaced by its entries.
             folds.nth(0 if self.scripted else number).click()
             if self.scripted:
                 expect(folds).to_have_count(count - number - 1)
@@ -190,7 +190,7 @@ class Journey:
     # ---- 6: the commit ----------------------------------------------------------------------------------
 
     def commit(self) -> bytes:
-        """Commit a session that was just written to, which needs a confirmation; returns the bytes from before."""
+        """Commit a session that was just written to, which needs a confirmation; returns the previous bytes."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
         self.click(re.compile("^Commit"))
@@ -215,7 +215,7 @@ class Journey:
             box.check()
 
     def _appended(self, before: bytes) -> dict[str, Any]:
-        """The one line that was added to the file: a compaction that deletes exactly what it names."""
+        """The one line that was added to the file: a compaction that deletes exactly its targets."""
         after = self.path.read_bytes()
         assert after.startswith(before)
         added = after[len(before) :]

@@ -25,9 +25,9 @@ from tests.wait import WAIT_SECONDS, wait_until
 
 REAL: Final = "pi/before-compaction.v3.jsonl"
 LONG_STEPS: Final = 6_000
-"""Calls in a session whose planning takes a while."""
+"""The number of calls in a session whose planning takes a while."""
 MOMENT_SECONDS: Final = 0.02
-"""How long a worker that is to be paused runs between two checks."""
+"""How long a worker that is to be paused runs between two checks, in seconds."""
 
 
 def titled_session(name: str, **shape: int) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def place_titled(root: Path, name: str, **shape: int) -> Path:
 
 
 def long_session() -> bytes:
-    """A real session of some megabytes where there is one, else a generated one with as many turns."""
+    """A real session of some megabytes if there is one, otherwise a generated one with as many turns."""
     found = corpus()
     path = found / REAL if found is not None else None
     if path is not None and path.is_file():
@@ -81,7 +81,7 @@ def forked_session() -> bytes:
 
 
 def start_run(server: Server, address: str, **given: str) -> str:
-    """Start a run of the session at an address; gives the path of its page."""
+    """Start a run of the session at this address; returns the path of its page."""
     form = {"keep": "50", "planner": "embedded", **given}
     return server.post(f"{address}/compact", f"{address}/compact", **form)
 
@@ -100,13 +100,13 @@ def is_over(server: Server, page: str) -> bool:
 
 
 def start_worker(server: Server, page: str) -> subprocess.Popen[bytes]:
-    """A process that works on this run alone."""
+    """A process that works on this run only."""
     command = [sys.executable, "-m", "redline", "worker", "--run", str(run_number(page))]
     return subprocess.Popen(command, env=server.environment, cwd=server.root, stdout=subprocess.DEVNULL)
 
 
 def worker_pid(server: Server, run: int) -> int | None:
-    """The process that works on a run, as the database knows it; None before it began and after it ended."""
+    """The process of a run according to the database; None before it starts and after it ends."""
     query = "SELECT worker FROM compaction_app_run WHERE id = ? AND state = 'running'"
     with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
         row = database.execute(query, (run,)).fetchone()
@@ -119,7 +119,7 @@ def newest_run(server: Server) -> int:
 
 @dataclass
 class PausedWorker:
-    """The stopped process of a run. Heartbeats of the test keep the server from giving the run up meanwhile."""
+    """The stopped process of a run. Heartbeats from the test keep the server from giving the run up."""
 
     pid: int
     over: threading.Event
@@ -136,10 +136,10 @@ class PausedWorker:
 def paused_run(
     server: Server, start: Callable[[], str], reached: Callable[[int], bool]
 ) -> tuple[str, PausedWorker]:
-    """Start a run, and stop its worker once `reached` is true of the run, outside of any transaction.
+    """Start a run, and stop its worker once `reached` is true of the run, outside any transaction.
 
-    The worker is stopped when it begins and then runs for moments only, so it cannot get far beyond that point,
-    however late this test gets its turn. Returns the path of the run's page, which `start` returns, and the worker.
+    The worker is stopped when it starts and then runs only for moments, so it cannot get far beyond that point, however
+    late this test is scheduled. Returns the path of the run's page, which `start` returns, and the worker.
     """
     before = newest_run(server)
 
@@ -187,7 +187,7 @@ def query_number(server: Server, query: str, *values: int) -> int:
 
 
 def can_be_written(server: Server) -> bool:
-    """Whether no transaction holds the database; one of a stopped process would keep everybody from writing."""
+    """Whether no transaction locks the database; a stopped process with one would block all writers."""
     path = server.data / "redline.sqlite3"
     with closing(sqlite3.connect(path, timeout=0.2, isolation_level=None)) as connection:
         try:
@@ -204,12 +204,12 @@ def undecided_keys(server: Server, run: str) -> list[str]:
 
 
 def decide(server: Server, run: str, **values: str) -> None:
-    """One decision, as the form of the review sends it."""
+    """Send one decision, as the form of the review does."""
     server.post(f"{run}/review", f"{run}/decide", **values)
 
 
 def undo_all(server: Server, run: str) -> None:
-    """Undo every decision of a review. The rows are those that the same number of single undos adds."""
+    """Undo every decision of a review. This adds the same rows as that many single undos."""
     number = run_number(run)
     with (
         closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database,

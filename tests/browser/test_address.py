@@ -1,4 +1,4 @@
-"""Promises of the address in a real browser: it finds the secret name by itself, and a log-out ends what it opened."""
+"""The address in a real browser: the secret name is resolved without setup, and logging out ends the session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch_path(server: Server) -> str:
     return str(json.loads(told.stdout)["address"]).removeprefix(server.base)
 
 
-def test_a_browser_finds_the_name_uses_it_and_logs_out(server: Server, browse: Opener) -> None:
+def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Opener) -> None:
     watched, other = browse(server, known=False), browse(server)
     page = watched.open(launch_path(server))
     assert page.url == f"{server.base}/"
@@ -40,7 +40,7 @@ def test_a_browser_finds_the_name_uses_it_and_logs_out(server: Server, browse: O
     address = answer.server_addr()
     assert address is not None
     assert (address["ipAddress"], address["port"]) in (("[::1]", server.port), ("127.0.0.1", server.port))
-    # The socket of the list has drawn it.
+    # The socket of the list has rendered it.
     page.locator("#listing[data-asked]").wait_for()
     listing = other.open("/")
     listing.locator("#listing[data-asked]").wait_for()
@@ -54,7 +54,9 @@ def test_a_browser_finds_the_name_uses_it_and_logs_out(server: Server, browse: O
     expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 
-def test_the_plain_address_shows_where_to_go_and_not_the_name(server: Server, browse: Opener) -> None:
+def test_the_plain_address_explains_where_to_go_without_the_secret_name(
+    server: Server, browse: Opener
+) -> None:
     watched = browse(server)
     watched.expect("status of 403")
     watched.expect("request elsewhere")
@@ -64,9 +66,7 @@ def test_the_plain_address_shows_where_to_go_and_not_the_name(server: Server, br
     assert server.base.split("//")[1].split(".")[0] not in page.content()
 
 
-def test_a_plain_server_is_used_in_a_browser(
-    tmp_path_factory: pytest.TempPathFactory, browse: Opener
-) -> None:
+def test_a_plain_server_works_in_a_browser(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
     with start_server(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
         place_titled(plain.root, "plain", steps=2)
         plain.session("Mend the plain parser.")

@@ -1,4 +1,4 @@
-"""Promises of the Back button: it shows whole pages that agree with themselves, and nothing is kept to do so."""
+"""The Back button shows whole, consistent pages, and the browser keeps no session content for it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def is_whole_list(page: Page, text: str, rows: int) -> None:
-    """The list with the page around it, and a filter box that says what it shows."""
+    """Expect the complete page of the list, and a filter box that matches its rows."""
     expect(page.locator("table.sessions tbody tr")).to_have_count(rows)
     expect(page.locator("header.site-header")).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
     expect(page.get_by_label("Filter by name or project")).to_have_value(text)
 
 
-def test_back_shows_the_list_as_its_filter_box_says(server: Server, browse: Opener) -> None:
+def test_back_shows_the_list_that_matches_its_filter_box(server: Server, browse: Opener) -> None:
     server.session(title("first"))
     server.session(title("second"))
     page = browse(server).open("/")
@@ -60,7 +60,7 @@ def test_a_restored_page_is_whole(server: Server, browse: Opener) -> None:
         assert "<html" in page.evaluate(FETCH, [address, restored]), address
 
 
-def test_nothing_of_a_session_is_kept_by_the_browser(server: Server, browse: Opener) -> None:
+def test_the_browser_keeps_no_content_of_a_session(server: Server, browse: Opener) -> None:
     address = server.session(title("first"))
     run = finished_run(server, address)
     page = browse(server).open("/")
@@ -74,7 +74,7 @@ def test_nothing_of_a_session_is_kept_by_the_browser(server: Server, browse: Ope
     assert all("Mend" not in value and len(value) < 200 for _, value in stored)
 
 
-def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: Opener) -> None:
+def test_back_to_a_refused_form_shows_its_page(server: Server, browse: Opener) -> None:
     watched = browse(server)
     watched.expect("the server responded with a status of 409")
     run = finished_run(server, server.session(title("second")))
@@ -90,7 +90,7 @@ def test_back_to_a_form_that_was_refused_shows_its_page(server: Server, browse: 
     expect(page).to_have_url(f"{server.base}{run}/commit")
 
 
-def test_an_address_that_only_acts_leads_to_the_page_of_its_form(server: Server) -> None:
+def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(server: Server) -> None:
     session = server.session(title("first"))
     run = finished_run(server, session)
     pages = {

@@ -1,4 +1,4 @@
-"""Promises against what a transcript holds: it is shown as text, and nothing of it acts, hides, or stops a page."""
+"""Hostile transcripts are shown as text: they execute nothing, hide nothing, and break no page."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ STEERING: Final = (
 )
 EVIL: Final = MARKUP + STEERING
 HALVES: Final = " \ud83d \ude00\ud83d "
-"""Halves of surrogate pairs, as a text that was cut has them: no encoding holds them, JSON does."""
+"""Halves of surrogate pairs, as in a text that was cut: JSON can represent them, encodings cannot."""
 TEXT: Final = EVIL + HALVES
 ID: Final = "\"><svg onload='window.hit=9'>/{{x}}\u202e%2e#?&\\"
 NAME: Final = "\"><svg onload=window.hit=10>'{{x}}\u202e#?&.jsonl"
 LONG: Final = 12_000_000
-"""Characters of one text, on one line of the file and of the page."""
+"""The length of one text, on one line of the file and of the page, in characters."""
 PAGE_BYTES: Final = 4_000_000
 INERT: Final = Path(__file__).with_name("inert.js").read_text(encoding="utf-8")
 
 
 def hostile_session() -> bytes:
-    """Every text that a page could show of a session is hostile, and one of them is long."""
+    """A session in which every text that a page could show is hostile, and one text is long."""
     header, *entries = chain(
         user(TEXT),
         {"type": "session_info", "name": EVIL},
@@ -116,7 +116,7 @@ def run(server: Server, address: str) -> str:
 
 
 def is_inert(page: Page) -> None:
-    """Nothing of it acts or steers, and it is a page that can be used."""
+    """Expect that nothing hostile is active, and that the page can be used."""
     faults = page.evaluate(INERT)
     assert not faults, "\n".join(faults)
     timing = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
@@ -125,14 +125,14 @@ def is_inert(page: Page) -> None:
 
 
 def is_shown(page: Page) -> None:
-    """It is inert, and the reader sees what was written: as text."""
+    """Expect an inert page that shows the hostile text as text."""
     is_inert(page)
     expect(page.locator("main")).to_contain_text("<script>window.hit=1</script>")
     expect(page.locator("main")).to_contain_text("{{ settings.SECRET_KEY }}")
 
 
 def unfold(page: Page, links: str, most: int) -> None:
-    """Follow links that bring more of a text into the page in their own place."""
+    """Follow links that load more of a text into the page."""
     for _ in range(min(most, page.locator(links).count())):
         link = page.locator(links).first.element_handle()
         link.click()
@@ -160,7 +160,7 @@ def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address
         is_shown(page)
 
 
-def test_an_entry_with_a_hostile_id_has_an_address_and_is_inert(
+def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(
     server: Server, browse: Opener, address: str
 ) -> None:
     watched = browse(server)
@@ -180,7 +180,7 @@ def test_an_entry_with_a_hostile_id_has_an_address_and_is_inert(
         is_shown(page)
 
 
-def test_a_text_of_twelve_million_characters_is_a_page_like_others(
+def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(
     server: Server, browse: Opener, address: str
 ) -> None:
     watched = browse(server)
@@ -194,7 +194,7 @@ def test_a_text_of_twelve_million_characters_is_a_page_like_others(
     is_shown(page)
 
 
-def test_a_run_its_review_and_its_commit_are_inert(
+def test_a_run_its_review_and_its_commit_page_are_inert(
     server: Server, browse: Opener, address: str, run: str
 ) -> None:
     watched = browse(server)
@@ -212,7 +212,7 @@ def test_a_run_its_review_and_its_commit_are_inert(
 
 
 @pytest.mark.parametrize("width", [390, 1_440])
-def test_nothing_of_it_makes_a_page_wider_than_its_window(
+def test_no_hostile_text_makes_a_page_wider_than_its_window(
     server: Server, browse: Opener, address: str, run: str, width: int
 ) -> None:
     watched = browse(server, viewport={"width": width, "height": 900})
@@ -240,7 +240,7 @@ def test_nothing_of_it_makes_a_page_wider_than_its_window(
     assert {path: pixels for path, pixels in wide.items() if pixels > 0} == {}
 
 
-def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
+def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(
     server: Server, browse: Opener
 ) -> None:
     recorded = titled_session("halved")
@@ -262,7 +262,7 @@ def test_halves_of_characters_where_names_are_can_be_planned_and_reviewed(
     ("name", "entry_id"),
     [("climbing", "a/../b"), ("above", ".."), ("double", "a//b"), ("text", "a/text"), ("quoted", "%2e%2e")],
 )
-def test_an_id_that_means_something_in_an_address_is_only_an_id(
+def test_an_id_with_url_syntax_is_only_an_id(
     server: Server, browse: Opener, name: str, entry_id: str
 ) -> None:
     recorded = json.loads(json.dumps(titled_session(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
@@ -272,16 +272,14 @@ def test_an_id_that_means_something_in_an_address_is_only_an_id(
     expect(page.locator(".is-selected a.ref").first).to_have_text(entry_id)
 
 
-def test_settings_backups_and_what_is_not_there_are_inert(
-    server: Server, browse: Opener, address: str
-) -> None:
+def test_settings_backups_and_missing_pages_are_inert(server: Server, browse: Opener, address: str) -> None:
     watched = browse(server)
     watched.expect("status of 404")
     for path in ("/settings", f"{address}/backups", "/import", "/nothing/" + quote(MARKUP)):
         is_inert(watched.open(path))
 
 
-def test_a_commit_of_it_its_result_and_its_backups_are_inert(
+def test_a_commit_its_result_and_its_backups_are_inert(
     server: Server, browse: Opener, address: str, run: str
 ) -> None:
     path = server.root / NAME

@@ -1,4 +1,4 @@
-"""The promise of the whole: in a browser, from the launch address to a commit, back again, and in from elsewhere."""
+"""The whole journey in a browser: from the launch address to a commit, back again, and with an imported session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_the_launch_address_lets_one_browser_in_and_its_token_does_not_stay(
+def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(
     server: Server, browse: Callable[..., Watched]
 ) -> None:
     command = [sys.executable, "-m", "redline", "address", "--json"]
@@ -48,7 +48,7 @@ def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
     whole_journey(browse(server), scripted=True)
 
 
-def test_an_imported_session_is_compacted_and_comes_back_byte_for_byte(
+def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
     server: Server, browse: Callable[..., Watched], tmp_path: Path
 ) -> None:
     brought = tmp_path / "from elsewhere.jsonl"

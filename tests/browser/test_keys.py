@@ -1,4 +1,4 @@
-"""Promises of the keys of the review: each does what the list of keys says, and none does anything while one types."""
+"""The keys of the review: each does what the list of keys says, and none does anything while the user types."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(server: Server) -> str:
 
 @pytest.fixture
 def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[Page]:
-    """The review with nothing decided."""
+    """A review without decisions."""
     found = browse(server).open(f"{run}/review")
     yield found
     found.close()
@@ -73,7 +73,7 @@ def names_of(page: Page) -> list[str]:
 
 
 def is_current(page: Page, name: str) -> Locator:
-    """Wait until this proposal is the current one, alone, and has the focus."""
+    """Wait until only this proposal is current, and has the focus."""
     one = page.locator("article.proposal.is-current")
     expect(one).to_have_count(1)
     expect(one).to_have_id(name)
@@ -96,7 +96,7 @@ def test_j_and_k_go_to_the_next_and_the_previous_proposal(page: Page) -> None:
     is_current(page, names[-3])
 
 
-def test_the_focus_is_seen_and_no_bar_hides_it(page: Page) -> None:
+def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page) -> None:
     names = names_of(page)
     for key, name in [*(("j", name) for name in names), *(("k", name) for name in reversed(names[:-1]))]:
         press(page, key)
@@ -105,7 +105,7 @@ def test_the_focus_is_seen_and_no_bar_hides_it(page: Page) -> None:
         assert one.evaluate(RING)
 
 
-def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Page) -> None:
+def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page: Page) -> None:
     names = names_of(page)
     press(page, "j", "a")
     expect(page.locator(f"#{names[0]}.is-approved")).to_be_visible()
@@ -115,7 +115,7 @@ def test_a_approves_and_x_rejects_and_each_goes_on_to_what_is_undecided(page: Pa
     is_current(page, names[2])
 
 
-def test_n_passes_over_what_is_decided(page: Page) -> None:
+def test_n_skips_decided_proposals(page: Page) -> None:
     names = names_of(page)
     press(page, "j", "j", "a")
     expect(page.locator(f"#{names[1]}.is-approved")).to_be_visible()
@@ -125,7 +125,7 @@ def test_n_passes_over_what_is_decided(page: Page) -> None:
     is_current(page, names[2])
 
 
-def test_u_undoes_the_last_step_alone(page: Page) -> None:
+def test_u_undoes_only_the_last_step(page: Page) -> None:
     names = names_of(page)
     press(page, "j", "a", "x")
     expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
@@ -143,7 +143,7 @@ def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
     expect(turns.nth(1).locator("article.proposal.is-approved")).to_have_count(0)
 
 
-def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -> None:
+def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page: Page) -> None:
     press(page, "?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
@@ -155,7 +155,7 @@ def test_a_question_mark_lists_the_keys_and_escape_leaves_the_list(page: Page) -
     is_undecided(page)
 
 
-def test_keys_do_nothing_while_one_types_and_with_a_modifier(page: Page) -> None:
+def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> None:
     press(page, "j")
     first = names_of(page)[0]
     is_current(page, first)

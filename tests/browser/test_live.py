@@ -1,4 +1,4 @@
-"""Promises of pages that move by themselves: nothing is lost or doubled, whatever happens to the way in between."""
+"""Live pages: no row is lost or duplicated, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 ABNORMAL = 1006
-"""The code of a socket whose connection broke."""
+"""The close code of a broken connection."""
 OVER = "Review the proposals"
 
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def paused_page(watched: Watched, name: str) -> tuple[Page, PausedWorker]:
-    """The page of a run, marked so that a reload would be noticed, and its worker, paused after its first proposal."""
+    """The page of a run, marked so that a reload is noticed, and its worker, paused after its first proposal."""
     server = watched.server
     page = watched.open(server.session(title(name)) + "/compact")
     page.get_by_label("Keep", exact=True).fill("30")
@@ -66,7 +66,7 @@ def shown_rows(page: Page) -> list[int]:
 
 
 def is_whole(page: Page, server: Server) -> None:
-    """Every row of the run is there once, in order."""
+    """Expect every row of the run once, in order."""
     loaded = event_count(server, newest_run(server))
     expect(page.locator("#log [data-seq]")).to_have_count(loaded)
     assert shown_rows(page) == list(range(1, loaded + 1))
@@ -84,7 +84,7 @@ def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
     is_whole(page, server)
 
 
-def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, browse: Opener) -> None:
+def test_a_lost_connection_is_reported_and_resumed_where_it_broke(server: Server, browse: Opener) -> None:
     watched = browse(server)
     sockets: list[WebSocketRoute] = []
     is_down = False
@@ -115,10 +115,10 @@ def test_a_lost_connection_is_said_and_goes_on_where_it_was(server: Server, brow
     is_whole(page, server)
 
 
-def test_a_killed_worker_is_said_and_its_run_resumes_to_the_end(server: Server, browse: Opener) -> None:
+def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server: Server, browse: Opener) -> None:
     page, worker = paused_page(browse(server), "killed")
     worker.kill()
-    # The server watches the run for the length of a lease before it gives it up.
+    # The server waits for the length of a lease before it gives the run up.
     expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
     expect(page.locator("#note")).to_contain_text("Nothing was written.")
     is_whole(page, server)
@@ -140,7 +140,7 @@ def test_a_run_is_stopped_from_its_page(server: Server, browse: Opener) -> None:
     expect(page.get_by_role("link", name=OVER)).to_be_visible()
 
 
-def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: Opener) -> None:
+def test_the_list_is_updated_without_changing_typed_text(server: Server, browse: Opener) -> None:
     page = browse(server).open("/")
     page.locator("#listing[data-asked]").wait_for()
     field = page.get_by_label("Filter by name or project")
@@ -161,7 +161,7 @@ def test_the_list_moves_and_leaves_what_is_typed_alone(server: Server, browse: O
 
 
 def append(path: Path) -> None:
-    """One more entry, as an agent writes it."""
+    """Append one more entry, as an agent does."""
     last = path.read_bytes().splitlines()[-1]
     entry = session_bytes(chain(assistant(text("One more.")))[1:])
     parent = re.search(rb'"id": "(e\d+)"', last)

@@ -1,4 +1,4 @@
-"""Promises of the page of a model's run while it goes on: what arrives piece by piece is what a later page shows."""
+"""The page of an LLM run while it is planned: what arrives piece by piece equals what a later page shows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
 PACE = 0.15
-"""Seconds between two pieces of what the scripted provider says: slow enough to be watched."""
+"""Seconds between two pieces from the scripted provider: slow enough to be observed."""
 BESIDE = (
     "['heading', 'note', 'meter', 'brief', 'nothing', 'steps', 'traffic', 'asked', 'foot']"
     ".map((id) => document.getElementById(id).textContent)"
 )
-"""What stands beside the log, but for times and buttons."""
+"""The panel beside the log, without times and buttons."""
 LOG = "document.querySelector('#log').innerText"
 GROWTH = """
   window.grown = {};
@@ -48,13 +48,13 @@ GROWTH = """
     }
   }).observe(document, { childList: true, characterData: true, subtree: true });
 """
-"""Keeps what each place that grows has held, one after the other."""
+"""Records the successive contents of each growing element."""
 IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 
 
 @pytest.fixture(scope="module")
 def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose runs nobody works on but the test."""
+    """A server whose runs only the test works on."""
     base = tmp_path_factory.mktemp("idle")
     for name in ("piecewise", "kept", "placed", "aloud", "beside", "long", "left"):
         place_titled(base / "sessions", name)
@@ -63,13 +63,13 @@ def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def new_run(server: Server, name: str) -> tuple[RunFactory, str]:
-    """Who tells a run, and the path of its page."""
+    """A new run: the factory that writes its rows, and the path of its page."""
     page = start_run(server, server.session(title(name)))
     return run_factory_of(server, page), page
 
 
 def run_factory_of(server: Server, page: str) -> RunFactory:
-    """Who tells the run of that page, and keeps it alive."""
+    """The factory for the run of that page, which also keeps the run alive."""
     database, run = server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
     factory = RunFactory(database, run)
     server.keep_alive(run)
@@ -77,11 +77,13 @@ def run_factory_of(server: Server, page: str) -> RunFactory:
 
 
 def up_to(page: Page, seq: int) -> None:
-    """Wait until the page shows all events up to that one."""
+    """Wait until the page shows all events up to this one."""
     page.locator(f"#seen[data-upto='{seq}']").wait_for(state="attached")
 
 
-def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(idle_server: Server, browse: Opener) -> None:
+def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(
+    idle_server: Server, browse: Opener
+) -> None:
     factory, path = new_run(idle_server, "piecewise")
     watched = browse(idle_server)
     page, later = watched.open(path), watched.open(path)
@@ -126,7 +128,7 @@ def test_what_arrives_piece_by_piece_is_what_a_later_page_shows(idle_server: Ser
 
 
 def is_same(page: Page, later: Page, seq: int) -> None:
-    """What the page says that was there all the time is what one says that is loaded now."""
+    """Expect that a page that was open all the time equals one that is loaded now."""
     up_to(page, seq)
     later.reload()
     up_to(later, seq)
@@ -134,9 +136,7 @@ def is_same(page: Page, later: Page, seq: int) -> None:
         assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
 
 
-def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
-    idle_server: Server, browse: Opener
-) -> None:
+def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle_server: Server, browse: Opener) -> None:
     factory, path = new_run(idle_server, "kept")
     page = browse(idle_server).open(path)
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["thought", "T" * THOUGHT_SHOWN])])
@@ -149,7 +149,7 @@ def test_reasoning_that_a_reader_unfolded_stays_when_its_turn_is_over(
     expect(page.locator(".thought__text")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
-def test_a_reader_keeps_the_place_while_more_arrives(idle_server: Server, browse: Opener) -> None:
+def test_the_scroll_position_is_kept_while_more_arrives(idle_server: Server, browse: Opener) -> None:
     factory, path = new_run(idle_server, "placed")
     factory.add_all([PREPARED])
     for turn in range(1, 6):
@@ -173,7 +173,7 @@ def test_a_reader_keeps_the_place_while_more_arrives(idle_server: Server, browse
     poll(page, lambda: place.bounding_box() == before)
 
 
-def test_what_stands_beside_the_log_is_never_out_of_date(idle_server: Server, browse: Opener) -> None:
+def test_the_panel_beside_the_log_is_always_up_to_date(idle_server: Server, browse: Opener) -> None:
     path = start_run(idle_server, idle_server.session(title("beside")))
     number = int(path.rsplit("/", 1)[1])
     watched = browse(idle_server)
@@ -195,7 +195,7 @@ def test_what_stands_beside_the_log_is_never_out_of_date(idle_server: Server, br
     assert page.evaluate("window.stayed")
 
 
-def test_a_run_that_is_stopped_before_anything_happened_says_so(idle_server: Server, browse: Opener) -> None:
+def test_a_run_stopped_before_its_first_event_says_so(idle_server: Server, browse: Opener) -> None:
     page = browse(idle_server).open(start_run(idle_server, idle_server.session(title("left"))))
     expect(page.get_by_text("The first call appears here")).to_be_visible()
     idle_server.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
@@ -207,14 +207,14 @@ IN_VIEW = """(selector) => {
   const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
   return one === top || one.contains(top);
 }"""
-"""Whether the middle of an element can be seen and hit."""
+"""Whether the middle of an element is visible and can be clicked."""
 
 
 def wait_until_in_view(page: Page, selector: str) -> None:
     poll(page, lambda: page.evaluate(IN_VIEW, selector))
 
 
-def test_stop_stays_within_reach_however_long_the_log_is(idle_server: Server, browse: Opener) -> None:
+def test_the_stop_button_stays_visible_however_long_the_log_is(idle_server: Server, browse: Opener) -> None:
     factory, path = new_run(idle_server, "long")
     factory.add_all([PREPARED])
     for turn in range(1, 9):
@@ -237,7 +237,7 @@ def test_stop_stays_within_reach_however_long_the_log_is(idle_server: Server, br
         expect(page.locator(stop)).to_be_focused()
 
 
-def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
+def test_screen_readers_announce_results_of_calls_but_not_streamed_text(
     idle_server: Server, browse: Opener
 ) -> None:
     factory, path = new_run(idle_server, "aloud")
@@ -253,7 +253,7 @@ def test_nothing_that_streams_is_read_aloud_but_the_results_of_calls_are(
     up_to(page, factory.seq)
 
     def live(selector: str) -> str | None:
-        """How loud the region is that an element is in."""
+        """The `aria-live` value of the region of an element."""
         found: str | None = page.locator(selector).first.evaluate(
             "(one) => one.closest('[aria-live]').getAttribute('aria-live')"
         )
@@ -275,7 +275,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider) -> Iterator[Server]:
-    """A server that knows the scripted provider's models."""
+    """A server with the scripted provider's models."""
     base = tmp_path_factory.mktemp("model")
     for name in ("watched", "asked"):
         place_titled(base / "sessions", name, steps=40, words=200)
@@ -298,7 +298,7 @@ def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
         )
 
 
-def test_the_form_says_where_a_model_is_asked_before_it_is(server: Server, browse: Opener) -> None:
+def test_the_form_discloses_the_host_of_a_model_before_a_run(server: Server, browse: Opener) -> None:
     page = browse(server).open(server.session(title("asked")) + "/compact")
     expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
     page.get_by_label("Planner").select_option("scripted/thinking-signed")
@@ -315,12 +315,12 @@ def test_the_form_says_where_a_model_is_asked_before_it_is(server: Server, brows
 
 
 def longest(page: Page, kind: str) -> list[str]:
-    """What one place of this kind has held, one after the other; of the one that changed most often."""
+    """The successive contents of the element of this kind that changed most often."""
     grown: dict[str, list[str]] = page.evaluate("grown")
     return max((texts for place, texts in grown.items() if place.endswith(kind)), key=len, default=[])
 
 
-def test_a_run_is_watched_as_it_thinks_and_stopped(
+def test_a_run_is_watched_while_it_thinks_and_stopped(
     server: Server, provider: ScriptedProvider, browse: Opener
 ) -> None:
     watched = browse(server)

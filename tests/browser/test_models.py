@@ -1,4 +1,4 @@
-"""The promise of the page of models in a browser: a local server is two forms and one press away, script or not."""
+"""The Models page in a browser: a local server needs two forms and one button, with and without script."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_local_server_is_added_tested_and_removed(
     expect(verdict).to_have_count(1)
     expect(verdict).to_contain_text("key")
     assert len(provider.requests) == asked + 1
-    # With script the words come into the page that is there.
+    # With script, the result is inserted into the current page.
     if scripted:
         expect(page).to_have_url(before)
     else:
@@ -80,7 +80,7 @@ def test_a_local_server_is_added_tested_and_removed(
     expect(page.get_by_role("heading", name="No provider is set up")).to_be_visible()
 
 
-def test_how_a_level_is_told_is_asked_only_where_it_matters(
+def test_the_thinking_style_is_shown_only_if_it_matters(
     server: Server, browse: Callable[..., Watched]
 ) -> None:
     page = browse(server).open("/models/add")

@@ -1,6 +1,6 @@
-"""Promises of the word that the system says of a proposal that waits: where it was asked for, as text, and once.
+"""System notifications about new proposals: only if enabled, as text, and once.
 
-What the system shows is out of reach; what it is told is kept by a stand-in for the browser's own `Notification`.
+The system's own display is out of reach; a stand-in for the browser's `Notification` records the notifications.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def fill(server: Server) -> None:
-    """An agent fills the window of its model."""
+    """Let an agent fill the window of its model."""
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
     with (server.root / "work.jsonl").open("ab") as file:
@@ -83,7 +83,7 @@ def connected(page: Page) -> None:
     page.locator("#listing[data-asked]").wait_for()
 
 
-def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, browse: Opener) -> None:
+def test_an_enabled_page_notifies_of_a_proposal_as_text(server: Server, browse: Opener) -> None:
     watched = window(browse, server, permission="default")
     page = watched.open("/runs/")
     expect(page.locator("#notice")).to_be_visible()
@@ -106,7 +106,7 @@ def test_whoever_asked_for_it_is_told_of_a_proposal_as_text(server: Server, brow
     expect(page.locator("#waiting")).to_be_hidden()
 
 
-def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) -> None:
+def test_every_page_notifies_with_the_same_tag(server: Server, browse: Opener) -> None:
     watched = window(browse, server)
     listed = watched.open("/")
     connected(listed)
@@ -120,7 +120,7 @@ def test_every_page_tells_and_all_under_one_tag(server: Server, browse: Opener) 
     assert len(set(tags)) == 1, "the system shows one of a tag"
 
 
-def test_whoever_did_not_ask_is_not_told(server: Server, browse: Opener) -> None:
+def test_without_opting_in_there_is_no_notification(server: Server, browse: Opener) -> None:
     watched = window(browse, server, permission="default")
     page = watched.open("/")
     connected(page)
@@ -129,7 +129,7 @@ def test_whoever_did_not_ask_is_not_told(server: Server, browse: Opener) -> None
     assert notices(page) == []
 
 
-def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
+def test_notifications_can_be_switched_off_again(server: Server, browse: Opener) -> None:
     watched = window(browse, server)
     page = watched.open("/runs/")
     page.get_by_role("button", name="Stop notifying me in this browser").click()
@@ -141,7 +141,7 @@ def test_it_can_be_switched_off_again(server: Server, browse: Opener) -> None:
     assert notices(page) == []
 
 
-def test_where_the_browser_refuses_the_page_says_so(server: Server, browse: Opener) -> None:
+def test_the_page_reports_that_the_browser_refuses_notifications(server: Server, browse: Opener) -> None:
     page = window(browse, server, permission="denied").open("/runs/")
     expect(page.locator("#notice")).to_contain_text("Notifications are blocked")
     expect(page.locator("#notice button")).to_be_hidden()

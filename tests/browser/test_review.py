@@ -1,4 +1,4 @@
-"""Promises of the review in a browser: no key is lost, and what could not be saved is shown."""
+"""The review in a browser: no key press is lost, and unsaved decisions are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.files import place
 from tests.server import Server, start_server
 
 PROPOSALS = 240
-"""More than two windows of them."""
+"""More than fit on two pages of a review."""
 FAILED = "the server responded with a status of"
 Opener = Callable[..., Watched]
 
@@ -45,27 +45,27 @@ def run(server: Server) -> str:
 
 @pytest.fixture
 def review(server: Server, run: str) -> Iterator[str]:
-    """The address of a review in which nothing is decided."""
+    """The URL of a review without decisions."""
     yield f"{run}/review"
     undo_all(server, run)
 
 
 def counts(page: Page) -> tuple[int, int]:
-    """How many proposals are undecided, of how many."""
+    """The number of undecided proposals, and of all proposals."""
     shown = page.locator("#bar .stats div", has_text="Undecided").inner_text()
     undecided, total = re.findall(r"[\d,]+", shown)
     return int(undecided.replace(",", "")), int(total.replace(",", ""))
 
 
 def wait_for_undecided(page: Page, count: int) -> None:
-    """Wait for it as long as anything is decided within the limit."""
+    """Wait for this number as long as anything is decided within the time limit."""
     bar = page.locator("#bar")
     while (shown := bar.get_attribute("data-undecided")) != str(count):
         expect(bar).not_to_have_attribute("data-undecided", shown or "")
 
 
 def hold_decisions(page: Page) -> list[Route]:
-    """From now on decisions do not reach the server; gives them as they come."""
+    """Keep decisions from reaching the server from now on; returns them as they come."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -137,7 +137,7 @@ def test_what_is_undecided_before_the_window_is_found(
     expect(page.locator("article.proposal.is-current")).to_have_id(first or "")
 
 
-def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Opener) -> None:
+def test_k_moves_to_the_previous_window(server: Server, review: str, browse: Opener) -> None:
     page = browse(server).open(f"{review}?turn=8")
     before = page.locator("article.proposal").first.get_attribute("id")
     press(page, "j")
@@ -158,7 +158,7 @@ def test_k_goes_on_to_the_window_before(server: Server, review: str, browse: Ope
         ("jAkA", "Nothing is undecided in this turn."),
     ],
 )
-def test_a_key_that_can_do_nothing_says_why(
+def test_a_key_without_effect_says_why(
     server: Server, review: str, browse: Opener, keys: str, words: str
 ) -> None:
     page = browse(server).open(review)
@@ -169,7 +169,7 @@ def test_a_key_that_can_do_nothing_says_why(
 
 
 @pytest.mark.parametrize("width", [390, 1_000, 1_440])
-def test_what_a_key_says_is_seen(server: Server, review: str, browse: Opener, width: int) -> None:
+def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Opener, width: int) -> None:
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     press(page, "j", "k")
     said = page.locator("#said")
@@ -214,14 +214,14 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     wait_for_undecided(page, total - 3)
 
 
-# ---- what could not be saved -----------------------------------------------------------------------------
+# ---- unsaved decisions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
     [(500, "answered with an error (500)"), (403, "no longer knows this browser"), (0, "did not answer")],
 )
-def test_a_decision_that_could_not_be_sent_is_shown_and_taken_back(
+def test_a_decision_that_could_not_be_sent_is_reported_and_reverted(
     server: Server, review: str, browse: Opener, status: int, words: str
 ) -> None:
     watched = browse(server)

@@ -1,6 +1,6 @@
-"""Promises of every page at once: it fits, it can be told by who does not see it, and it complains of nothing.
+"""Every page: it fits its window, it is accessible, and it reports no error.
 
-REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      keeps what each page looks like, as PNG files
+REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      stores a screenshot of each page as a PNG file
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ AXE: Final = Axe()
 AXE_TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 AXE_ALL: Final = {"runOnly": {"type": "tag", "values": AXE_TAGS}, "rules": {"region": {"enabled": True}}}
 AXE_COLOURS: Final = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
-"""The rules of `AXE_ALL` that depend on the colour scheme: nothing else differs between light and dark."""
+"""The rules of `AXE_ALL` that depend on the colour scheme, which is all that differs between light and dark."""
 GENERIC_FONTS: Final = """() => {
     for (const [name, font] of [["--sans", "sans-serif"], ["--serif", "serif"], ["--mono", "monospace"]])
         document.documentElement.style.setProperty(name, font);
@@ -66,7 +66,7 @@ OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-
 
 
 class Stage:
-    """A server with a session for each page, and the addresses of all pages by their names."""
+    """A server with a session for each page, and the URLs of all pages by name."""
 
     def __init__(self, server: Server, nobody: Server) -> None:
         self.server = server
@@ -129,7 +129,7 @@ class Stage:
         return paused_run(self.server, start, lambda run: event_count(self.server, run) > 2)
 
     def _model_runs(self) -> None:
-        """Runs of a model, as they are told: one that goes on, and what can become of one."""
+        """Runs of an LLM planner: one in progress, and one for each way to end."""
         for name in MODEL_RUNS:
             self.pages[f"run-{name}"] = page = start_run(self.server, self.at(name))
             database, run = self.server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
@@ -159,7 +159,7 @@ class Stage:
         self.pages["compact-model"] = f"{self.at('ended')}/compact?planner=acme/claude-x"
 
     def _models(self) -> None:
-        """Providers of each kind, and models: one with prices, one with a long name and an address of its own."""
+        """Providers of each kind, and models: one with prices, one with a long name and its own address."""
         acme, ours = {"provider": "acme"}, {"provider": "ours"}
         limits = {"window": "262144", "output_limit": "8192", "thinking_style": "budget"}
         preset = "/providers/add?for=llama-cpp"
@@ -269,7 +269,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_fits_and_can_be_told(stage: Stage, browse: Callable[..., Watched], width: int) -> None:
+def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., Watched], width: int) -> None:
     size = {"width": width, "height": 900}
     known = browse(stage.server, viewport=size, color_scheme="light")
     known.expect(REFUSED)
@@ -293,7 +293,7 @@ def test_every_page_fits_and_can_be_told(stage: Stage, browse: Callable[..., Wat
 
 
 def faults_of(page: Page) -> list[str]:
-    """What is wrong with the outline of a page, in words."""
+    """The faults in the outline of a page, as text."""
     found = page.evaluate(OUTLINE)
     faults = [
         f"{kind}: {one}"
@@ -310,9 +310,9 @@ def faults_of(page: Page) -> list[str]:
 
 
 def violations_of(page: Page, rules: dict[str, Any]) -> list[str]:
-    """What axe-core finds. `AXE_ALL`: WCAG 2.2 at level AA, and that everything lies in a landmark.
+    """The findings of axe-core. `AXE_ALL`: WCAG 2.2 at level AA, and that everything is in a landmark.
 
-    The window holds the whole page, so that no bar that sticks covers what happens to lie below it.
+    The window is as high as the page, so that no sticky bar covers what happens to be below it.
     """
     size = page.viewport_size
     assert size is not None
@@ -328,7 +328,7 @@ def violations_of(page: Page, rules: dict[str, Any]) -> list[str]:
 
 
 def keep(page: Page, name: str) -> None:
-    """A picture of the whole page, where pictures are wanted."""
+    """Store a screenshot of the whole page, if requested."""
     directory = os.environ.get("REDLINE_SHOTS")
     if directory:
         page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)

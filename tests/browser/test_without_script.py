@@ -1,4 +1,4 @@
-"""The promise that everything works without JavaScript: from the list to the commit and back by links and forms."""
+"""Everything works without JavaScript: from the list to the commit and back with links and forms."""
 
 from __future__ import annotations
 

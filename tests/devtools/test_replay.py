@@ -1,4 +1,4 @@
-"""Replay loss on a branch of which it is known what was needed again, and what was not."""
+"""Replay loss on a branch with known needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PADDING = "so it goes on and on and on with plain words only " * 800
 
 
 def branch(**places: Recorded) -> list[Recorded]:
-    """Fifty messages, e1 to e50, cut before e21, e31 and e41. Some are given, the others say nothing."""
+    """Fifty messages, e1 to e50, cut before e21, e31 and e41. Some are given, the others contain nothing relevant."""
     messages = [assistant(text("plain words only")) for _ in range(50)]
     messages[0] = user(PADDING)
     for entry_id, message in places.items():
@@ -52,26 +52,26 @@ def says(names: list[str]) -> Recorded:
     return assistant(text(" and ".join(names)))
 
 
-def test_what_is_deleted_and_needed_again_is_lost() -> None:
+def test_a_deleted_reference_that_is_needed_again_is_lost() -> None:
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert losses(messages, Target("e3")) == [Loss(cut=0.4, needed=12, lost=12)]
     assert losses(messages, Target("e4")) == [Loss(cut=0.4, needed=12, lost=0)]
     assert losses(messages) == [Loss(cut=0.4, needed=12, lost=0)]
 
 
-def test_what_also_stands_in_what_is_kept_is_not_lost() -> None:
+def test_a_reference_that_is_also_in_kept_text_is_not_lost() -> None:
     messages = branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES))
     (loss,) = losses(messages, Target("e3"))
     assert (loss.needed, loss.lost, loss.share) == (12, 5, 5 / 12)
 
 
-def test_a_deleted_block_loses_what_only_it_held() -> None:
+def test_a_deleted_block_loses_only_its_own_references() -> None:
     messages = branch(e3=assistant(text(" ".join(NAMES[:4])), text(" ".join(NAMES[4:]))), e25=says(NAMES))
     assert [loss.lost for loss in losses(messages, Target("e3", 0))] == [4]
     assert [loss.lost for loss in losses(messages, Target("e3", 1))] == [8]
 
 
-def test_each_cut_looks_at_its_own_past_and_forty_messages_on() -> None:
+def test_each_cut_uses_its_own_prefix_and_forty_later_messages() -> None:
     messages = branch(e3=says(NAMES), e35=says(NAMES))
     assert [(loss.cut, loss.lost) for loss in losses(messages, Target("e3"))] == [(0.4, 12), (0.6, 12)]
     messages = branch(e3=says(NAMES), e50=says(NAMES))
@@ -85,29 +85,29 @@ def test_each_cut_looks_at_its_own_past_and_forty_messages_on() -> None:
 @pytest.mark.parametrize(
     "places",
     [
-        # Still in sight: the prefix's last two messages hold it.
+        # Still visible: the prefix's last two messages contain it.
         {"e3": says(NAMES), "e19": says(NAMES), "e25": says(NAMES)},
         {"e3": says(NAMES), "e20": says(NAMES), "e25": says(NAMES)},
-        # Told to the model again before it wrote it.
+        # Shown to the model again before it wrote it.
         {"e3": says(NAMES), "e22": user(" ".join(NAMES)), "e25": says(NAMES)},
-        # Not in the prefix at all: the model has it from elsewhere.
+        # Not in the prefix: the model has it from elsewhere.
         {"e25": says(NAMES)},
-        # Written by no assistant.
+        # Not written by an assistant.
         {"e3": says(NAMES), "e25": user(" ".join(NAMES))},
-        # Too few to tell anything.
+        # Too few to count.
         {"e3": says(NAMES[:9]), "e25": says(NAMES[:9])},
     ],
 )
-def test_what_was_not_needed_from_the_past_is_not_counted(places: dict[str, Recorded]) -> None:
+def test_references_not_needed_from_the_prefix_are_not_counted(places: dict[str, Recorded]) -> None:
     assert losses(branch(**places), Target("e3")) == []
 
 
-def test_what_stands_just_before_the_last_two_messages_is_needed() -> None:
+def test_a_reference_just_before_the_last_two_messages_is_needed() -> None:
     messages = branch(e18=says(NAMES), e25=says(NAMES))
     assert losses(messages, Target("e18")) == [Loss(cut=0.4, needed=12, lost=12)]
 
 
-def test_arguments_of_a_call_are_written_by_the_assistant_and_its_id_is_not() -> None:
+def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not() -> None:
     calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
     ids_only = branch(e3=says(NAMES), e25=assistant(*calls))
     assert losses(ids_only, Target("e3")) == []
@@ -116,7 +116,7 @@ def test_arguments_of_a_call_are_written_by_the_assistant_and_its_id_is_not() ->
     assert losses(messages, Target("e3")) == [Loss(cut=0.4, needed=12, lost=12)]
 
 
-def test_a_cut_moves_on_past_the_results_that_stand_there() -> None:
+def test_a_cut_moves_past_tool_results() -> None:
     # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
     moved = branch(
         e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES)
@@ -124,13 +124,13 @@ def test_a_cut_moves_on_past_the_results_that_stand_there() -> None:
     assert losses(moved, Target("e3")) == []
 
 
-def test_a_branch_that_is_too_short_or_too_light_tells_nothing() -> None:
+def test_a_branch_that_is_too_short_or_too_small_is_skipped() -> None:
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert losses(messages[:39], Target("e3")) == []
     assert losses([user("short"), *messages[1:]], Target("e3")) == []
 
 
-def test_the_planner_gets_the_prefix_under_the_settings_of_the_run() -> None:
+def test_the_planner_gets_the_prefix_with_the_settings_of_the_run() -> None:
     entries, texts = branch_and_texts(session_bytes(chain(*branch(e3=says(NAMES), e25=says(NAMES)))))
     given: list[Transcript] = []
 
@@ -144,13 +144,13 @@ def test_the_planner_gets_the_prefix_under_the_settings_of_the_run() -> None:
     assert (prefix.parameters.preserve_recent, prefix.parameters.compression_ratio) == (5, 0.3)
 
 
-def test_what_a_plan_leaves_is_told_block_by_block() -> None:
+def test_the_kept_texts_are_given_block_by_block() -> None:
     transcript = transcript_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
     assert list(kept_texts(transcript, [])) == ["go", "a", "b", "c"]
     assert list(kept_texts(transcript, [Target("e2", 0), Target("e3")])) == ["go", "b"]
 
 
-def test_a_reference_is_what_no_ordinary_word_looks_like() -> None:
+def test_ordinary_words_are_not_references() -> None:
     words = (
         "the parser of src/app/main.ts:42 called readFile and read_it with a-b in v2 at Monday or HTTP200 x_"
     )

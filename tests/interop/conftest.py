@@ -24,13 +24,13 @@ START_SECONDS = 180
 
 
 class Proxy:
-    """The running proxy: `upstream/script` names a model of it."""
+    """The running proxy: `upstream/script` is one of its models."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     def base_url(self, route: Dialect) -> str:
-        """The proxy as a client of this dialect takes it."""
+        """The proxy's base URL for a client of this dialect."""
         return f"http://127.0.0.1:{self.port}" + ("/v1" if route == "openai" else "")
 
 
@@ -80,13 +80,13 @@ def configuration(provider: ScriptedProvider) -> dict[str, object]:
     return {
         "model_list": models,
         "router_settings": {"num_retries": 0, "disable_cooldowns": True},
-        # Anthropic's route asks OpenAI's upstream over Chat Completions, not over Responses.
+        # Anthropic's route uses Chat Completions for OpenAI's upstream, not Responses.
         "litellm_settings": {"num_retries": 0, "use_chat_completions_url_for_anthropic_messages": True},
     }
 
 
 def environment(base: Path) -> dict[str, str]:
-    """Nothing of the user's, no key, and nothing that leaves the machine: what tries to meets a closed port."""
+    """An environment without the user's files and keys; traffic that would leave the machine meets a closed port."""
     nowhere = "http://127.0.0.1:9"
     return {
         "PATH": os.environ["PATH"],

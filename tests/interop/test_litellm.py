@@ -1,7 +1,7 @@
-"""Plans through LiteLLM's proxy: somebody else's code reads what we send, and writes what we read.
+"""Plans through LiteLLM's proxy: independent code reads Redline's requests and writes the responses that Redline reads.
 
-Each of the proxy's routes in front of each of the provider's dialects. The provider is strict: what LiteLLM makes of
-our requests has to be valid in the dialect behind it, or nothing is answered.
+Each of the proxy's routes is combined with each of the provider's dialects. The provider is strict: LiteLLM's
+translation of a request must be valid in the dialect behind it, or there is no answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCRIPTS = (
     *("stops-early", "unknown-tool", "missing-argument", "nonsense-arguments", "calls-5"),
 )
 THINKING = (("anthropic", "anthropic"), ("openai", "openai"))
-"""Routes and upstreams between which LiteLLM hands reasoning through, as `thinking-plain` has it."""
+"""Routes and upstreams between which LiteLLM passes reasoning through, in the form of `thinking-plain`."""
 ERRORS: dict[str, type[ProviderError]] = {
     "overflow": Overflow,
     "quota-used": QuotaUsed,
@@ -48,14 +48,14 @@ Plan = Callable[..., Result]
 
 @pytest.fixture(params=DIALECTS)
 def route(request: pytest.FixtureRequest) -> Dialect:
-    """The route of the proxy that is asked."""
+    """The route of the proxy."""
     found: Dialect = request.param
     return found
 
 
 @pytest.fixture(params=DIALECTS)
 def upstream(request: pytest.FixtureRequest) -> Dialect:
-    """The dialect that the proxy asks the provider in."""
+    """The dialect between the proxy and the provider."""
     found: Dialect = request.param
     return found
 
@@ -95,7 +95,7 @@ def test_a_plan_reaches_its_target(
 
 
 @pytest.mark.parametrize(("route", "upstream"), THINKING, indirect=True)
-def test_reasoning_goes_back_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
+def test_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
     ended = plan("thinking-plain")
     assert provider.faults == []
     assert ended.code == 0, ended
@@ -103,16 +103,16 @@ def test_reasoning_goes_back_unchanged(plan: Plan, provider: ScriptedProvider) -
 
 
 @pytest.mark.parametrize(("route", "upstream"), THINKING[:1], indirect=True)
-def test_signed_and_sealed_reasoning_goes_back_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
+def test_signed_and_sealed_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
     assert plan("thinking-signed").code == 0
     assert provider.faults == []
 
 
 @pytest.mark.parametrize(("route", "upstream"), [("openai", "anthropic")], indirect=True)
-def test_thinking_blocks_go_back_unchanged_through_the_other_dialect(
+def test_thinking_blocks_are_returned_unchanged_through_the_other_dialect(
     plan: Plan, provider: ScriptedProvider
 ) -> None:
-    """LiteLLM passes no level on for a model that it does not know; this one thinks without being asked to."""
+    """LiteLLM passes no thinking level on for an unknown model; this one thinks without being asked."""
     ended = plan("thinking-plain", unasked=True)
     assert provider.faults == []
     assert ended.code == 0, ended
@@ -126,7 +126,7 @@ def test_no_session_is_written(plan: Plan, redline: Installation) -> None:
 
 
 @pytest.mark.parametrize(("script", "error"), ERRORS.items())
-def test_an_error_is_known_through_the_proxy(
+def test_an_error_is_recognised_through_the_proxy(
     proxy: Proxy, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
 ) -> None:
     endpoint = Endpoint("litellm", route, proxy.base_url(route))
@@ -137,7 +137,7 @@ def test_an_error_is_known_through_the_proxy(
 
 
 async def answered(endpoint: Endpoint, request: Request) -> list[Piece]:
-    """What comes of asking once."""
+    """The pieces of one answer."""
     async with aclosing(ask(endpoint, request, Patience(attempts=1))) as pieces:
         came = [piece async for piece in pieces]
     await close()

@@ -1,7 +1,7 @@
-"""What the official clients read of the scripted provider, in one form for both dialects.
+"""What the official clients read from the scripted provider, in one form for both dialects.
 
-The clients are the `anthropic` and `openai` packages as they are published: their event parsing and their accumulation
-of an answer decide what a stream says, not ours.
+The clients are the published `anthropic` and `openai` packages: they, and not Redline's own code, parse the events and
+accumulate the answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOLS: Mapping[Dialect, list[Any]] = {
 
 @dataclass
 class Read:
-    """An answer as the official client hands it over; a call's arguments are parsed where they are JSON."""
+    """An answer as returned by the official client; a call's arguments are parsed if they are valid JSON."""
 
     text: str
     calls: list[tuple[str, Any]]
@@ -47,7 +47,7 @@ class Read:
     seals: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     message: Any = None
-    """The message as it goes back into the conversation."""
+    """The message in the form in which it is returned to the conversation."""
 
 
 def anthropic_client(provider: ScriptedProvider, **options: Any) -> anthropic.Anthropic:
@@ -69,7 +69,7 @@ def ask(
     streams: bool = True,
     **options: Any,
 ) -> Read:
-    """One answer, streamed through the official client, else whole. Raises what that client raises."""
+    """One answer of the official client, streamed or whole. Raises the client's errors."""
     if dialect == "openai":
         return _ask_openai(openai_client(provider, **options), model, messages, streams)
     client = anthropic_client(provider, **options)
@@ -113,7 +113,7 @@ def _ask_openai(client: openai.OpenAI, model: str, messages: Sequence[Any], stre
 
 
 def read_chunks(chunks: Iterable[openai.types.chat.ChatCompletionChunk]) -> Read:
-    """An answer from its chunks: fragments by index, and without one each is a call of its own."""
+    """An answer from its chunks: fragments are joined by index; without an index each is a separate call."""
     message: dict[str, Any] = {"role": "assistant", "content": ""}
     calls: dict[int, dict[str, Any]] = {}
     stop, usage = None, None
@@ -163,7 +163,7 @@ def _read_openai(message: dict[str, Any], stop: str | None, usage: Any) -> Read:
 
 
 def parsed(arguments: str) -> Any:
-    """Arguments as JSON; text that is none as it is."""
+    """Arguments parsed as JSON; other text is returned unchanged."""
     try:
         return json.loads(arguments)
     except ValueError:
@@ -171,7 +171,7 @@ def parsed(arguments: str) -> Any:
 
 
 def results(dialect: Dialect, read: Read, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """The messages that give an answer's calls these results."""
+    """The messages that return these results for an answer's calls."""
     pairs = list(zip(read.ids, texts, strict=True))
     if dialect == "openai":
         return [{"role": "tool", "tool_call_id": call_id, "content": text} for call_id, text in pairs]

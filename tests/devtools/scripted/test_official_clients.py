@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote read of every script what it means: answers, usage, ends and errors."""
+"""The official clients read every script as intended: answers, usage, endings and errors."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ WITHIN_STREAM = {
     "cut-inside": 1,
     "cut-after": 2,
 }
-"""How many calls are complete before the stream breaks."""
+"""The number of calls that are complete before the stream breaks."""
 SILENT = {"stalls": 1, "stalls-before": 0}
 ELSEWHERE = {"not-streamed", "web-page", "redirects", "cut-before", "cut-always"}
-"""Scripts whose tests stand by themselves below."""
+"""Scripts with their own tests below."""
 LASTING = {"long-thinking", "slow-calls"}
 ANSWERS = [
     *(name for name in SCRIPTS if name not in {*ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}),
@@ -77,7 +77,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 def meant(name: str) -> Play:
-    """What the script plays to a first request without a manifest."""
+    """The script's move for a first request without a manifest."""
     script = script_named(name)
     assert script is not None
     tools = [OfferedTool(tool["name"], tool["input_schema"]) for tool in TOOLS["anthropic"]]
@@ -98,7 +98,7 @@ def texts(play: Play, kind: type[Say] | type[Think]) -> str:
     "name", [name for name in ANSWERS if name not in ("nonsense-arguments", "cut-by-limit")]
 )
 @pytest.mark.parametrize("streams", [True, False])
-def test_an_answer_is_read_as_it_is_meant(
+def test_an_answer_is_read_as_intended(
     provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
 ) -> None:
     play = meant(name)
@@ -115,13 +115,13 @@ def test_an_answer_is_read_as_it_is_meant(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["nonsense-arguments", "cut-by-limit"])
-def test_broken_arguments_arrive_as_they_are(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_broken_arguments_arrive_unchanged(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
     expected = [part.arguments for part in meant(name).parts if isinstance(part, CallTool)]
     assert raw_arguments(provider, dialect, name) == expected
 
 
 def raw_arguments(provider: ScriptedProvider, dialect: Dialect, name: str) -> list[str]:
-    """The arguments of an answer's calls as the official client's events hold them, unparsed."""
+    """The arguments of an answer's calls in the official client's events, unparsed."""
     if dialect == "openai":
         chunks = openai_client(provider).chat.completions.create(
             model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
@@ -166,7 +166,7 @@ def test_arguments_are_split_at_every_character(provider: ScriptedProvider, dial
 
 
 def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
-    """The response of the official client as it streams."""
+    """The response of the official client while it streams."""
     if dialect == "openai":
         return openai_client(provider).chat.completions.with_streaming_response.create(
             model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
@@ -176,7 +176,7 @@ def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
     )
 
 
-def test_the_events_come_in_anthropics_order(provider: ScriptedProvider) -> None:
+def test_events_are_in_anthropics_order(provider: ScriptedProvider) -> None:
     events = anthropic_client(provider).messages.create(
         model="good-plan", max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
     )
@@ -190,7 +190,7 @@ def test_the_events_come_in_anthropics_order(provider: ScriptedProvider) -> None
         assert "event: ping" in list(stream.iter_lines())
 
 
-def test_the_chunks_come_in_openais_order(provider: ScriptedProvider) -> None:
+def test_chunks_are_in_openais_order(provider: ScriptedProvider) -> None:
     chunks = list(
         openai_client(provider).chat.completions.create(
             model="good-plan",
@@ -228,7 +228,7 @@ def test_openais_own_accumulation_reads_parallel_calls(provider: ScriptedProvide
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_calls_come_one_by_one(dialect: Dialect) -> None:
+def test_calls_arrive_one_by_one(dialect: Dialect) -> None:
     with ScriptedProvider() as provider, ask_raw(provider, dialect, "slow-calls") as stream:
         provider.wait_for(lambda: len(provider.requests[0].calls_at) >= 10)
         times = provider.requests[0].calls_at[:10]
@@ -241,7 +241,7 @@ def test_calls_come_one_by_one(dialect: Dialect) -> None:
 # ---- usage -------------------------------------------------------------------------------------------------
 
 
-def test_usage_is_what_was_sent_and_said(provider: ScriptedProvider) -> None:
+def test_usage_matches_the_request_and_the_answer(provider: ScriptedProvider) -> None:
     read = ask(provider, "anthropic", "good-plan")
     sent = len(provider.requests[-1].raw.decode()) // 4
     assert read.usage is not None
@@ -256,7 +256,7 @@ def test_usage_is_what_was_sent_and_said(provider: ScriptedProvider) -> None:
     assert "cost" not in read.usage
 
 
-def test_usage_can_be_missing_or_name_a_cost(provider: ScriptedProvider) -> None:
+def test_usage_can_be_missing_or_include_a_cost(provider: ScriptedProvider) -> None:
     assert ask(provider, "openai", "no-usage").usage is None
     nothing = ask(provider, "anthropic", "no-usage").usage
     assert nothing is not None
@@ -272,7 +272,7 @@ def test_usage_can_be_missing_or_name_a_cost(provider: ScriptedProvider) -> None
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.parametrize("streams", [True, False])
-def test_an_error_is_the_one_that_is_meant(
+def test_an_error_is_the_intended_one(
     provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
 ) -> None:
     package = anthropic if dialect == "anthropic" else openai
@@ -304,7 +304,7 @@ def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", WITHIN_STREAM)
-def test_a_stream_breaks_where_it_is_meant_to(
+def test_a_stream_breaks_at_the_intended_place(
     provider: ScriptedProvider, dialect: Dialect, name: str
 ) -> None:
     with ask_raw(provider, dialect, name) as stream:
@@ -327,7 +327,7 @@ def test_a_stream_breaks_where_it_is_meant_to(
             ask(provider, dialect, name)
 
 
-# ---- asking again ------------------------------------------------------------------------------------------
+# ---- retries -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -350,7 +350,7 @@ def test_the_official_client_retries(dialect: Dialect, name: str, requests: int,
                 ask(provider, dialect, name, max_retries=2)
         else:
             assert ask(provider, dialect, name, max_retries=3).calls == [("context_compaction_budget", {})]
-            # The next conversation meets the same again.
+            # The next conversation gets the same errors again.
             with pytest.raises((anthropic.APIError, openai.APIError)):
                 ask(provider, dialect, name)
             requests += 1
@@ -395,10 +395,10 @@ def test_a_client_that_leaves_is_seen_at_once(dialect: Dialect) -> None:
     assert left.closed_at - then < 0.5
 
 
-# ---- what is no stream, and what is no provider ------------------------------------------------------------
+# ---- responses that are not streams or not from a provider -------------------------------------------------
 
 
-def test_a_document_can_come_where_a_stream_was_asked_for(provider: ScriptedProvider) -> None:
+def test_a_document_can_be_sent_instead_of_a_stream(provider: ScriptedProvider) -> None:
     with ask_raw(provider, "openai", "not-streamed") as response:
         assert response.headers["content-type"] == "application/json"
         assert json.loads(response.read())["choices"][0]["finish_reason"] == "tool_calls"
@@ -421,7 +421,7 @@ def test_a_redirect_leads_elsewhere(dialect: Dialect) -> None:
         assert provider.requests[-1].path == "/elsewhere"
 
 
-# ---- around it ---------------------------------------------------------------------------------------------
+# ---- models, keys and names --------------------------------------------------------------------------------
 
 
 def test_the_models_are_the_scripts(provider: ScriptedProvider) -> None:
@@ -438,7 +438,7 @@ def test_with_a_configured_key_no_other_key_is_accepted(dialect: Dialect) -> Non
         assert ask(provider, dialect, "good-plan").calls
 
 
-def test_every_script_is_tried_here() -> None:
+def test_every_script_is_tested_here() -> None:
     tried = {*ANSWERS, *ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}
     assert SCRIPTS.keys() <= tried
 
@@ -448,7 +448,7 @@ def test_one_script_can_be_played_for_all_names() -> None:
         ask(provider, "anthropic", "whatever")
 
 
-def test_chunks_without_index_are_calls_of_their_own(provider: ScriptedProvider) -> None:
+def test_chunks_without_index_are_separate_calls(provider: ScriptedProvider) -> None:
     chunks = openai_client(provider).chat.completions.create(
         model="whole-calls", messages=BEGIN, tools=TOOLS["openai"], stream=True
     )

@@ -1,4 +1,4 @@
-"""Whole plans, by the official clients over the real tools: each script gets where it is meant to, in both dialects."""
+"""Whole plans, by the official clients with the real tools: each script ends as intended, in both dialects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAULTS = (anthropic.APIError, openai.APIError, httpx2.RemoteProtocolError)
 
 @dataclass
 class Run:
-    """What became of a conversation: the tools over the session, and what was called and answered."""
+    """The outcome of a conversation: the tools over the session, the calls, and the answers."""
 
     workbench: Workbench
     called: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Run:
 
 
 def workbench(*, steps: int = 40) -> Workbench:
-    """A session of many steps, where several batches are needed."""
+    """A session of many steps, which needs several batches."""
     worked = [
         one
         for step in range(steps)
@@ -74,7 +74,7 @@ def workbench(*, steps: int = 40) -> Workbench:
 def converse(
     provider: ScriptedProvider, dialect: Dialect, model: str, *, turns: int = 30, retries: int = 3
 ) -> Run:
-    """Drive a model through the tools until the target is met or it says nothing but prose twice."""
+    """Drive a model through the tools until the target is met or it answers with prose twice."""
     run = Run(workbench())
     store = run.workbench.store
     parameters: Parameters = store.transcript.parameters
@@ -109,7 +109,7 @@ def answered(run: Run, calls: Sequence[tuple[str, Any]]) -> list[str]:
 def ask_tolerantly(
     provider: ScriptedProvider, dialect: Dialect, model: str, messages: Sequence[Any], retries: int
 ) -> Read:
-    """Anthropic's accumulation refuses arguments that are no JSON, so there they are read without a stream."""
+    """Anthropic's accumulation refuses arguments that are not valid JSON, so they are read without a stream there."""
     streams = dialect == "openai" or model != "nonsense-arguments"
     return ask(provider, dialect, model, messages, streams=streams, max_retries=retries)
 
@@ -143,7 +143,7 @@ def test_a_plan_takes_several_deletions(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_plan_that_never_gets_there_ends_with_prose(dialect: Dialect) -> None:
+def test_a_plan_that_never_reaches_its_target_ends_with_prose(dialect: Dialect) -> None:
     with ScriptedProvider() as provider:
         run = converse(provider, dialect, "never-reaches")
     assert not run.workbench.store.target_met
@@ -153,21 +153,21 @@ def test_a_plan_that_never_gets_there_ends_with_prose(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_breaks_breaks_after_a_valid_deletion(dialect: Dialect, name: str) -> None:
+def test_errors_occur_after_a_valid_deletion(dialect: Dialect, name: str) -> None:
     with ScriptedProvider() as provider:
         deleted: list[str] = []
         for attempt in range(2):
             with pytest.raises(FAULTS):
                 converse(provider, dialect, name, retries=0)
             deleted.append(provider.requests[-1].raw.decode())
-            # Budget, one deletion, then the break; the next conversation meets the same.
+            # Budget, one deletion, then the error; the next conversation gets the same.
             assert len(provider.requests) == 3 * (attempt + 1)
         assert provider.faults == []
     assert all("percentReduction" in body for body in deleted)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_thoughts_that_come_back_changed_are_refused(dialect: Dialect) -> None:
+def test_changed_thinking_is_refused(dialect: Dialect) -> None:
     for name in ("thinking-signed", "thinking-plain"):
         with ScriptedProvider() as provider:
             messages: list[Any] = [{"role": "user", "content": "Begin."}]
@@ -181,7 +181,7 @@ def test_thoughts_that_come_back_changed_are_refused(dialect: Dialect) -> None:
 
 
 def spoiled(dialect: Dialect, name: str, message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer as careless clients give it back: without its thoughts, in another order, or with other words."""
+    """The answer as careless clients return it: without its thinking, in another order, or with changed text."""
     if dialect == "openai":
         field_name = "reasoning_details" if name == "thinking-signed" else "reasoning_content"
         without = {key: value for key, value in message.items() if key != field_name}

@@ -1,4 +1,4 @@
-"""What the services refuse, the scripted provider refuses, in words: one change of a valid request each."""
+"""The scripted provider refuses what the services refuse, with a message: one change of a valid request each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARGUMENTS = '{"pattern": "x"}'
 
 
 def anthropic_body() -> Body:
-    """Two calls and their results, a nudge behind them, and everything else that a client may send."""
+    """Two calls and their results, followed by a nudge, and every other field that a client may send."""
     call = {"type": "tool_use", "name": "context_search_transcript", "input": {"pattern": "x"}}
     return {
         "model": "good-plan",
@@ -70,7 +70,7 @@ PATHS: dict[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/co
 
 
 def put(*path: str | int, value: object) -> Callable[[Body], None]:
-    """Set what is at a path."""
+    """Set the value at a path."""
 
     def change(body: Any) -> None:
         for step in path[:-1]:
@@ -90,7 +90,7 @@ def drop(*path: str | int) -> Callable[[Body], None]:
 
 
 def move(name: str, start: int, end: int, *path: str | int) -> Callable[[Body], None]:
-    """Move an item of a list at a path; `name` is for the test's."""
+    """Move an item of a list at a path; `name` is for the test's id."""
 
     def change(body: Any) -> None:
         for step in path:
@@ -309,7 +309,7 @@ def test_openais_dialect_refuses(
     assert words in answer.json()["error"]["message"]
 
 
-def test_anthropics_version_is_demanded(provider: ScriptedProvider) -> None:
+def test_anthropics_version_header_is_required(provider: ScriptedProvider) -> None:
     answer = post(provider, "anthropic", anthropic_body(), **{"anthropic-version": ""})
     assert (answer.status_code, answer.json()["error"]["message"]) == (
         400,

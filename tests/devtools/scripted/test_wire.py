@@ -1,4 +1,4 @@
-"""What the bytes on the connection are, read by nothing but a socket."""
+"""The bytes on the connection, read directly from a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 def connected(provider: ScriptedProvider, dialect: Dialect, model: str) -> socket.socket:
-    """A connection on which a stream was asked for."""
+    """A connection on which a stream was requested."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "Begin."}],
@@ -92,12 +92,12 @@ def test_split_bytes_cuts_events_and_characters(provider: ScriptedProvider, dial
             received += connection.recv(65_536)
     body = received.partition(b"\r\n\r\n")[2]
     assert body.startswith(b"1\r\n")
-    # Each chunk holds one byte: also the three of a character.
+    # Each chunk has one byte, even within a character of three bytes.
     assert b"1\r\n\xe5\r\n1\r\n\xa4\r\n1\r\n\xa7\r\n" in body
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_keep_alives_stand_between_events(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_keep_alives_are_sent_between_events(provider: ScriptedProvider, dialect: Dialect) -> None:
     with connected(provider, dialect, "pings") as connection:
         received = b""
         while b"\r\n0\r\n\r\n" not in received:
@@ -106,8 +106,8 @@ def test_keep_alives_stand_between_events(provider: ScriptedProvider, dialect: D
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_small_events_go_out_at_once(provider: ScriptedProvider, dialect: Dialect) -> None:
-    """None waits until the one before it is acknowledged, which takes 40 ms."""
+def test_small_events_are_sent_at_once(provider: ScriptedProvider, dialect: Dialect) -> None:
+    """None waits until the previous one is acknowledged, which takes 40 ms."""
     ends = b"event: content_block_stop" if dialect == "anthropic" else b'"arguments": "{}"'
     arrived: list[float] = []
     received = b""
@@ -120,7 +120,7 @@ def test_small_events_go_out_at_once(provider: ScriptedProvider, dialect: Dialec
     assert statistics.median(late) < 0.02
 
 
-def test_many_streams_at_once_are_kept_apart(provider: ScriptedProvider) -> None:
+def test_simultaneous_streams_do_not_mix(provider: ScriptedProvider) -> None:
     def one(number: int) -> bool:
         read = ask(provider, DIALECTS[number % 2], f"calls-{number + 1}")
         return read.calls == [("context_compaction_budget", {})]
