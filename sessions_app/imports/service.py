@@ -199,12 +199,6 @@ def _rows() -> Iterator[Session]:
     return Session.objects.shown().filter(root__path=str(managed_place())).for_display().iterator()
 
 
-def imported_by_key(keys: list[int]) -> list[Session]:
-    """The sessions of the managed root with these keys; other keys are ignored."""
-    wanted = {key: place for place, key in enumerate(keys)}
-    return sorted((row for row in _rows() if row.pk in wanted), key=lambda row: wanted[row.pk])
-
-
 # ---- removing ----------------------------------------------------------------------------------------------
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
+from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods
 
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
@@ -19,10 +20,11 @@ from sessions_app.web.redirects import redirect
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
 from .forms import ImportForm, ImportRemovalForm
-from .service import ImportResult, import_session, imported_by_key, kept_sessions, removal_of
+from .service import ImportResult, import_session, kept_sessions, removal_of
 from .service import remove as remove_import
 
-MOST_KEYS = 100
+LISTED: Final = 10
+"""Imported files that a message lists: a cookie has room for no more. The others are counted."""
 
 
 @takes_uploads
@@ -31,9 +33,7 @@ def imported(request: HttpRequest) -> HttpResponse:
     """The sessions in the managed root, and the form that imports more."""
     if request.method == "POST":
         return _import(request)
-    results = [ImportResult(row.relative_path, row) for row in _named(request, "new")]
-    results += [ImportResult(row.relative_path, row, known=True) for row in _named(request, "known")]
-    return _page(request, results)
+    return _page(request)
 
 
 def _import(request: HttpRequest) -> HttpResponse:
@@ -44,12 +44,10 @@ def _import(request: HttpRequest) -> HttpResponse:
         return _page(request, results, fault, status=422)
     if len(results) == 1 and not results[0].known and results[0].session is not None:
         return redirect(results[0].session)
-    keys = {
-        "new": ".".join(str(one.session.pk) for one in results if one.session is not None and not one.known),
-        "known": ".".join(str(one.session.pk) for one in results if one.session is not None and one.known),
-    }
-    query = {name: value for name, value in keys.items() if value}
-    return redirect(reverse("sessions:import", query=query))
+    results.sort(key=lambda one: one.known)
+    done = {"results": results[:LISTED], "more": len(results[LISTED:]), "is_message": True}
+    messages.success(request, render_to_string("imports/results.html", done), extra_tags="done")
+    return redirect("sessions:import")
 
 
 def _outcome(upload: UploadedFile[Any]) -> ImportResult:
@@ -61,14 +59,8 @@ def _outcome(upload: UploadedFile[Any]) -> ImportResult:
         return ImportResult(name, refusal=fault.message)
 
 
-def _named(request: HttpRequest, name: str) -> list[Session]:
-    parts = request.GET.get(name, "").split(".")[:MOST_KEYS]
-    keys = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19]
-    return imported_by_key(keys) if keys else []
-
-
 def _page(
-    request: HttpRequest, results: list[ImportResult], fault: str = "", status: int = 200
+    request: HttpRequest, results: Sequence[ImportResult] = (), fault: str = "", status: int = 200
 ) -> HttpResponse:
     context = {"results": results, "fault": fault, "kept": kept_sessions(), "here": "sessions"}
     return render(request, "imports/import.html", context, status=status)

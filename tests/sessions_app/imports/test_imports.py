@@ -89,7 +89,7 @@ def test_identical_bytes_lead_to_the_existing_session(browser: Client, known_roo
     answer = bring(browser, ("again.jsonl", SESSION))
     assert answer.status_code == 303
     message = element(browser.get(answer["Location"]), "main [role=status]")
-    assert "here already" in text_of(message)
+    assert "Already imported (identical file)" in text_of(message)
     assert links(message) == [("run.jsonl", first)]
     assert managed() == {"run.jsonl": SESSION}
 
@@ -107,7 +107,7 @@ def test_several_files_at_once_are_reported_one_by_one(browser: Client, known_ro
     assert answer.status_code == 303
     first, second, known = texts(browser.get(answer["Location"]), "[role=status] li")
     assert (first, second) == ("Imported: a.jsonl", "Imported: c.jsonl")
-    assert "here already" in known
+    assert "Already imported (identical file)" in known
     assert set(managed()) == {"old.jsonl", "a.jsonl", "c.jsonl"}
 
 
@@ -246,7 +246,7 @@ def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
     page = text_of(browser.get("/import/run.jsonl/remove"))
     assert "1 run" in page
-    assert "The record of that stays" in page
+    assert "This record is kept" in page
     browser.post("/import/run.jsonl/remove", {"backups": "0"})
     session.refresh_from_db()
     assert session.missing

@@ -101,7 +101,7 @@ def test_a_misspelt_variable_is_a_warning_that_names_the_right_one(
     assert [(found.id, found.hint) for found in check_variables(None)] == [
         ("redline.W003", "Did you mean REDLINE_LIVE_MINUTES?")
     ]
-    assert "REDLINE_LIVE_MINUTE sets nothing" in page_words(browser)
+    assert "REDLINE_LIVE_MINUTE is not a setting" in page_words(browser)
 
 
 def test_a_root_that_is_configured_twice_is_a_warning(known_root: Path, settings: Any) -> None:
@@ -271,7 +271,7 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason_and_can_be_trie
     assert "is not a session" in page_words(browser)
     (known_root / "a.jsonl").write_bytes(content)
     assert browser.post("/settings", again).status_code == 303
-    assert "Every session that was found can be read" in page_words(browser)
+    assert "All sessions can be read" in page_words(browser)
 
 
 def test_damaged_sessions_are_counted_and_lead_to_their_list(browser: Client, known_root: Path) -> None:
