@@ -222,7 +222,7 @@ def test_a_session_shows_what_the_model_sees(browser: Client, idle_root: Path) -
         "fix the parser", "about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"
     ):  # fmt: skip
         assert shown in text_of(page)
-    assert elements(page, '[title^="Protected: it holds what the user said"]')
+    assert elements(page, '[title^="Protected: it contains what the user said"]')
 
 
 def test_what_was_removed_is_shown_with_the_compaction_that_did_it(browser: Client, idle_root: Path) -> None:
