@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from django import template
 from django.utils.html import format_html, format_html_join
@@ -17,6 +18,7 @@ register = template.Library()
 
 
 @register.simple_tag
+@cache
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
     """An icon from templates/icons.html, hidden from screen readers unless it has a label."""
     return format_html(
