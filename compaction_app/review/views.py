@@ -32,7 +32,7 @@ from .review_map import struck_map
 from .review_text import step_text
 from .target_ref import anchor, ref_of
 
-PARTS: Final = ("window", "anew")
+PARTS: Final = ("window", "reload")
 """The parts of the page that are asked for beside the map: a later window, and all that changes with another one."""
 SHORTCUTS: Final = (
     ("j k", "next and previous proposal"),
@@ -137,9 +137,9 @@ def _changed(
     summary = desk.summary()
     context: dict[str, Any] = {"run": run, "version": desk.version, "summary": summary, "fault": fault}
     if asked is not None:
-        context["said"] = f"{_words(asked, step)}. {summary.approved}% approved."
+        context["message"] = f"{_words(asked, step)}. {summary.approved}% approved."
     context |= {"changes": changes} if page is None else _context(run, page)
-    part = "changes" if page is None else "anew"
+    part = "changes" if page is None else "reload"
     answer = render(request, f"review/review.html#{part}", context, status=status_of(fault))
     return trigger_client_event(answer, "decided", after="settle")
 

@@ -106,7 +106,7 @@ def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
     press(page, *["a"] * (total - 130))
     wait_for_undecided(page, 0)
     press(page, "a")
-    expect(page.locator("#said")).to_contain_text("Nothing to approve here")
+    expect(page.locator("#message")).to_contain_text("Nothing to approve here")
     page.reload()
     wait_for_undecided(page, 0)
     assert counts(page) == (0, total)
@@ -165,14 +165,14 @@ def test_a_key_without_effect_says_why(
     for key in keys:
         press(page, key)
         expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
-    expect(page.locator("#said")).to_contain_text(words)
+    expect(page.locator("#message")).to_contain_text(words)
 
 
 @pytest.mark.parametrize("width", [390, 1_000, 1_440])
 def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Opener, width: int) -> None:
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     press(page, "j", "k")
-    said = page.locator("#said")
+    said = page.locator("#message")
     expect(said).to_contain_text("first proposal")
     box = said.bounding_box()
     assert box is not None
@@ -248,7 +248,7 @@ def test_a_decision_that_could_not_be_sent_is_reported_and_reverted(
     expect(fault).to_contain_text(words)
     expect(fault).to_contain_text("may not have been saved")
     expect(fault).to_be_in_viewport()
-    expect(page.locator("#said")).to_contain_text("2 more decisions were not sent.")
+    expect(page.locator("#message")).to_contain_text("2 more decisions were not sent.")
     expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
     expect(page.locator(f"#{first}[data-open]")).to_be_focused()
     page.unroute("**/decide")

@@ -17,7 +17,7 @@
   let moved = false; /* to a proposal that was undecided then; an earlier decision may decide it too */
 
   const say = (words) => {
-    document.getElementById("said").textContent = words;
+    document.getElementById("message").textContent = words;
   };
 
   /* ---- responses -------------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@
   /* Loads other proposals in the place of those on the page. */
   const load = async (query) => {
     await sent();
-    const status = await request("GET", `?${query}&part=anew`);
+    const status = await request("GET", `?${query}&part=reload`);
     if (status !== 200) throw new Unanswered("These proposals could not be loaded.", status);
   };
 

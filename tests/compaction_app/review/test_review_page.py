@@ -289,7 +289,7 @@ def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> No
     answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(page(browser, run)))
     assert answer.status_code == 200
     assert shown_entries(answer) == [first.entry_id]
-    assert {"bar", "h-1", "r-1", "said"} <= set(ids(answer))
+    assert {"bar", "h-1", "r-1", "message"} <= set(ids(answer))
     told = text_of(answer)
     assert f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in told
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
@@ -323,7 +323,7 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
     shown = page(browser, run)
     told = post(browser, run, in_place=True, approve_all="1", **extent(shown))
     swapped = {str(one.id) for one in elements(told, "[hx-swap-oob]")}
-    assert {"bar", "h-1", "r-1", "r-2", "turns-done", "said"} <= swapped
+    assert {"bar", "h-1", "r-1", "r-2", "turns-done", "message"} <= swapped
     assert swapped <= set(ids(shown))
     assert len(review_pages.ReviewDesk(run).outline.turns) > 3
 
@@ -626,7 +626,7 @@ def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Pat
         expect(current).to_be_focused()
         page_of.keyboard.press("a")
         expect(page_of.locator(f"#{first}.is-approved")).to_be_visible()
-        expect(page_of.locator("#said")).to_contain_text("% approved.")
+        expect(page_of.locator("#message")).to_contain_text("% approved.")
         assert current.get_attribute("id") != first
         second = current.get_attribute("id")
         page_of.keyboard.press("Control+x")
