@@ -1,6 +1,6 @@
-"""What scripts ask for and are told, as JSON: the fields of a request that starts a run, and a run as it stands.
+"""JSON for scripts: the fields of a request that starts a run, and the current state of a run.
 
-| field               | of a request; all may be left out: then what is in force counts             |
+| field               | of a request; all are optional: the settings in effect are the defaults     |
 |---------------------|-----------------------------------------------------------------------------|
 | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                              |
 | `preserve_recent`   | how many of the last entries stay, from 0 up                                 |
@@ -33,16 +33,16 @@ NAME_CHARACTERS: Final = 300
 
 
 class Addresses(NamedTuple):
-    """What makes an address of a path."""
+    """Makes an address from a path."""
 
     page: Callable[[str], str]
-    """Of a page, for the user's browser."""
+    """The address of a page, for the user's browser."""
     api: Callable[[str], str]
-    """Of what the script itself asks."""
+    """The address of the API, for the script."""
 
 
 class Wanted(BaseModel):
-    """What a request asks for. Types are strict in JSON; a form has nothing but text."""
+    """The fields of a request. Types are strict in JSON; a form contains only text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -57,7 +57,7 @@ class Wanted(BaseModel):
     @classmethod
     def _is_text(cls, value: str | None) -> str | None:
         if value is not None and (well_formed(value) != value or "\0" in value):
-            raise ValueError("half of a character, or NUL")
+            raise ValueError("a lone surrogate, or NUL")
         return value
 
     @property
@@ -67,24 +67,24 @@ class Wanted(BaseModel):
 
 
 def wanted_in(body: bytes) -> Wanted:
-    """What a JSON body asks for; an empty one asks for nothing. Raises BadInput `bad_body`."""
+    """The fields of a JSON body; none if it is empty. Raises BadInput `bad_body`."""
     try:
         told = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError) as fault:
-        raise BadInput("bad_body", "The body is no JSON. Nothing was planned.") from fault
+        raise BadInput("bad_body", "The body is not JSON. Nothing was planned.") from fault
     if not isinstance(told, dict):
-        raise BadInput("bad_body", "The body is no JSON object. Nothing was planned.")
+        raise BadInput("bad_body", "The body is not a JSON object. Nothing was planned.")
     return _wanted(told, strict=True)
 
 
 def wanted_of(form: Mapping[str, str]) -> Wanted:
-    """What a form asks for; an empty field asks for nothing. Raises BadInput `bad_body`."""
+    """The fields of a form; empty ones are ignored. Raises BadInput `bad_body`."""
     return _wanted({name: value for name, value in form.items() if value != ""}, strict=False)
 
 
-def _wanted(told: Mapping[str, object], *, strict: bool) -> Wanted:
+def _wanted(fields: Mapping[str, object], *, strict: bool) -> Wanted:
     try:
-        return Wanted.model_validate(told, strict=strict)
+        return Wanted.model_validate(fields, strict=strict)
     except pydantic.ValidationError as fault:
         first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, first["loc"]))
@@ -100,7 +100,7 @@ def require_entry(session: Session, leaf: str) -> None:
 
 
 def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
-    """What who started a run is told."""
+    """The response to the start of a run."""
     return {
         "run": run.pk,
         "state": str(run.state),
@@ -110,7 +110,7 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
 
 
 def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
-    """A run as it stands. Percentages are of the transcript's own estimate of tokens; times are UTC."""
+    """The current state of a run. Percentages are of the transcript's own estimate of tokens; times are UTC."""
 
     def page(name: str) -> str:
         return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))

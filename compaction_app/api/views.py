@@ -1,7 +1,7 @@
-"""What scripts can ask for: list sessions, start a run, ask how it stands, stop it. JSON, failures too.
+"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, failures included.
 
-They bring the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for
-whoever has seen the plan.
+Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for
+people who have seen the plan.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sessions_app.web.middleware import failed
 from .presenter import Addresses, Wanted, require_entry, run_as_json, started_run, wanted_in, wanted_of
 
 SESSIONS, MOST_SESSIONS = 100, 1_000
-"""How many sessions a page of the list has, and at most."""
+"""How many sessions a page of the list has by default, and at most."""
 FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
-    """A view that takes these methods, and whose failures in words are JSON."""
+    """A view that accepts these methods, and whose RedlineErrors become JSON."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
-        def answering(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def json_or_failure(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             if request.method not in methods:
                 allowed = ", ".join(methods)
                 answer = failed("bad_method", f"{request.path} takes {allowed}. Nothing was done.", 405)
@@ -46,7 +46,7 @@ def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
             except RedlineError as fault:
                 return failed(fault.code, fault.message, _status(fault))
 
-        return answering
+        return json_or_failure
 
     return decorate
 
@@ -89,7 +89,7 @@ def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @json_view("POST")
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Start a run of a session, asked for by JSON or by a form."""
+    """Start a run of a session, by JSON or by a form."""
     found = known_session(root, path)
     wanted = _wanted(request)
     require_entry(found, wanted.leaf)
@@ -109,19 +109,19 @@ def _wanted(request: HttpRequest) -> Wanted:
     try:
         form = request.POST.dict()
     except MultiPartParserError as fault:
-        raise BadInput("bad_body", "The body is no form. Nothing was planned.") from fault
+        raise BadInput("bad_body", "The body is not a form. Nothing was planned.") from fault
     return wanted_of({name: str(value) for name, value in form.items() if name != "csrfmiddlewaretoken"})
 
 
 @json_view("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
-    """How a run stands."""
+    """The current state of a run."""
     return JsonResponse(run_as_json(known_run(run), _addresses(request)))
 
 
 @json_view("POST")
 def stop(request: HttpRequest, run: int) -> HttpResponse:
-    """Ask a run to stop; what was validated stays."""
+    """Request that a run stops; what was validated is kept."""
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Downloads of files as they lie on disk: byte for byte, never whole in memory."""
+"""Downloads of files as they are on disk: byte for byte, never whole in memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ NOT_SENT: Final = "It was not sent."
 
 
 class SentFile:
-    """The bytes that a file has when it is opened, in pieces; what is appended while they are sent is left out.
+    """The bytes that a file has when it is opened, in pieces; bytes appended during the download are left out.
 
-    A file that shrinks meanwhile ends it with a Conflict: the connection is cut off, and a browser then says that the
+    If the file shrinks meanwhile a Conflict is raised: the connection is cut off, and a browser then reports that the
     download failed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A file object, so that it is closed even if an answer is thrown away before it is sent.
+        # A file object, so that it is closed even if a response is discarded before it is sent.
         self._file = os.fdopen(open_regular(path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
         with reported(path, NOT_SENT):
             self.size = os.fstat(self._file.fileno()).st_size
@@ -43,12 +43,12 @@ class SentFile:
         return piece
 
     def _next(self) -> bytes:
-        with reported(self.path, "It was sent in part only."):
+        with reported(self.path, "It was sent only in part."):
             piece = os.pread(self._file.fileno(), min(CHUNK, self.size - self._sent), self._sent)
         if not piece and self._sent < self.size:
             raise Conflict(
                 "session_rewritten",
-                f"{self.path} shrank while it was sent. It was sent in part only. Download it again.",
+                f"{self.path} shrank while it was sent. It was sent only in part. Download it again.",
             )
         self._sent += len(piece)
         return piece
@@ -58,7 +58,7 @@ class SentFile:
 
 
 def download(path: Path, method: str) -> HttpResponseBase:
-    """An answer that sends a file to be kept. Raises what opening it raises; a link is not followed."""
+    """A response that sends a file as a download. Raises what opening it raises; a link is not followed."""
     sent = SentFile(path)
     answer: HttpResponseBase
     if method == "HEAD":
@@ -73,12 +73,12 @@ def download(path: Path, method: str) -> HttpResponseBase:
 
 
 def disposition(name: str) -> str:
-    """The header that names a download: in plain ASCII, and as it is if that is more.
+    """The header that names a download: in ASCII, and also in full if the name has other characters.
 
-    What could steer a display or a shell is an underscore in both. See RFC 6266.
+    Characters that could control a terminal or a shell become underscores in both. See RFC 6266.
     """
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     whole = "".join("_" if not one.isprintable() or one in '/\\:*?"<>|' else one for one in name)
     plain, whole = (re.sub(r"^\.+", "_", given) for given in (plain, whole))
-    told = f'attachment; filename="{plain}"'
-    return told if whole == plain else f"{told}; filename*=UTF-8''{quote(whole, safe='')}"
+    header = f'attachment; filename="{plain}"'
+    return header if whole == plain else f"{header}; filename*=UTF-8''{quote(whole, safe='')}"

@@ -10,13 +10,13 @@ from .service import RestoreConfirmations
 
 
 class RestoreForm(forms.Form):
-    """What was confirmed, and the state of session and backup that the page showed."""
+    """The confirmations, and the state of session and backup that the page showed."""
 
     shown = forms.CharField(required=False)
     yes = ConfirmationField(RestoreConfirmations)
 
 
 class BackupDeletionForm(forms.Form):
-    """Whether the page said that this is the only backup."""
+    """Whether the page said that this was the only backup."""
 
     only = forms.BooleanField(required=False)

@@ -1,4 +1,4 @@
-"""Backups and the way back: what there is, what a restore would take away, and the restore itself."""
+"""Backups and restores: which backups there are, what a restore would remove, and the restore itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DAMAGED: Final = "damaged line"
 
 @dataclass(frozen=True, slots=True)
 class ListedBackup:
-    """A backup beside a session, with the hash it must have, if Redline recorded one, and why it was made."""
+    """A backup of a session, with its expected hash, if Redline recorded one, and the reason for it."""
 
     file: files.Backup
     recorded: str | None
@@ -57,31 +57,31 @@ class ListedBackup:
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """A line of the session that a restore would take away."""
+    """A line of the session that a restore would remove."""
 
     number: int
     entry_id: str
     kind: str
-    """The role of a message, what its agent calls another entry, or DAMAGED."""
+    """The role of a message, the agent's name for another entry, or DAMAGED."""
     deletes: bool = False
     """Whether it is a compaction that deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreDifference:
-    """What a restore would change in the lines of a session."""
+    """The lines of a session that a restore would change."""
 
     newer: list[Newer]
-    """What it would take away, in file order, without the compaction that the backup was made for."""
+    """The removed lines, in file order, without the compaction that the backup was made for."""
     made_for: str
-    """The id of that compaction, if the session has it: it goes with them."""
+    """The id of that compaction, if the session has it: it is removed too."""
     brought_back: int
-    """How many lines the backup has and the session has not."""
+    """How many lines only the backup has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreConfirmations:
-    """The explicit yeses of a restore, each for its own case."""
+    """The confirmations of a restore, one for each case."""
 
     drop_newer: bool = False
     unverified: bool = False
@@ -89,7 +89,7 @@ class RestoreConfirmations:
 
 
 def list_backups(session: Path) -> list[ListedBackup]:
-    """What lies beside a session and is named like a backup, newest first."""
+    """The files beside a session that are named like its backups, newest first."""
     require_name(session)
     found = files.list_backups(session)
     rows = {
@@ -109,30 +109,30 @@ def _listed(found: files.Backup, row: Backup | None) -> ListedBackup:
 
 
 def find_backup(session: Path, name: str) -> ListedBackup:
-    """The backup of a session with this name. Raises BadInput `no_such_backup`; a name is no path."""
+    """The backup of a session with this name. Raises BadInput `no_such_backup`; a name is not a path."""
     for listed in list_backups(session):
         if listed.name == name:
             return listed
     raise BadInput(
         "no_such_backup",
-        f"{session.name} has no backup named {name}. Nothing was done. Look at those that are listed.",
+        f"{session.name} has no backup named {name}. Nothing was done. Choose one of the listed backups.",
     )
 
 
 def recorded_hash(backup: Path) -> str | None:
-    """The hash that a backup must have: from the database, else from the record beside it."""
+    """The expected hash of a backup: from the database, else from the record beside it."""
     row = Backup.objects.filter(path=str(backup)).first()
     return row.sha256 if row is not None else files.recorded_sha256(backup)
 
 
 def newer_lines(session: Path, backup: Path) -> list[Newer]:
-    """The lines of a session that its backup does not have, but for the compaction the backup was made for."""
+    """The lines of a session that its backup does not have, except the compaction the backup was made for."""
     return difference(session, backup).newer
 
 
 def difference(session: Path, backup: Path) -> RestoreDifference:
-    """What the restore of a backup would change. Reads both files, and parses only what follows the bytes that
-    they have in common: 0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
+    """What the restore of a backup would change. Reads both files, and parses only what follows their common
+    beginning: 0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
     with SessionReader(session) as present, SessionReader(backup) as kept:
         start, number = _first_difference(present, kept)
         missing = {
@@ -170,7 +170,7 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
 
 
 def _first_difference(present: SessionReader, kept: SessionReader) -> tuple[int, int]:
-    """Where the first line begins that is not the same in both, and its number."""
+    """The offset and the number of the first line that differs."""
     end = min(present.stat().st_size, kept.stat().st_size)
     offset = line_start = 0
     number = 1
@@ -188,14 +188,14 @@ def _first_difference(present: SessionReader, kept: SessionReader) -> tuple[int,
 
 
 def _common(ours: bytes, theirs: bytes) -> int:
-    """How many bytes of two pieces of one length are the same from the start."""
+    """The length of the common beginning of two byte strings of equal length."""
     if ours == theirs:
         return len(ours)
     return bisect_left(range(len(ours)), True, key=lambda index: ours[: index + 1] != theirs[: index + 1])
 
 
 def _parser_at(present: SessionReader, start: int) -> Parser:
-    """A parser that knows the version of the session whose lines it reads from `start` on."""
+    """A parser for the lines from `start` on that knows the version of the session."""
     parser = agent_at(present.path).parser(ParserState(), [])
     for line in split_lines(present.chunks(0)):
         if parser.state.version or line.offset >= start:
@@ -205,7 +205,7 @@ def _parser_at(present: SessionReader, start: int) -> Parser:
 
 
 def _is_made_for(entry: Entry, backup: Path) -> bool:
-    """Whether it is the compaction that the backup was made for; what it calls a path is only text."""
+    """Whether it is the compaction that the backup was made for; the path in it is compared as text only."""
     return isinstance(entry.control, DeletionControl) and Path(entry.control.backup).name == backup.name
 
 
@@ -224,30 +224,30 @@ def restore_needs(
             "session_live",
             f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What a "
             "process that has it open writes after the restore goes to the replaced file and is lost. Nothing was "
-            "restored. Close the session there, and say --live.",
+            "restored. Close the session there, and use --live.",
             "--live",
         )
     if recorded is None:
         needs["unverified"] = ConfirmationNeeded(
             "unverified_backup",
-            f"Redline did not make {backup}, so nothing shows whether it is whole. Nothing was restored. "
-            "If you trust it, say --unverified.",
+            f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
+            "If you trust it, use --unverified.",
             "--unverified",
         )
     if change.newer:
         last = change.newer[-1]
         needs["drop_newer"] = ConfirmationNeeded(
             "newer_entries",
-            f"{session} holds {len(change.newer)} lines that came after {backup.name}, the last one "
-            f"{last.entry_id or last.kind} (line {last.number}). A restore takes them away. "
-            "Nothing was restored. If that is meant, say --drop-newer.",
+            f"{session} has {len(change.newer)} lines that came after {backup.name}, the last one "
+            f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
+            "Nothing was restored. If that is intended, use --drop-newer.",
             "--drop-newer",
         )
     return needs
 
 
 def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, ConfirmationNeeded]:
-    """What `restore_needs` gives as things stand."""
+    """The confirmations that a restore needs at this moment; see `restore_needs`."""
     state = file_state(session)
     change = difference(session, backup) if state is not None else RestoreDifference([], "", 0)
     activity = activity_of(session_row(session), state, now)
@@ -255,14 +255,14 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
 
 
 def require_confirmations(session: Path, backup: Path, yeses: RestoreConfirmations, now: datetime) -> None:
-    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if that one is missing."""
+    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
     for name, missing in needs_of(session, backup, now).items():
         if not getattr(yeses, name):
             raise missing
 
 
 def state_of(session: Path, backup: Path) -> str:
-    """Session and backup as they lie on disk now, in a word that changes when one of them does."""
+    """A string for the current state of session and backup on disk, which changes when one of them does."""
     states = (file_state(session), file_state(backup))
     return " ".join(
         f"{state.device}.{state.inode}.{state.size}.{state.mtime_ns}" if state is not None else "gone"
@@ -273,10 +273,10 @@ def state_of(session: Path, backup: Path) -> str:
 def restore(
     backup: Path, yeses: RestoreConfirmations, now: datetime, *, shown: str | None = None
 ) -> Restored:
-    """Give a session the bytes of its backup, after backing up what it holds now.
+    """Give a session the bytes of its backup, after backing up its current content.
 
-    `shown` is the `state_of` both that the yeses were given for, if they were given some time before. Raises
-    Conflict `session_changed` if it is another one now, ConfirmationNeeded `session_live`,
+    `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
+    Conflict `session_changed` if it is a different one now, ConfirmationNeeded `session_live`,
     `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
     """
     session = files.session_of(backup)
@@ -287,8 +287,8 @@ def restore(
         if shown is not None and shown != state_of(locked.path, backup):
             raise Conflict(
                 "session_changed",
-                f"{locked.path}, or its backup, is not as it was when this was shown. {NOT_RESTORED} "
-                "Look at what would be taken away now, then decide again.",
+                f"{locked.path}, or its backup, has changed since this was shown. {NOT_RESTORED} "
+                "Check what would be removed now, then decide again.",
             )
         require_confirmations(locked.path, backup, yeses, now)
         size = backup.stat().st_size
@@ -307,9 +307,9 @@ def restore(
 
 
 def delete(backup: Path, *, as_the_only_one: bool) -> None:
-    """Remove a backup for good. What the database says of it stays: a compaction keeps what it was made with.
+    """Delete a backup for good. Its row in the database stays: a compaction keeps the record of its backup.
 
-    `as_the_only_one` says whether that was known when it was decided. Raises Conflict `only_backup` if it has
+    `as_the_only_one` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
     become the only one since, and what `backups.delete_backup` raises.
     """
     session = files.session_of(backup)
@@ -319,7 +319,7 @@ def delete(backup: Path, *, as_the_only_one: bool) -> None:
             raise Conflict(
                 "only_backup",
                 f"{backup} has become the only backup of {locked.path}. It was not deleted. "
-                "If it may go all the same, decide again.",
+                "If it should be deleted anyway, confirm again.",
             )
         files.delete_backup(backup)
 
@@ -333,7 +333,7 @@ def _record(restored: Restored, backup: Path, size: int) -> None:
         record_restore(restored.path, _note(restored.previous), size)
     except DatabaseError as fault:
         previous = restored.previous_backup
-        before = f" What it held before is in {previous.path}." if previous is not None else ""
+        before = f" Its previous content is in {previous.path}." if previous is not None else ""
         raise SystemFailure(
             "not_recorded",
             f"{restored.path} was restored from {backup}, but Redline's own database failed: {fault}.{before} "

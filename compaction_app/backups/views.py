@@ -1,4 +1,4 @@
-"""The pages of backups: the list, the way back, and what can be done with a copy. Downloads are here too."""
+"""The pages of backups: the list, the restore, and the actions on one backup. Downloads are here too."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _show_restore(
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
     if form is None or form["shown"].value() != view.shown:
-        # What was ticked for another state of the session does not confirm this one.
+        # Boxes ticked for another state of the session do not confirm this one.
         form = RestoreForm()
     context = {
         "session": session,
@@ -102,7 +102,7 @@ def _missing(view: RestoreView, form: RestoreForm) -> list[str]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """Delete a backup, after a page that says what goes with it."""
+    """Delete a backup, after a page that says what is lost with it."""
     session = known_session(root, path)
     fault = None
     try:
@@ -133,7 +133,7 @@ def _page(root: int, path: str, name: str) -> str:
 
 @acts_on_post(_page)
 def verify(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """Read a backup whole and compare its hash. htmx gets its row, and anyone else the list."""
+    """Read a whole backup and compare its hash. htmx gets its row, other clients the list."""
     session = known_session(root, path)
     try:
         row = verified_row(session, name)
@@ -156,7 +156,7 @@ def download_backup(request: HttpRequest, root: int, path: str, name: str) -> Ht
 
 @require_safe
 def download_session(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
-    """The bytes of a session, as many as it has now."""
+    """The current bytes of a session."""
     session = known_session(root, path)
     try:
         return download(session_file(session), request.method or "")
@@ -170,7 +170,7 @@ def _address(session: Session, fragment: str | None = None) -> str:
 
 
 def _refused(request: HttpRequest, session: Session, fault: RedlineError) -> HttpResponse:
-    """A page that says why something could not be shown or done; htmx is sent to the list as it is now."""
+    """A page that says why something could not be shown or done; htmx is redirected to the current list."""
     if wants_fragment(request):
         return HttpResponseClientRedirect(_address(session))
     context = {"session": session, "fault": fault, "here": "sessions"}

@@ -10,7 +10,7 @@ from .preflight import Confirmations
 
 
 class CommitForm(forms.Form):
-    """What was confirmed, and the digest of the plan that the page showed."""
+    """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
     yes = ConfirmationField(Confirmations)

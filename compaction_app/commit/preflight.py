@@ -1,6 +1,6 @@
-"""What a commit finds: the session as it is now, against what was approved, and which explicit yeses that needs.
+"""The preflight of a commit: the current session compared with what was approved, and the confirmations that it needs.
 
-One place for the page that asks and for the write that refuses, so that neither can ask for less than the other.
+The page that requests confirmations and the write that refuses without them both use it, so that they never differ.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
 NAMED: Final = 5
-"""Objects that a message names; of the others it says how many there are."""
+"""Objects that a message names; it counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmations:
-    """The explicit yeses, each for its own case."""
+    """The confirmations of a commit, one for each case."""
 
     live: bool = False
     """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
     switch_branch: bool = False
-    """The reviewed branch is not the active one, and the commit makes it so."""
+    """The reviewed branch is not the active one; the commit makes it active."""
     not_honoured: bool = False
-    """The agent that owns this session ignores a context_compaction, or it is not known which agent that is."""
+    """The agent of this session ignores a context_compaction, or the agent is not known."""
     below_target: bool = False
-    """The plan deletes less than was asked for."""
+    """The plan deletes less than required."""
     after_torn_line: bool = False
-    """The session ends in a line that somebody was interrupted while writing: the new one begins after a newline."""
+    """The session ends in an incomplete line: the new one begins after a newline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What was reviewed: the session as it was judged, the branch, the parameters, and exactly these targets."""
+    """What was reviewed: the session as it was then, the branch, the parameters, and exactly these targets."""
 
     loaded: LoadedSession
     leaf_id: str
@@ -63,7 +63,7 @@ class Approved:
     restraints: Restraints = NO_RESTRAINTS
     reason: str = "manual"
     run: Run | None = None
-    """The run it was reviewed in; it is committed with the line, or not at all."""
+    """The run in which it was reviewed; it is committed together with the line, or not at all."""
 
 
 def require_writable(loaded: LoadedSession) -> None:
@@ -72,7 +72,7 @@ def require_writable(loaded: LoadedSession) -> None:
     if loaded.log.header is None:
         raise BadInput(
             "no_header",
-            f"{loaded.path} has no session header: agents refuse such a file, and Atomic before 0.9.4 empties it on "
+            f"{loaded.path} has no session header: agents reject such a file, and Atomic before 0.9.4 empties it on "
             "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
             "be compacted.",
         )
@@ -91,7 +91,7 @@ def require_writable(loaded: LoadedSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a commit would do as things stand, and what it needs."""
+    """What a commit would do at this moment, and what it needs."""
 
     present: LoadedSession
     parent_id: str
@@ -105,7 +105,7 @@ class Preflight:
     """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
 
     def digest(self) -> str:
-        """By what a yes to this, and to nothing else, is known again."""
+        """Identifies this preflight, so that a confirmation counts for it and for no other."""
         told = [
             [target.to_json() for target in self.validated.targets],
             self.parent_id,
@@ -116,7 +116,7 @@ class Preflight:
 
 
 def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
-    """Judge what was approved on the session as it is now.
+    """Check what was approved against the current session.
 
     Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
     `plan_changed`.
@@ -132,7 +132,7 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight
 
 
 def require_confirmations(finding: Preflight, yeses: Confirmations) -> None:
-    """Raise ConfirmationNeeded or TargetNotMet for the first yes that is needed and not given."""
+    """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation."""
     for name, failure in finding.needs.items():
         if not getattr(yeses, name):
             raise failure
@@ -154,7 +154,7 @@ def _needs(
                 "session_live",
                 f"{present.path} {activity.sentence}: an agent may have it open, and would continue from its own "
                 "copy, past this compaction. Nothing was written. Close the session in the agent, or reload it "
-                "afterwards, and say --live.",
+                "afterwards, and use --live.",
                 "--live",
             ),
         )
@@ -163,8 +163,8 @@ def _needs(
             "after_torn_line",
             ConfirmationNeeded(
                 "torn_last_line",
-                f"{present.path} ends in {torn}. Nothing was written. Let the agent finish the line; if it never will, "
-                "say --after-torn-line: then the compaction begins on a line of its own behind it.",
+                f"{present.path} ends in {torn}. Nothing was written. Let the agent finish the line; if it never does, "
+                "use --after-torn-line: the compaction then begins on a new line after it.",
                 "--after-torn-line",
             ),
         )
@@ -174,7 +174,7 @@ def _needs(
             ConfirmationNeeded(
                 "switches_branch",
                 f"{approved.leaf_id} is not the end of the active branch of {present.path}: {present.leaf_id} is. "
-                "Compacting there makes it the active one. Nothing was written. If that is meant, say --switch-branch.",
+                "Compacting there makes it active. Nothing was written. If that is intended, use --switch-branch.",
                 "--switch-branch",
             ),
         )
@@ -195,7 +195,7 @@ def _needs(
             ConfirmationNeeded(
                 "not_honoured",
                 f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
-                f"{reading.writer.entry_type}. Nothing was written. If it is wanted all the same, say --not-honoured.",
+                f"{reading.writer.entry_type}. Nothing was written. To write it anyway, use --not-honoured.",
                 "--not-honoured",
             ),
         )
@@ -206,21 +206,21 @@ def _needs(
 def _parent_of(approved: Approved, present: LoadedSession) -> str:
     """The entry to append to: the reviewed leaf, or what its branch has grown to if that is the active one.
 
-    Raises Conflict `other_branch` if the active branch was reviewed and the session went on in another.
+    Raises Conflict `other_branch` if the active branch was reviewed and the session continued in another.
     """
     if present.tree.descends(present.leaf_id, approved.leaf_id) and not _was_cut_short(approved):
         return present.leaf_id
     if approved.leaf_id == approved.loaded.leaf_id:
         raise Conflict(
             "other_branch",
-            f"{present.path} went on in another branch: its last entry {present.leaf_id} does not follow "
+            f"{present.path} continued in another branch: its last entry {present.leaf_id} does not follow "
             f"{approved.leaf_id}, which was reviewed. Nothing was written. Plan again.",
         )
     return approved.leaf_id
 
 
 def _was_cut_short(approved: Approved) -> bool:
-    """Whether a place amidst the active branch was reviewed, on purpose: then it is compacted there."""
+    """Whether an entry in the middle of the active branch was reviewed, on purpose: then it is compacted there."""
     reviewed = approved.loaded
     return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
 
@@ -228,7 +228,7 @@ def _was_cut_short(approved: Approved) -> bool:
 def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
     """The airlock's judgement on what was approved; None if too little is left to compact."""
     rules = rules_for(agent_at(session.path))
-    # The query is given, so no text is needed to judge the plan.
+    # The query is given, so no text is needed to validate the plan.
     transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters), rules)
     if transcript is None:
         return None
@@ -236,7 +236,7 @@ def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> Validate
 
 
 def _meets_target(approved: Approved, validated: ValidatedDeletion) -> bool:
-    """Whether the target is met, or was when it was approved and the session has only grown since."""
+    """Whether the target is met, or was met at the approval and the session has only grown since."""
     if validated.target_met:
         return True
     reviewed = _judge(approved, approved.loaded, approved.leaf_id)
@@ -246,8 +246,8 @@ def _meets_target(approved: Approved, validated: ValidatedDeletion) -> bool:
 def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
     return TargetNotMet(
         "target_not_met",
-        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than was asked for. "
-        "Nothing was written. To write it all the same, say --allow-below-target.",
+        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than required. "
+        "Nothing was written. To write it anyway, use --allow-below-target.",
     )
 
 
@@ -259,7 +259,7 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
             reason = f"{judged.target or 'The whole'} is refused now ({judged.code})."
         raise Conflict(
             "plan_refused",
-            f"{present.path} has changed so that the approved plan does not hold any more. {reason} Nothing was "
+            f"{present.path} has changed so that the approved plan is no longer valid. {reason} Nothing was "
             "written. Plan again.",
         )
     more = [str(target) for target in judged.targets if target not in set(approved.targets)]
@@ -267,7 +267,7 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
         named = ", ".join(more[:NAMED]) + (f" and {len(more) - NAMED:,} more" if len(more) > NAMED else "")
         raise Conflict(
             "plan_changed",
-            f"{present.path} has changed: with what was approved, {named} would have to go as well. "
+            f"{present.path} has changed: the approved plan would now have to delete {named} as well. "
             "Nothing was written. Plan again.",
         )
     others = [target.entry_id for target in approved.targets if not _is_same(target, approved, present)]
@@ -275,13 +275,13 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
         named = ", ".join(others[:NAMED]) or "something else"
         raise Conflict(
             "plan_changed",
-            f"{present.path} has changed: what was approved is another now ({named}). Nothing was written. "
+            f"{present.path} has changed: the ids now name other content ({named}). Nothing was written. "
             "Plan again.",
         )
     return judged
 
 
 def _is_same(target: Target, approved: Approved, present: LoadedSession) -> bool:
-    """Whether an id still names the line that was reviewed: of entries with one id the last one counts."""
+    """Whether an id still names the reviewed line: of several entries with one id the last counts."""
     reviewed, now = approved.loaded.tree.entry(target.entry_id), present.tree.entry(target.entry_id)
     return (reviewed.number, reviewed.offset) == (now.number, now.offset)

@@ -1,4 +1,4 @@
-"""A commit as its page shows it: what would be written, where, which confirmations it requires; and what came of it."""
+"""A commit on its page: what would be written, where, with which confirmations; and its result."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .service import compaction_line, look_at
 
 ENTRY_ID_SHOWN: Final = "00000000"
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
-"""Stands for the moment of the backup, which its name will say; of the same length."""
+"""A placeholder of the same length for the time in the backup's name."""
 LINE_SHOWN: Final = 4_000
-"""Bytes of the line that a page shows."""
+"""Bytes of the line that the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class CommitView:
     """What others do with the session."""
     appended_after: str
     digest: str
-    """By what this plan, and no other, is said yes to."""
+    """Identifies this plan, so that a confirmation counts for no other."""
 
 
 def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
-    """What a commit of this run would do as things stand. Raises what `look_at` raises."""
+    """What a commit of this run would do at this moment. Raises what `look_at` raises."""
     approved, finding = look_at(run, now)
     validated, path = finding.validated, approved.loaded.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
@@ -86,7 +86,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
 
 
 def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
-    """The confirmations that are required, each in its own words."""
+    """The required confirmations, each with its text."""
     stats, target = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
         "live": (
@@ -125,12 +125,12 @@ def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmat
         yield RequiredConfirmation(name, *words[name])
 
 
-# ---- what came of it -------------------------------------------------------------------------------------
+# ---- the result ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """How much of one kind of content went. Tokens."""
+    """How much of one kind of content was deleted, in tokens."""
 
     kind: str
     name: str
@@ -161,7 +161,7 @@ class ResultView:
 
     @property
     def is_restored(self) -> bool:
-        """Whether a restore took the line out of the session since."""
+        """Whether a restore has removed the line from the session since."""
         run = self.compaction.run
         return run is not None and run.state == RunState.RESTORED
 
@@ -197,7 +197,7 @@ def view_result(compaction: Compaction) -> ResultView:
 
 
 def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
-    """The line as it lies in the file; empty if it is not there any more, or not indexed yet."""
+    """The line as it is in the file; empty if it is no longer there, or not indexed yet."""
     row = EntryRow.objects.filter(session=compaction.session, entry_id=compaction.entry_id).first()
     if row is None:
         return "", None, 0

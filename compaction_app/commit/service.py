@@ -1,11 +1,11 @@
-"""The commit: under the lock, on the file as it is now, what was approved and nothing else.
+"""The commit: under the lock, on the current file, what was approved and nothing else.
 
-    lock → what was added since → the leaf still the same branch? → the airlock again → the plan still exactly
-    the approved one? → backup → announced → one line appended by one write → recorded → hooks told, without the lock
+    lock → what was added since → is the leaf still on the same branch? → the airlock again → is the plan exactly the
+    approved one? → backup → announced → one line appended by one write → recorded → hooks called, without the lock
 
-A process that is killed between the announcement and the record leaves both to the next lock (`records`).
+If a process is killed between the announcement and the record, the next lock does both (`change_records`).
 
-Each explicit yes covers one case; without it the commit is refused and says which one is missing. Every
+Each confirmation covers one case; without it the commit is refused and names the missing one. Every
 refusal leaves the session as it was.
 """
 
@@ -54,7 +54,7 @@ from .preflight import Approved, Confirmations, Preflight, find, require_confirm
 logger = logging.getLogger("redline")
 
 BYTES_ARE_LEFT: Final = "append_left"
-"""The failure after which a piece of the line is in the session: then its backup stays."""
+"""The failure after which a part of the line is in the session: its backup is kept."""
 LINE_IS_WRITTEN: Final = frozenset({"append_not_tidied", "line_stays"})
 """The failures after which the line is in the session, and recorded."""
 NOT_RECORDED: Final = "not_recorded"
@@ -73,11 +73,11 @@ class Committed:
     line: bytes
     """What was appended, without its newline."""
     untidy: SystemFailure | None = None
-    """What went wrong after it was written, and is raised once everybody is told of it."""
+    """An error after the write, which is raised once the hooks were called."""
 
 
 def approval(run: Run) -> Approved:
-    """What was approved in a run, as `commit` takes it.
+    """The approved plan of a run, in the form that `commit` takes.
 
     Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
     """
@@ -86,7 +86,7 @@ def approval(run: Run) -> Approved:
     if validated is None or not validated.targets:
         raise BadInput(
             "nothing_approved",
-            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve what may go first.",
+            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve some deletions first.",
         )
     prepared = snapshot_of(run).prepared
     return Approved(
@@ -108,7 +108,7 @@ def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Tar
 
 
 def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed:
-    """Append what records the approved deletion.
+    """Append the line that records the approved deletion.
 
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
@@ -123,9 +123,9 @@ def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed
 
 
 def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Committed:
-    """Append what is approved in a run, if it is what was shown: `shown` is the digest of that finding.
+    """Append the approved plan of a run, if it is the one that was shown: `shown` is the digest of that preflight.
 
-    From here to the end nobody else can decide on the run. Raises what `commit` raises, Conflict `plan_differs`
+    Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
     and `being_committed`, and what `approval` raises.
     """
     path = session_path(run.session)
@@ -138,22 +138,22 @@ def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Com
         if finding.digest() != shown:
             raise Conflict(
                 "plan_differs",
-                f"What would be written for run {run.pk} is no longer what this page showed. Nothing was written. "
-                "Look at it again.",
+                f"The plan of run {run.pk} is no longer the one on this page. Nothing was written. "
+                "Review it again.",
             )
         written = _commit(locked, approved, finding, yeses, now)
     return _finish(approved, written)
 
 
 def look_at(run: Run, now: datetime) -> tuple[Approved, Preflight]:
-    """What a commit of a run would do as things stand. Raises what `commit_run` raises for it."""
+    """What a commit of a run would do at this moment. Raises what `commit_run` raises before it writes."""
     approved = approval(run)
     return approved, find(approved, continue_loading(approved.loaded), now)
 
 
 @contextmanager
 def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
-    """Keep everybody from deciding on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
+    """Block decisions on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
     if approved.run is None:
         yield
         return
@@ -162,7 +162,7 @@ def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
         if validated is None or validated.targets != approved.targets:
             raise Conflict(
                 "plan_differs",
-                f"What is approved in run {approved.run.pk} is no longer this plan: it was decided otherwise in the "
+                f"The approved plan of run {approved.run.pk} has changed: decisions were made in the "
                 "browser. Nothing was written.",
             )
         yield
@@ -170,7 +170,7 @@ def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
 
 @contextmanager
 def _committing(run: Run, now: datetime) -> Iterator[None]:
-    """Keep everybody from deciding on a run meanwhile. The session's lock is held, so no other commit is on."""
+    """Block decisions on a run meanwhile. The session's lock is held, so no other commit is under way."""
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
         run.refresh_from_db(fields=["state"])
@@ -179,13 +179,13 @@ def _committing(run: Run, now: datetime) -> Iterator[None]:
         run.refresh_from_db()
         yield
     finally:
-        with _left_to_the_next_lock(f"That run {run.pk} is no longer being written"):
+        with _left_to_the_next_lock(f"The end of the commit of run {run.pk}"):
             Run.objects.filter(pk=run.pk).update(committing_since=None)
 
 
 @contextmanager
 def _left_to_the_next_lock(what: str) -> Iterator[None]:
-    """A row that the next lock on the session writes as well: if it fails, what became of the line is not masked."""
+    """A row that the next lock on the session can write too: a failure here must not hide the outcome of the line."""
     try:
         yield
     except DatabaseError as fault:
@@ -193,7 +193,7 @@ def _left_to_the_next_lock(what: str) -> Iterator[None]:
 
 
 def _finish(approved: Approved, written: Committed) -> Committed:
-    """Let the index follow, and tell the hooks. Raises what went wrong after the line was written."""
+    """Update the index, and call the hooks. Raises the error that occurred after the write, if any."""
     path = approved.loaded.path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(path)
@@ -253,7 +253,7 @@ def _record(path: Path, note: CommitNote, size: int) -> None:
 
 
 def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
-    """A backup of a session that is as it was is of no use; after any other failure it is what there was before."""
+    """Delete the backup if the session is unchanged; after any other failure it has the previous content."""
     if failure.code == BYTES_ARE_LEFT:
         with _left_to_the_next_lock(f"The backup {copy.path}"):
             record_backup(locked.path, BackupNote.of(copy))

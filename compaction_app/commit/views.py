@@ -1,4 +1,4 @@
-"""The commit of a reviewed run, and what came of it."""
+"""The commit of a reviewed run, and its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .presenter import view_commit, view_result
 from .service import LINE_IS_WRITTEN, NOT_RECORDED, commit_run
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
-"""What a new plan from here mends; anything else it does not."""
+"""Errors that a new plan on the current session can solve."""
 WRITTEN: Final = LINE_IS_WRITTEN | {NOT_RECORDED}
 """Failures after which the line is in the session."""
 
@@ -32,7 +32,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
     """What will be written, and the confirmations it requires; with them, it is written."""
     found = known_run(run)
     if Compaction.objects.filter(run=found).exists():
-        # A second click, or a second window: what was written is what there is to see.
+        # A second click, or a second window: show what was written.
         return redirect("compaction:result", found.pk)
     if request.method != "POST":
         return _show(request, found)
@@ -72,7 +72,7 @@ def _show(
 
 @require_safe
 def result(request: HttpRequest, run: int) -> HttpResponse:
-    """What was written, before and after, and the way back."""
+    """What was written, before and after, and how to undo it."""
     found = known_run(run)
     view = view_result(compaction_of(found))
     context = {"run": found, "view": view, "here": "runs"}

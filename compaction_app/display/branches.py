@@ -1,4 +1,4 @@
-"""What is known of a branch without its texts: worked out once, kept for the last few, until the file changes.
+"""What is known of a branch without its texts: computed once, cached for the last few, until the file changes.
 
     entries of the index ─tree─▶ branch ─reader─▶ what the model sees ─┬─▶ token map
                                         └─prepare─▶ protections ───────┘
@@ -37,7 +37,7 @@ from sessions_app.storage.files import FileState, SessionReader, file_state
 VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
 CACHED_ENTRIES: Final = 120_000
-"""Branches are kept up to so many entries, counting their file's entries too; the last one always is."""
+"""Branches are cached up to so many entries, counting their file's entries too; the last one always is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class EntryRemoval:
-    """What a deletion takes of an entry: the blocks with these indexes, or all of it."""
+    """What a deletion removes of an entry: the blocks with these indexes, or all of it."""
 
     compaction_id: str
     blocks: frozenset[int] | None
@@ -58,7 +58,7 @@ class EntryRemoval:
 
 @dataclass(frozen=True, slots=True)
 class BranchState:
-    """All that is known of a branch without its texts."""
+    """Everything that is known of a branch without its texts."""
 
     tree: SessionTree
     leaf_id: str
@@ -70,32 +70,32 @@ class BranchState:
     listed: Mapping[str, list[Entry]]
     """The entries of each of VIEWS."""
     removals: dict[str, EntryRemoval]
-    """What the branch's deletions name, whether or not this reading honours it."""
+    """What the branch's deletions name, whether or not this reader applies it."""
     edits: dict[str, Entry]
-    """The latest edit for each entry it names."""
+    """The latest edit of each entry that edits name."""
     protections: dict[str, Protection]
     makers: dict[str, list[Entry]]
     """For each tool call id: the entries that make it."""
     answers: dict[str, list[Entry]]
     """For each tool call id: the results that answer it."""
     labels: Mapping[str, str]
-    """The latest label of each entry that has one."""
+    """The latest label of each labelled entry."""
     token_map: TokenMap
     tokens_before: Sequence[int]
-    """For each message of the context: the map's tokens before it; and all of them at the end."""
+    """For each message of the context: the map's tokens before it; and their sum at the end."""
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
     forks: list[tuple[int, Fork]]
     """Where other branches leave this one, by position in the branch."""
     titles: dict[str, str] = field(default_factory=dict)
-    """The first words of those of the user's messages that a page has shown."""
+    """The first words of the user's messages that a page has shown."""
 
 
-# ---- what is kept ----------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------------
 
 
 class _FileKey(NamedTuple):
-    """What must be the same for what was worked out to hold still."""
+    """What must be unchanged for a cached branch to be valid."""
 
     session: int
     file: FileState
@@ -104,10 +104,10 @@ class _FileKey(NamedTuple):
 
 
 _kept: list[tuple[_FileKey, BranchState]] = []
-"""The one that was used last stands last."""
+"""In order of use, the last used last."""
 _keeping = threading.Lock()
 _working = threading.Lock()
-"""One branch is worked out at a time: two at once would take twice the memory, and be no quicker."""
+"""One branch is computed at a time: two at once would take twice the memory, and be no faster."""
 
 
 def branch_state(session: Session, leaf_id: str = "") -> BranchState:
@@ -118,7 +118,7 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
     path = session_path(session)
     found = file_state(path)
     if found is None:
-        raise BadInput("no_such_file", f"{path} is not there. Nothing was read.")
+        raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")
     if session.fingerprint is None or session.state is None:
         raise BadInput("not_indexed", f"{path} is not in the index. {session.fault}".strip())
     key = _FileKey(session.pk, found, session.reader_choice, session.indexed_at)
@@ -134,7 +134,7 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
 
 
 def forget_branches() -> None:
-    """Keep nothing any more."""
+    """Empty the cache."""
     with _keeping:
         _kept.clear()
 
@@ -149,7 +149,7 @@ def _look_up(key: _FileKey, leaf_id: str) -> BranchState | None:
 
 
 def _same_file(key: _FileKey) -> BranchState | None:
-    """Another branch of the same state of the file; what was kept of earlier states is let go."""
+    """Another branch of the same state of the file; earlier states are removed from the cache."""
     with _keeping:
         _kept[:] = [(known, state) for known, state in _kept if known == key or known.session != key.session]
         return next((state for known, state in _kept if known == key), None)
@@ -168,7 +168,7 @@ def _weight(kept: tuple[_FileKey, BranchState]) -> int:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Working a branch out makes much that stays and nothing that is garbage: looking for some takes longer."""
+    """Pause the garbage collector: computing a branch makes many lasting objects and no garbage to search for."""
     if not gc.isenabled():
         yield
         return
@@ -179,7 +179,7 @@ def _collection_paused() -> Iterator[None]:
         gc.enable()
 
 
-# ---- working it out --------------------------------------------------------------------------------------
+# ---- the computation -------------------------------------------------------------------------------------
 
 
 def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState | None) -> BranchState:
@@ -193,7 +193,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     branch = tree.branch(leaf)
     context = reading.reader.rebuild(branch)
     kept = {message.entry.id: message for message in context.messages}
-    # The query is not shown here, so that no text has to be read for it.
+    # The query is not shown here, so no text has to be read for it.
     transcript = prepare(branch, {}, {"query": "-"}, reading.rules)
     protections = {
         entry.entry_id: entry.reason
@@ -228,7 +228,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
 
 
 def _is_removed(entry: Entry, message: Message | None) -> bool:
-    """Whether a recorded message, or something of it, is no longer in what the model sees."""
+    """Whether a recorded message, or a part of it, is not in what the model sees."""
     if message is None:
         return entry.is_message and not entry.empty
     return message.blocks is not entry.blocks and (
@@ -306,7 +306,7 @@ def _pieces(
 
 
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
-    """Where other branches leave this one. A branch that holds every entry of its file has no others."""
+    """Where other branches leave this one. A branch with every entry of its file has no others."""
     if len(branch) == len(tree.entries):
         return
     on_branch = {tree.position(entry.id) for entry in branch}
@@ -329,7 +329,7 @@ def _fork(tree: SessionTree, start: int) -> Fork:
 
 
 def leaf_below(session: Session, entry_id: str) -> str:
-    """The leaf of a branch that an entry is on: the active one if it can be. Raises BadInput `unknown_entry`."""
+    """The leaf of a branch with that entry: the active one if possible. Raises BadInput `unknown_entry`."""
     state = branch_state(session)
     if state.tree.descends(state.leaf_id, entry_id):
         return ""

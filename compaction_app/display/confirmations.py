@@ -1,4 +1,4 @@
-"""The confirmations that an action requires: as a page shows them, and as its form brings them back."""
+"""The confirmations that an action requires: as a page shows them, and as its form returns them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RequiredConfirmation:
 
 
 class ConfirmationField(forms.MultipleChoiceField):
-    """Checkboxes of one name, as a dataclass with a flag for each. Which are required, the action decides."""
+    """Checkboxes of one name, as a dataclass with a flag for each. The action decides which are required."""
 
     def __init__(self, flags: type[Any]) -> None:
         super().__init__(choices=[(flag.name, flag.name) for flag in fields(flags)], required=False)

@@ -1,7 +1,7 @@
-"""What a page shows of one entry: a line for each of its blocks, with what is to be said of it.
+"""An entry on a page: an item for each of its blocks, with notes.
 
-The text is the recorded one, or if an edit put another in its place and the page shows what the model sees,
-that one. It is cut; a link leads to the whole.
+The text is the recorded one, unless an edit has replaced it and the page shows what the model sees. It is cut; a link
+leads to the whole text.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ class EntryItem:
     """One block, or one entry without blocks, as the page shows it."""
 
     kind: str
-    """`user`, `text`, `thinking`, `call`, `out`; `note` for what is no message; `damage` for a damaged line."""
+    """`user`, `text`, `thinking`, `call`, `out`; `note` for entries that are not messages; `damage`."""
     who: str
     entry_id: str = ""
     block: int | None = None
     first: bool = True
-    """Whether it is the first of its entry that is shown."""
+    """Whether it is the first shown item of its entry."""
     text: str = ""
     more: str = ""
     tokens: int = 0
     protection: Protection | None = None
     marks: list[EntryNote] = field(default_factory=list)
-    """Short ones, for the margin."""
+    """Short notes, for the margin."""
     remarks: list[EntryNote] = field(default_factory=list)
-    """Sentences, below the text."""
+    """Sentences, shown below the text."""
     call: tuple[str, str] | None = None
     """A tool's name and its arguments."""
     standing: str = ""
     """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; of a
     note: `quiet` if it changes nothing of what the model sees."""
     struck: str = ""
-    """The text again, if it is struck: of a call, its name and its arguments."""
+    """The text again, if it is struck: for a call, its name and its arguments."""
     makes: str = ""
-    """The call id of a call block that its entry owns."""
+    """The call id of a call block whose entry owns the call."""
     answers: str = ""
     """The call id that a result's last block answers."""
     tie: str = ""
@@ -64,13 +64,13 @@ class EntryItem:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One entry as one view of the page looks at it."""
+    """One entry in one view of the page."""
 
     state: BranchState
     entry: Entry
     view: str
     message: Message | None
-    """What the model sees of it."""
+    """The message that the model sees, if any."""
     seen: frozenset[int]
     """The blocks that the model sees, by index."""
     project: str
@@ -85,9 +85,9 @@ def items_of(
     faults: Sequence[str] = (),
     project: str = "",
 ) -> Iterator[EntryItem]:
-    """What the page shows of an entry. `faults` are what is wrong with its place in the tree.
+    """The items of an entry. `faults` are the problems of its place in the tree.
 
-    `project` is the session's directory, from which paths in calls are written.
+    `project` is the session's directory; paths in calls are shown relative to it.
     """
     message = state.kept.get(entry.id)
     remarks = [EntryNote(words, icon="broken") for words in faults]
@@ -179,12 +179,12 @@ def _with_struck(item: EntryItem) -> EntryItem:
 
 
 def _is_replaced(look: _Look) -> bool:
-    """Whether what the page shows is what an edit put something else in the place of."""
+    """Whether the page shows a text that an edit has replaced."""
     return look.message is not None and look.message.replaced and look.view != "sees"
 
 
 def _lost(look: _Look) -> str:
-    """How it stands with what the model does not see: a compaction deleted it, or it is left out otherwise."""
+    """The style of what the model does not see: deleted by a compaction, or left out for another reason."""
     honoured = EntryKind.DELETION in look.state.reading.reader.honours
     return "struck" if honoured and look.entry.id in look.state.removals else "faint"
 
@@ -213,11 +213,11 @@ def _label(state: BranchState, entry: Entry) -> list[EntryNote]:
     return [EntryNote("labelled", quoted=words[:WORDS])] if words is not None else []
 
 
-# ---- what it is paired with ------------------------------------------------------------------------------
+# ---- calls and results ----------------------------------------------------------------------------------
 
 
 def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
-    """The entry that owns a call id, of those that make it: the last one, as agents see it."""
+    """The entry that owns a call id, of those that make it: the last one, as agents do."""
     makers = state.makers.get(call_id, [])
     if view != "sees":
         return makers[-1] if makers else None
@@ -229,7 +229,7 @@ def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
 
 
 def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
-    """Where the results of a call are, and what is wrong if there are none."""
+    """Links to the results of a call, or a note that there are none."""
     state = look.state
     if owner is not None and owner is not look.entry:
         return [EntryNote("its call id is used again in", owner.id)]
@@ -244,7 +244,7 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
 
 
 def _answer(look: _Look) -> list[EntryNote]:
-    """Where the call of a result is, and what is wrong if there is none."""
+    """A link to the call of a result, or a note that there is none."""
     call_id = look.entry.result_for
     if call_id is None:
         return []
@@ -255,7 +255,7 @@ def _answer(look: _Look) -> list[EntryNote]:
 
 
 def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
-    """The items with brackets from each call to its results below it, and no mention of what a bracket shows."""
+    """The items with brackets from each call to its results below it, without notes that a bracket makes redundant."""
     results = {item.answers: place for place, item in enumerate(items) if item.answers}
     made = {item.makes: (place, item.entry_id) for place, item in enumerate(items) if item.makes}
     pairs = {call_id for call_id in results.keys() & made.keys() if made[call_id][0] < results[call_id]}
@@ -286,7 +286,7 @@ def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
 def _note(
     state: BranchState, entry: Entry, texts: Texts, message: Message | None, remarks: list[EntryNote]
 ) -> EntryItem:
-    """An entry that is no message: a line across the page, with the summary of a compaction below it."""
+    """An entry that is not a message: a line across the page, with the summary of a compaction below it."""
     text, more = clamp(texts.whole or "")
     return EntryItem(
         "note",
@@ -302,7 +302,7 @@ def _note(
 
 
 def kind_of(entry: Entry, block: Block | None) -> str:
-    """Whose voice it is: `user`, `text`, `thinking`, `call`, or `out` for what a machine put out."""
+    """Whose text it is: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
     if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
             return "thinking"
@@ -331,7 +331,7 @@ def _call(text: str, block: Block, project: str) -> tuple[str, str]:
 
 
 def clamp(text: str) -> tuple[str, str]:
-    """The beginning of a text, and what a link to the rest says; empty if nothing was cut."""
+    """The beginning of a text, and the label of the link to the rest; empty if nothing was cut."""
     lines = text.count("\n") + 1
     if lines <= CLAMP_LINES and len(text) <= CLAMP_CHARACTERS:
         return text, ""

@@ -1,4 +1,4 @@
-"""What is note of entries: short marks beside them, and what an entry says that is no message itself."""
+"""Notes on entries: short remarks beside them, and the meaning of entries that are not messages."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ WORDS: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class EntryNote:
-    """Something that is note of an entry, and the entry that it points to."""
+    """A remark on an entry, and the entry that it links to."""
 
     words: str
     entry_id: str = ""
     icon: str = ""
-    """`pair` for what is paired with it, `broken` for what is wrong with it."""
+    """`pair` for what it is paired with, `broken` for a fault."""
     quoted: str = ""
-    """Words out of the session."""
+    """Words from the session."""
     tail: str = ""
 
 
 def name_of(entry: Entry) -> str:
-    """What an entry that is no message is called."""
+    """The name of an entry that is not a message."""
     return _NAMES.get(entry.kind, entry.type)[:WORDS]
 
 
 def is_ignored(entry: Entry, reader: Reader) -> bool:
-    """Whether an entry would leave something out in another reading, and leaves nothing out in this one."""
+    """Whether another reader would leave something out because of this entry, and this one does not."""
     return entry.rebuilds and entry.kind not in reader.honours
 
 
 def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
-    """What an entry that is no message says, and whether this reading listens."""
+    """The meaning of an entry that is not a message, and whether this reader ignores it."""
     note = _meaning(entry, tree)
     return replace(note, tail=", ignored by this reading") if is_ignored(entry, reader) else note
 
@@ -62,7 +62,7 @@ _NAMES: Final = {
 
 
 def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
-    """What an entry that is no message says."""
+    """The meaning of an entry that is not a message."""
     match entry.control:
         case DeletionControl() as deletion:
             return EntryNote(_deleted(deletion))
@@ -84,7 +84,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
 
 
 def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:
-    """What is note of another entry, which the session need not have."""
+    """A note on another entry, which may not exist."""
     if target is not None and target in tree:
         return EntryNote(words, target)
     return EntryNote(f"{words} an entry that is not there")

@@ -1,7 +1,7 @@
 """Addresses of entries and of their texts, below the address of their session.
 
-A plain id stands in the path. Any other is asked for by name: in a path `..` would climb, `a/text` would be the
-text of `a`, and an id that ends like a session's file would be taken for one.
+A plain id is in the path. Any other is in the query: in a path `..` would climb, `a/text` would be the text of `a`, and
+an id that ends like a session's file would be taken for one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def entry_address(session: str, entry_id: str) -> str:
 def text_address(session: str, entry_id: str, block: int | None = None) -> str:
     """The address of the whole text of an entry, or of one block of it, below the address of its session."""
     if _is_plain(entry_id):
-        asked = "" if block is None else f"?block={block}"
-        return f"{session}/entries/{entry_id}/text{asked}"
-    asked = "" if block is None else f"&block={block}"
-    return f"{session}/text?entry={quote(entry_id, safe='')}{asked}"
+        query = "" if block is None else f"?block={block}"
+        return f"{session}/entries/{entry_id}/text{query}"
+    query = "" if block is None else f"&block={block}"
+    return f"{session}/text?entry={quote(entry_id, safe='')}{query}"
 
 
 def _is_plain(entry_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tool calls as one writes them: read src/parse.py :1–40, instead of their arguments as JSON."""
+"""Tool calls in short: read src/parse.py :1–40, instead of their arguments as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ARGUMENT_CHARACTERS: Final = 240
 
 
 def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
-    """A call block's text as one writes a call: the tool, and what it was asked for.
+    """A call block's text in short: the tool, and its arguments.
 
-    Paths below `project`, the session's directory, are written from there on.
+    Paths below `project`, the session's directory, are shown relative to it.
     """
     rest = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ")
     name, _, arguments = rest.partition(" ")
@@ -35,7 +35,7 @@ def _argument_words(arguments: str) -> str:
 
 
 def _values(values: Mapping[str, object]) -> Iterable[str]:
-    """The first argument bare, a range of lines as :from–to, the others by name."""
+    """The first argument without its name, a range of lines as :from–to, the others by name."""
     offset, limit = values.get("offset"), values.get("limit")
     for number, (name, value) in enumerate(values.items()):
         if name in ("offset", "limit") and isinstance(value, int) and "path" in values:

@@ -1,4 +1,4 @@
-"""One proposal as the review shows it: its texts, why it goes, what goes with it, where it stands, what can be done."""
+"""One proposal on the review page: its texts, its reason, its pair, its status, and what can be decided."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BlockChoice:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object that something else names: in words, and where it is."""
+    """An object that another one refers to: in words, and its address."""
 
     words: str
     entry_id: str
@@ -87,7 +87,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why something may not go, and the object that is in the way."""
+    """Why something may not be deleted, and the object that prevents it."""
 
     code: str
     message: str
@@ -126,13 +126,13 @@ class Article:
 
 
 def title_of(entry: TranscriptEntry, texts: Mapping[str, Texts]) -> str:
-    """The beginning of what a user said, on one line."""
+    """The beginning of a user's message, on one line."""
     found = texts.get(entry.entry_id)
     return " ".join(found.joined(entry.blocks)[:300].split())[:140] if found is not None else ""
 
 
 class ArticleMaker:
-    """Makes articles of one review from texts that were read."""
+    """Makes the articles of one review from the texts that were read."""
 
     def __init__(self, run: Run, reviewer: Reviewer, review: Review, texts: Mapping[str, Texts]) -> None:
         self._reviewer = reviewer
@@ -140,7 +140,7 @@ class ArticleMaker:
         self._transcript = reviewer.transcript
         self._texts = texts
         session = run.session
-        # Made once: an address is resolved far more slowly than a text is put together.
+        # Made once: resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
         self._planner = run.planner
         self._run = run
@@ -148,7 +148,7 @@ class ArticleMaker:
 
     @cached_property
     def _hooked(self) -> dict[Target, str]:
-        """What hooks pinned, looked up where something pinned is shown."""
+        """What hooks pinned, looked up when a pinned object is shown."""
         return pinned_by_hooks(self._run)
 
     def article(self, item: ReviewItem) -> Article:
@@ -198,7 +198,7 @@ class ArticleMaker:
         )
 
     def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
-        """What stays of an entry, its first BLOCKS blocks, each with what adds a deletion of it if that may be."""
+        """What stays of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if allowed."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
         touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
@@ -268,7 +268,7 @@ class ArticleMaker:
             yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
-        """What becomes of one text of a proposal: its deletion is approved or open, or it is kept or stays."""
+        """The fate of one text of a proposal: its deletion is approved or open, or it is kept or stays."""
         whole = Target(target.entry_id)
         if target in self._review.goes or whole in self._review.goes:
             return "approved"
@@ -370,7 +370,7 @@ class ArticleMaker:
         return Named(words, shown, f"?at={quote(target.entry_id, safe='')}#{at}", after)
 
     def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
-        """The blocks that the deletion of an entry can be narrowed to."""
+        """The blocks to which the deletion of an entry can be narrowed."""
         narrowable = (ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.NARROWED)
         if entry is None or item.target.block_index is not None or item.standing not in narrowable:
             return []
@@ -389,7 +389,7 @@ class ArticleMaker:
         ]
 
     def _short(self, words: str) -> str:
-        """Paths below the project without the way to it."""
+        """Paths below the project, relative to it."""
         return words.replace(self._project, "") if self._project else words
 
     def _address(self, entry_id: str) -> str:

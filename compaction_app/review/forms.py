@@ -1,11 +1,11 @@
-"""What a button of the review page asks for: a decision of which kind, about which objects.
+"""The decision that a button of the review page requests: its kind, and its targets.
 
-approve | reject | reopen | withdraw | add = KEY        one object, as `target_ref.ref_of` writes it
-narrow = KEY, block = KEY …                             the blocks of an entry that go
+approve | reject | reopen | withdraw | add = REF        one target, as `target_ref.ref_of` writes it
+narrow = REF, block = REF …                             the blocks of an entry that are deleted
 approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
 undo                                                    the last decision
 seen = NUMBER                                           always: the version of the review that the page shows
-mark, shown = FROM-TO …, rail = FROM-TO …               the plan that the page was made on, and what it draws
+mark, shown = FROM-TO …, rail = FROM-TO …               the plan that the page was made on, and what it shows
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ NOT_DECIDED: Final = "Nothing was decided. Load the page again."
 
 
 class DecisionRequest(NamedTuple):
-    """A decision to be kept. `kind` is None for undo. No targets: there is nothing to decide."""
+    """A decision to be stored. `kind` is None for undo. Without targets there is nothing to decide."""
 
     kind: Kind | None
     targets: tuple[Target, ...] = ()
     scope: tuple[Target, ...] = ()
-    """Of a bulk decision: every proposal that it was made on, decided or not."""
+    """For a bulk decision: every proposal that it was made on, decided or not."""
 
 
 class RangesField(forms.Field):
-    """Ranges such as 3-17, each in an input of its own. What is not a range is left out."""
+    """Ranges such as 3-17, each in its own input. Values that are not ranges are ignored."""
 
     widget = forms.MultipleHiddenInput
 
@@ -53,7 +53,7 @@ def _is_number(text: str) -> bool:
 
 
 class DecisionForm(forms.Form):
-    """The button that was pressed, on which version of the review, and what the browser shows of it."""
+    """The pressed button, the version of the review, and what the browser shows of it."""
 
     seen = forms.IntegerField(
         min_value=0,
@@ -73,7 +73,7 @@ class DecisionForm(forms.Form):
         return ShownRanges(self.cleaned_data["shown"], self.cleaned_data["rail"])
 
     def decision(self, desk: ReviewDesk) -> DecisionRequest:
-        """The decision that the button asks for. Raises FormInvalid."""
+        """The decision that the button requests. Raises FormInvalid."""
         button = next((name for name in BUTTONS if name in self.data), "")
         value, (kind, _, extent) = self.data.get(button, ""), button.partition("_")
         if not button:
@@ -106,6 +106,6 @@ class DecisionForm(forms.Form):
 
 
 def _bulk(kind: Kind, leads: list[ReviewItem]) -> DecisionRequest:
-    """A decision on what is undecided of these proposals."""
+    """A decision on those of these proposals that are undecided."""
     undecided = tuple(item.target for item in leads if item.standing is ReviewStatus.UNDECIDED)
     return DecisionRequest(kind, undecided, tuple(item.target for item in leads))

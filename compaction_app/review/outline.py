@@ -1,4 +1,4 @@
-"""Where the proposals of a run lie: turn by turn in transcript order, and cut into windows that one page can hold."""
+"""The proposals of a run by turns in transcript order, divided into pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
 
 WINDOW: Final = 100
-"""Proposals on one page. A turn that holds more is cut."""
+"""Proposals on one page. A turn with more is divided."""
 
 
 @dataclass(slots=True)
@@ -23,13 +23,13 @@ class OutlineTurn:
     """One of the user's messages and what follows it. Positions are in the transcript; the end is excluded."""
 
     number: int
-    """From 1; 0 is what came before the user's first message."""
+    """From 1; 0 is what comes before the user's first message."""
     start: int
     end: int
     leads: list[ReviewItem] = field(default_factory=list)
     tokens: int = 0
     cut: int = 0
-    """Tokens that go with everything that is approved and undecided."""
+    """Tokens that are deleted by everything approved and undecided."""
 
     @property
     def undecided(self) -> int:
@@ -42,7 +42,7 @@ class OutlineTurn:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """A turn's proposals, or a window's share of them, with the entries around them."""
+    """A turn's proposals, or those on one page, with the entries around them."""
 
     turn: OutlineTurn
     start: int
@@ -56,7 +56,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Entries between proposals, of which something stays: positions, the end excluded, without those that go."""
+    """Entries between proposals that stay at least in part: positions, the end excluded, without deleted entries."""
 
     start: int
     end: int
@@ -64,7 +64,7 @@ class Stay:
 
 
 class Outline:
-    """The turns of a review that have proposals, and the windows that they are cut into."""
+    """The turns of a review that have proposals, and the pages that they are divided into."""
 
     def __init__(self, transcript: Transcript, review: Review) -> None:
         self.transcript = transcript
@@ -72,9 +72,9 @@ class Outline:
         self._starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
         self.turns: dict[int, OutlineTurn] = {}
         self.unknown: list[ReviewItem] = []
-        """Items that the transcript does not have."""
+        """Items that are not in the transcript."""
         self.unasked = review.would_go - review.items.keys()
-        """What goes although nobody decides on it: it belongs to a tool call of something that was added."""
+        """What is deleted without a decision of its own: it belongs to a tool call of something that was added."""
         self._covered: set[int] = set()
         before = [0, *accumulate(entry.tokens for entry in transcript.entries)]
         for item in review.leads():
@@ -94,19 +94,19 @@ class Outline:
         return bisect_right(self._starts, position)
 
     def window_at(self, position: int) -> int:
-        """The window that holds what lies at a position, or comes next after it."""
+        """The page that contains a position, or the next one after it."""
         for number, window in enumerate(self.windows):
             if position < window[-1].end:
                 return number
         return max(0, len(self.windows) - 1)
 
     def stays(self, start: int, end: int) -> Stay:
-        """What stays, at least partly, of the entries between two positions."""
+        """What stays, at least in part, of the entries between two positions."""
         entries = self.transcript.entries[start:end]
         return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
 
     def tokens_staying(self, entry: TranscriptEntry) -> int:
-        """The tokens of an entry, or of those of its blocks that are neither proposed nor go."""
+        """The tokens of an entry, or of those of its blocks that are neither proposed nor deleted."""
         blocks = [
             block for block in entry.blocks if not self._is_touched(Target(entry.entry_id, block.index))
         ]
@@ -144,7 +144,7 @@ class Outline:
                 turn.cut += tokens_of(entry, target)
 
     def _cover(self, targets: Iterable[Target]) -> None:
-        """The entries of which nothing stays untouched: each block of them is proposed or goes, or they do."""
+        """The entries that are completely covered: they, or each of their blocks, are proposed or deleted."""
         blocks: dict[str, int] = {}
         for target in targets:
             entry = self.transcript.entry(target.entry_id)
@@ -191,7 +191,7 @@ def place(item: ReviewItem) -> tuple[int, int]:
 
 
 def tokens_of(entry: TranscriptEntry, target: Target) -> int:
-    """The tokens that a target of an entry takes, by its own estimate."""
+    """The tokens that a target deletes of an entry, by its own estimate."""
     if target.block_index is None:
         return entry.tokens
     slot = entry.slot(target.block_index)

@@ -1,4 +1,4 @@
-"""The transcript of a run as a token map, with the strike of what goes drawn over it."""
+"""The transcript of a run as a token map, with the deletions struck through."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target
 
 _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
-"""The strike is drawn by the same grid, under kinds that stand for what becomes of a piece."""
+"""The strike is drawn on the same grid, with kinds for the fate of a piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class StruckShare:
-    """How much of one kind goes."""
+    """How much of one kind is deleted."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""What the review says in words: what stays, what was decided."""
+"""Texts of the review: what stays, what was decided."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sessions_app.sessionlog.entries import Role
 
 STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
 QUOTES: Final = "\"'”’»)"
-"""What may stand behind the stop of a sentence."""
+"""What may follow the full stop of a sentence."""
 
 
 def as_sentence(words: str) -> str:
-    """Words with one stop at their end, whoever wrote it; empty if there are none."""
+    """Words with exactly one full stop at their end; empty if there are none."""
     words = words.rstrip()
     return words if not words or words.rstrip(QUOTES).endswith(STOPS) else f"{words}."
 

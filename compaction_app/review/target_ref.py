@@ -1,4 +1,4 @@
-"""How the review names an object: in an address or a form, and as the place of its article on the page."""
+"""References to targets in addresses and forms, and the ids of articles on the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ref_of(target: Target) -> str:
 
 
 def target_of(text: str) -> Target | None:
-    """The target that a key names; None if it is none."""
+    """The target of a reference; None if it is not one."""
     name, colon, index = text.partition(":")
     if not name or (colon and not (index.isascii() and index.isdigit() and len(index) < 10)):
         return None
@@ -23,7 +23,7 @@ def target_of(text: str) -> Target | None:
 
 
 def anchor(position: int, target: Target) -> str:
-    """The id of an article on its page: by position, because an entry's id may hold anything."""
+    """The id of an article on its page: by position, because an entry's id may contain anything."""
     if position < 0:
         checksum = crc32(str(target).encode("utf-8", "surrogatepass"))
         return f"p-x{checksum:08x}"

@@ -1,4 +1,4 @@
-"""The review of a run: its page, one decision on it, and what stays between its proposals."""
+"""The review of a run: its page, one decision, and what stays between its proposals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .review_text import step_text
 from .target_ref import anchor, ref_of
 
 PARTS: Final = ("window", "reload")
-"""The parts of the page that are asked for beside the map: a later window, and all that changes with another one."""
+"""The parts of the page that are requested separately: a later page, and everything that changes with it."""
 SHORTCUTS: Final = (
     ("j k", "next and previous proposal"),
     ("n", "next undecided"),
@@ -48,7 +48,7 @@ SHORTCUTS: Final = (
 
 @require_safe
 def review(request: HttpRequest, run: int) -> HttpResponse:
-    """The proposals of a run in place; one window of them, from a turn or an entry on, or from what is undecided."""
+    """The proposals of a run in place; one page of them, from a turn, an entry, or the first undecided one on."""
     found = known_run(run)
     if not found.is_reviewable:
         return _closed(request, found)
@@ -86,29 +86,29 @@ def _context(run: Run, page: Page) -> dict[str, Any]:
 
 @acts_on_post(lambda run: reverse("compaction:review", args=[run]))
 def decide(request: HttpRequest, run: int) -> HttpResponse:
-    """One decision. With htmx the answer is what changed since the version of the page; without, the page again.
+    """One decision. With htmx the response is what changed since the page's version; without, the page again.
 
-    A decision that was made on an older version, if it was decided otherwise since, is refused.
+    A decision made on an older version is refused if a different decision was made since.
     """
     found, form = known_run(run), DecisionForm(request.POST)
     try:
         require_valid(form, NOT_DECIDED)
         _require_same_plan(found, form.cleaned_data["mark"])
         latest, seen = ReviewDesk(found), form.cleaned_data["seen"]
-        asked = form.decision(latest)
-        # Worked out before the decision: most often the page shows the version that is still in memory.
+        decision = form.decision(latest)
+        # Computed before the decision: mostly the page shows the version that is still cached.
         before = latest if latest.version == seen else ReviewDesk(found, seen)
     except RedlineError as fault:
         return _not_decided(request, found, fault)
     try:
-        step = _keep(found, asked, seen)
+        step = _keep(found, decision, seen)
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
         return _changed(request, before, form.shown_ranges, fault=fault)
     mark_seen(found)
     if wants_fragment(request):
-        return _changed(request, before, form.shown_ranges, asked, step)
+        return _changed(request, before, form.shown_ranges, decision, step)
     return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
 
 
@@ -122,11 +122,11 @@ def _changed(
     request: HttpRequest,
     before: ReviewDesk,
     shown: ShownRanges,
-    asked: DecisionRequest | None = None,
+    decision: DecisionRequest | None = None,
     step: Step | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """What differs from the page that was seen, drawn anew; if that is most of it, one window as a whole."""
+    """What differs from the page that was seen; if that is most of it, one page as a whole."""
     run = before.run
     desk = ReviewDesk(run)
     try:
@@ -136,8 +136,8 @@ def _changed(
         return _not_decided(request, run, unreadable)
     summary = desk.summary()
     context: dict[str, Any] = {"run": run, "version": desk.version, "summary": summary, "fault": fault}
-    if asked is not None:
-        context["message"] = f"{_words(asked, step)}. {summary.approved}% approved."
+    if decision is not None:
+        context["message"] = f"{_words(decision, step)}. {summary.approved}% approved."
     context |= {"changes": changes} if page is None else _context(run, page)
     part = "changes" if page is None else "reload"
     answer = render(request, f"review/review.html#{part}", context, status=status_of(fault))
@@ -146,7 +146,7 @@ def _changed(
 
 @require_safe
 def stays(request: HttpRequest, run: int) -> HttpResponse:
-    """The entries that stay between two positions of the transcript, each with what adds a deletion of it."""
+    """The entries that stay between two positions of the transcript, each with the button that adds its deletion."""
     found = known_run(run)
     start, end = _number(request, "from"), _number(request, "to")
     if start is None or end is None:
@@ -174,28 +174,28 @@ def _require_same_plan(run: Run, mark: str) -> None:
     if mark not in ("", mark_of(run)):
         raise Conflict(
             "planned_anew",
-            f"Run {run.pk} was resumed and planned anew since this page was made. Nothing was decided. Load it again.",
+            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
         )
 
 
-def _keep(run: Run, asked: DecisionRequest, seen: int) -> Step | None:
+def _keep(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
     now = timezone.now()
-    if asked.kind is None:
+    if decision.kind is None:
         return undo(run, now, seen=seen)
-    keep(run, asked.kind, asked.targets, now, seen=seen, scope=asked.scope)
-    return Step(asked.kind, asked.targets)
+    keep(run, decision.kind, decision.targets, now, seen=seen, scope=decision.scope)
+    return Step(decision.kind, decision.targets)
 
 
-def _words(asked: DecisionRequest, step: Step | None) -> str:
+def _words(decision: DecisionRequest, step: Step | None) -> str:
     if step is None:
         return "There is nothing to undo"
     if not step.targets:
         return "Nothing was undecided there"
-    return f"Undone: {step_text(step)}" if asked.kind is None else step_text(step).capitalize()
+    return f"Undone: {step_text(step)}" if decision.kind is None else step_text(step).capitalize()
 
 
 def _address(desk: ReviewDesk, step: Step | None) -> str:
-    """Where the first object of a decision is on the page."""
+    """The address of the first object of a decision on the page."""
     target: Target | None = step.targets[0] if step is not None and step.targets else None
     if target is None:
         return ""
@@ -209,13 +209,13 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
 
 
 def _place(desk: ReviewDesk, step: Step | None, shown: ShownRanges) -> int:
-    """The position at which a page is drawn anew: of what was decided, else where it began."""
+    """The position to show after a decision: that of its first object, else where the page began."""
     at = desk.position(step.targets[0].entry_id) if step is not None and len(step.targets) == 1 else None
     return at if at is not None else min((start for start, _ in shown.stretches), default=0)
 
 
 def _position(request: HttpRequest, desk: ReviewDesk) -> int:
-    """The position in the transcript that an address asks for; the beginning, if it asks for none."""
+    """The position in the transcript that an address names; 0 if it names none."""
     if "undecided" in request.GET:
         return desk.first_undecided() or 0
     turn = _number(request, "turn")
@@ -230,7 +230,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
-    """Why there is nothing to review, and where to go on from here."""
+    """Why there is nothing to review, and what to do next."""
     run.refresh_from_db()
     reviewable = RunState(run.state) in REVIEWABLE
     context = {

@@ -1,4 +1,4 @@
-"""What a person decides about how a session is read: as which agent, and when it is read again."""
+"""What you can set about reading a session: which agent's reader is used, and when it is read again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sessions_app.models import Session
 
 
 def select_reader(session: Session, name: str) -> None:
-    """Keep the reader that was chosen for a session, and count its context by it; "" leaves it to Redline again.
+    """Store the reader chosen for a session, and count its context with it; "" leaves the choice to Redline again.
 
-    Raises what indexing raises: the choice is kept then, the count is not.
+    Raises what indexing raises: the choice is stored then, the count is not.
     """
     Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
     reindex(session)

@@ -1,6 +1,6 @@
-"""A session as its page shows it: one window of a branch, the turns beside it, what is damaged, what is bypassed.
+"""The page of a session: one page of a branch's entries, the turns beside it, damaged lines, bypassed compactions.
 
-The branch comes worked out from `branches`; the texts of a window are read from the file by offset.
+The state of the branch comes from `branches`; the texts of a page are read from the file by offset.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from sessions_app.storage.session_loader import read_texts
 from .turn_sidebar import TurnSidebar, rail_of
 
 WINDOW: Final = 40
-"""Entries on one page of a branch, and the blocks on it if entries have many."""
+"""Entries on one page of a branch, and blocks if its entries have many."""
 WINDOW_BLOCKS: Final = 100
 DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
 WHOLE_CHARACTERS: Final = 400_000
-"""What is shown of one text at most; the rest is said to be there."""
+"""Characters of one text that are shown; the page says how many more there are."""
 OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
-"""Faults of an entry's place in the tree. All others are of a line that no branch holds."""
+"""Faults of an entry's place in the tree. All others are of a line that is on no branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bypassed:
-    """A compaction of Redline's that an agent wrote past: it has no effect where the session goes on."""
+    """A compaction of Redline's that an agent wrote past: it has no effect where the session continues."""
 
     entry_id: str
     at: str
-    """The entry with which the agent went on from its own copy."""
+    """The entry with which the agent continued from its own copy."""
     run: int | None
     """The run it came from, whose plan can be applied again."""
     host: str
-    """Who is asked again for that; empty if nobody is."""
+    """The host that receives requests for that; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """One window of a branch and what stands around it."""
+    """One page of a branch's entries, and what surrounds it."""
 
     state: BranchState
     view: str
@@ -64,19 +64,19 @@ class SessionView:
     earlier: str
     later: str
     last: str
-    """Where the last window begins."""
+    """The first entry of the last page."""
     here: str
-    """The entry that the window begins with."""
+    """The first entry of this page."""
     counts: dict[str, int]
     frame: tuple[int, int] | None
-    """Top and height, on the token map, of what the window shows."""
+    """Top and height of this page on the token map."""
     damaged_at: str
-    """The entry behind the first damaged line."""
+    """The entry after the first damaged line."""
     bypassed: list[Bypassed]
 
 
 def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:
-    """The window of a view that begins at an entry, or with the branch.
+    """The page of a view that begins at an entry, or with the branch.
 
     Raises what `branch_state` raises, and BadInput `unknown_entry` for an `at` that the session does not have.
     """
@@ -103,11 +103,11 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
     )
 
 
-# ---- the window ------------------------------------------------------------------------------------------
+# ---- the page --------------------------------------------------------------------------------------------
 
 
 def _start(state: BranchState, listed: Sequence[Entry], at: str) -> int:
-    """Where an entry stands in a view, or what follows it there; the beginning if none is named."""
+    """The position of an entry in a view, or of the next one after it; 0 if none is named."""
     if not at or not listed:
         return 0
     for position, entry in enumerate(listed):
@@ -119,7 +119,7 @@ def _start(state: BranchState, listed: Sequence[Entry], at: str) -> int:
 
 
 def _end(listed: Sequence[Entry], start: int) -> int:
-    """Where a window ends: after WINDOW entries, or before the one whose blocks would be too many."""
+    """The end of a page: after WINDOW entries, or before the one whose blocks would be too many."""
     blocks = 0
     for position in range(start, min(start + WINDOW, len(listed))):
         blocks += len(listed[position].blocks or ())
@@ -129,7 +129,7 @@ def _end(listed: Sequence[Entry], start: int) -> int:
 
 
 def _start_before(listed: Sequence[Entry], end: int) -> int:
-    """Where the window begins that ends before `end`."""
+    """The start of the page that ends before `end`."""
     blocks = 0
     first = max(0, end - WINDOW)
     for position in range(end - 1, first - 1, -1):
@@ -178,11 +178,11 @@ def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:
     return state.token_map.frame(before[start], before[end] - before[start])
 
 
-# ---- what is damaged -------------------------------------------------------------------------------------
+# ---- damage ----------------------------------------------------------------------------------------------
 
 
 class _Damage:
-    """The faults of a session, by where they are shown: at an entry, or between two."""
+    """The faults of a session, by the place where they are shown: at an entry, or between two."""
 
     def __init__(self, recorded: list[dict[str, Any]]) -> None:
         self.faults: dict[int, list[str]] = {}
@@ -195,7 +195,7 @@ class _Damage:
         self.lines.sort(key=_line_number)
 
     def between(self, listed: Sequence[Entry], start: int, end: int) -> dict[int, list[dict[str, Any]]]:
-        """The damaged lines before each entry of a window, by its position; at `end` those behind the last."""
+        """The damaged lines before each entry of a page, by its position; at `end` those after the last."""
         found = {}
         for position in range(start, end + (end == len(listed))):
             after = listed[position - 1].number if position else 0
@@ -210,7 +210,7 @@ class _Damage:
         return found
 
     def first_behind(self, branch: Sequence[Entry]) -> str:
-        """The entry behind the first damaged line; the branch's last if it comes after all of them."""
+        """The entry after the first damaged line; the branch's last if the line comes after all of them."""
         if not self.lines:
             return ""
         first = self.lines[0]["number"]
@@ -226,7 +226,7 @@ def _entry_number(entry: Entry) -> int:
 
 
 def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryItem]:
-    """Damaged lines as they lie in the file: what is wrong, and the beginning of their bytes."""
+    """Damaged lines as they are in the file: the fault, and the beginning of their bytes."""
     for fault in lines[:DAMAGED_SHOWN]:
         raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
         left = fault["length"] - len(raw)
@@ -244,13 +244,13 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         )
 
 
-# ---- what is bypassed ------------------------------------------------------------------------------------
+# ---- bypassed compactions--------------------------------------------------------------------------------
 
 
 def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
-    """Redline's compactions that are no part of the branch that goes on from where they were appended.
+    """Redline's compactions that are not on the branch that continues from the entry before them.
 
-    An agent that has the session open keeps its own copy: its next line continues from there, past our entry.
+    An agent that has the session open has its own copy: its next line continues from there, past our entry.
     """
     leaf = tree.leaf.id
     written = session.compactions.order_by("pk").values_list("entry_id", "run_id", "run__base_url")
@@ -277,7 +277,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
-    """One text in full, up to WHOLE_CHARACTERS, in the voice of `Item.kind`."""
+    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryItem`."""
 
     entry_id: str
     block: int | None

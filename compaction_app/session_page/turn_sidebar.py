@@ -1,4 +1,4 @@
-"""The turns of a branch beside its text, with what happened in each: other branches, compactions, labels."""
+"""The turns of a branch beside its text, with their events: other branches, compactions, labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOPPED: Final = frozenset({"error", "aborted"})
 
 @dataclass(frozen=True, slots=True)
 class SidebarEvent:
-    """Something of a turn that has a line of its own."""
+    """An event of a turn, with its own line."""
 
     kind: str
     """`fork`, `compaction`, `summary` or `label`."""
@@ -37,7 +37,7 @@ class SidebarEvent:
 
 @dataclass(frozen=True, slots=True)
 class SidebarTurn:
-    """What follows one of the user's messages, up to the next."""
+    """A user's message and what follows it, up to the next one."""
 
     number: int
     entry_id: str
@@ -56,13 +56,13 @@ class TurnSidebar:
 
     turns: list[SidebarTurn]
     current: int
-    """Counted from 1; 0 before the first."""
+    """Counted from 1; 0 before the first turn."""
     total: int
     earlier: str
-    """The user's message to go to for the turns before; empty if there are none."""
+    """The user's message to link to for earlier turns; empty if there are none."""
     later: str
     before: list[SidebarEvent]
-    """What happened before the first turn."""
+    """Events before the first turn."""
 
 
 def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
@@ -114,7 +114,7 @@ def _turn(
 
 
 def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, SidebarEvent]]:
-    """What happened in the turns from one to another, each with the number of its turn."""
+    """The events of a range of turns, each with the number of its turn."""
     begins = [position for position, _ in state.turns]
     begin = begins[first] if first else 0
     end = begins[last] if last < len(begins) else len(state.branch)

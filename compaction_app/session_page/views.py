@@ -1,4 +1,4 @@
-"""The pages of one session. One view a page; what htmx asks for is a part of the page's own template."""
+"""The pages of one session. Each view is a page; htmx gets a part of the page's own template."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNREADABLE: Final = {
 
 @require_safe
 def session(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
-    """A branch, one window of entries at a time; with an entry in the address, the window that begins there."""
+    """A branch, one page of entries at a time; with an entry in the address, the page that begins there."""
     found = known_session(root, path)
     entry = entry or request.GET.get("entry", "")
     view = request.GET.get("view", "all" if entry else "sees")
@@ -73,7 +73,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
             for name, words in TABS.items()
         ],
         "begin": _address(found, view, leaf),
-        # What comes behind these is an entry's id.
+        # What follows these in a path is an entry's id.
         "at": _address(found, view, leaf) + "&at=",
         "all_at": _address(found, "all", leaf) + "&at=",
         "branch": _address(found, view) + "&leaf=",
@@ -113,7 +113,7 @@ def _page(root: int, path: str) -> str:
 
 @acts_on_post(_page)
 def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Choose as which agent the session is read."""
+    """Choose the agent whose reader is used for the session."""
     return _act(request, root, path, partial(_select_reader, ReaderForm(request.POST)))
 
 
@@ -137,7 +137,7 @@ def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
 def _act(
     request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]
 ) -> HttpResponse:
-    """Do it, and show the session that it was done to or that came of it."""
+    """Perform the action, and redirect to the session that it changed or made."""
     found = known_session(root, path)
     try:
         made = act(found) or found

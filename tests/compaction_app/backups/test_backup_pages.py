@@ -299,11 +299,11 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(
     state = shown(browser, page)
     grown(path, "seen", "not seen")
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
-    assert "not as it was when this was shown" in text
+    assert "has changed since this was shown" in text
     assert "3 user messages" in text
     answer = browser.post(page, {"shown": state, "yes": ["drop_newer"]})
     assert "yes" not in fields(answer)
-    assert "not as it was" in refuses(browser, path, page, yes=["drop_newer"])
+    assert "has changed since" in refuses(browser, path, page, yes=["drop_newer"])
 
 
 def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Client, path: Path) -> None:

@@ -291,7 +291,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(browser: Clie
     approve_proposals(run)
     answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
     assert answer.status_code == 409
-    assert "no longer what this page showed" in text_of(answer)
+    assert "no longer the one on this page" in text_of(answer)
     assert path.read_bytes() == before
     assert browser.post(f"/runs/{run.pk}/commit").status_code == 409
     assert path.read_bytes() == before

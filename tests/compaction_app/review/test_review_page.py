@@ -663,7 +663,7 @@ def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, r
     Snapshot.objects.filter(run=run).update(mark="another")
     answer = post(browser, run, approve_all="1", mark=mark)
     assert answer.status_code == 409
-    assert "planned anew" in text_of(answer)
+    assert "planned again" in text_of(answer)
     assert not run.decisions.exists()
     assert post(browser, run, approve_all="1", mark="another").status_code == 303
 
