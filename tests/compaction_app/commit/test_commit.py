@@ -255,7 +255,7 @@ def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path) -> None:
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
     foreign(path, message("n2", "n1", user("More.")), message("n3", "n2", user("And more.")))
     assert refused(path, lambda: done(approved)) == "4 plan_changed"
-    with pytest.raises(RedlineError, match="entry n1 would have to go as well"):
+    with pytest.raises(RedlineError, match="have to delete entry n1 as well"):
         done(approved)
 
 

@@ -775,7 +775,7 @@ def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> No
     run.refresh_from_db()
     assert run.state == RunState.FAILED
     assert run.failure == (
-        "Its worker could not be started (exit code 2); the log tells why. Nothing was planned."
+        "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
     )
 
 
