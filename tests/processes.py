@@ -18,8 +18,9 @@ NOBODY = 65534
 """The user and the group without any rights."""
 
 
-def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: None) -> str:
-    """The result of `act` in a forked process, in which `prepare` may drop rights first; or its error.
+def start_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: None) -> Callable[[], str]:
+    """Starts `act` in a forked process, in which `prepare` may drop rights first; returns what waits for its result
+    or its error.
 
     The interpreter is not restarted, because another user may not be able to read it.
     """
@@ -38,10 +39,19 @@ def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: Non
             os.write(writing, answer.encode()[:60_000])
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read().decode()
-    os.waitpid(pid, 0)
-    return answer
+
+    def wait() -> str:
+        with os.fdopen(reading, "rb") as pipe:
+            answer = pipe.read().decode()
+        os.waitpid(pid, 0)
+        return answer
+
+    return wait
+
+
+def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: None) -> str:
+    """What `act` returns in a forked process; else its error."""
+    return start_child(act, prepare)()
 
 
 def refusal_in_child(act: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> str:

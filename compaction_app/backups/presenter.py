@@ -248,10 +248,6 @@ class RestoreView:
     shown: str
     """The state of both files that this speaks of."""
 
-    @property
-    def newer_count(self) -> int:
-        return len(self.newer) + self.more
-
 
 def view_restore(session: Session, name: str) -> RestoreView:
     """What the restore would do. Raises BadInput `no_such_backup` and what reading both files raises."""

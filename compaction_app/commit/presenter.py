@@ -157,7 +157,6 @@ class ResultView:
     line: str
     line_number: int | None
     line_bytes: int
-    backup_there: bool
 
     @property
     def is_restored(self) -> bool:
@@ -192,7 +191,6 @@ def view_result(compaction: Compaction) -> ResultView:
         line=line,
         line_number=number,
         line_bytes=length,
-        backup_there=Path(compaction.backup.path).is_file(),
     )
 
 

@@ -98,8 +98,3 @@ FINISHED: Final = frozenset({RunState.TARGET_MET, RunState.BELOW_TARGET})
 """It was planned to its end, and nobody has acted on the plan."""
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
 """Its approved plan was written."""
-
-
-def may_become(state: RunState, other: RunState) -> bool:
-    """Whether the table allows the transition."""
-    return other in TRANSITIONS[state]

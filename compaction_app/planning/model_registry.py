@@ -66,10 +66,6 @@ class ResolvedProvider:
     """Why the key of the environment is not used, in words; empty if it is."""
 
     @property
-    def source_words(self) -> str:
-        return " and ".join(self.variables) or "added by you"
-
-    @property
     def usable(self) -> bool:
         return not self.fault and not self.unset
 

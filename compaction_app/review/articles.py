@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -98,30 +98,30 @@ class Refused:
 class Article:
     """One proposal, or one entry that stays."""
 
-    anchor: str
     key: str
     entry_id: str
     block: int | None
     address: str
     who: str
     style: str
-    icon: str
     label: str
-    open: bool
-    decided: bool
-    parts: list[Part]
+    parts: Sequence[Part]
     tokens: int
-    signed: bool
-    reason: str
-    source: str
-    call: int
-    pairs: list[Named]
-    more_pairs: int
-    unanswered: list[Named]
-    more_unanswered: int
-    refusal: Refused | None
-    actions: tuple[tuple[str, str], ...]
-    choices: list[BlockChoice]
+    actions: Sequence[tuple[str, str]]
+    anchor: str = ""
+    icon: str = ""
+    open: bool = False
+    decided: bool = False
+    signed: bool = False
+    reason: str = ""
+    source: str = ""
+    call: int = 0
+    pairs: Sequence[Named] = ()
+    more_pairs: int = 0
+    unanswered: Sequence[Named] = ()
+    more_unanswered: int = 0
+    refusal: Refused | None = None
+    choices: Sequence[BlockChoice] = ()
     protection: Protection | None = None
 
 
@@ -213,30 +213,16 @@ class ArticleMaker:
                 if not whole and number == 0 and not touched:
                     actions.append((ref_of(Target(entry.entry_id)), "Delete entry"))
             yield Article(
-                anchor="",
                 key=ref_of(target),
                 entry_id=entry.entry_id,
                 block=None if block is None else block.index,
                 address=self._address(entry.entry_id),
                 who=self._author(entry, own),
                 style="open" if goes else "stays",
-                icon="",
                 label=("proposed" if own in items else "goes with its pair") if goes else "",
-                open=False,
-                decided=False,
                 parts=[self._part(entry, block, "open" if goes else "stays")],
                 tokens=entry.tokens if block is None else block.tokens,
-                signed=False,
-                reason="",
-                source="",
-                call=0,
-                pairs=[],
-                more_pairs=0,
-                unanswered=[],
-                more_unanswered=0,
-                refusal=None,
-                actions=tuple(actions),
-                choices=[],
+                actions=actions,
                 protection=entry.reason if number == 0 else None,
             )
 

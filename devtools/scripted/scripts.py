@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from .plan import BUDGET, DELETE, delete, good_plan, heaviest, progress_of, without_manifest
 from .request import ScriptedRequest
@@ -104,9 +104,9 @@ def _never_reaches(request: ScriptedRequest) -> Move:
 # ---- transmission ------------------------------------------------------------------------------------------
 
 
-def _played(**how: object) -> Callable[[ScriptedRequest], Move]:
+def _played(**how: Any) -> Callable[[ScriptedRequest], Move]:
     """The good plan, transmitted in another way."""
-    return lambda request: replace(good_plan(request), **how)  # type: ignore[arg-type]
+    return lambda request: replace(good_plan(request), **how)
 
 
 def _split_bytes(request: ScriptedRequest) -> Move:

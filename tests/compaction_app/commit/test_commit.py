@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.service import Approved, Committed, Confirmations, commit
@@ -30,8 +29,7 @@ from tests.factories import assistant, chain, message, result, session_bytes, te
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation, refusal
 from tests.plans import approved_plan, context_ids, context_without
-from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child
-from tests.wait import WAIT_SECONDS
+from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child, start_child
 
 LAST = "e27"
 """The leaf of `working_session()`."""
@@ -566,31 +564,17 @@ def test_an_older_session_is_not_written_to(path: Path, version: int) -> None:
 def at_once(act: Callable[[], object]) -> list[str]:
     """How `act` ended in each of two processes that started it at the same moment."""
     ready, go = os.pipe()
-    connection.close()
-    children = []
-    for _ in range(2):
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                signal.alarm(WAIT_SECONDS)
-                os.read(ready, 1)
-                os.write(writing, refusal(act).encode())
-            except BaseException as error:  # noqa: BLE001  the parent compares it with what it expects
-                os.write(writing, repr(error).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        children.append((pid, reading))
+
+    def act_once_both_wait() -> str:
+        os.read(ready, 1)
+        return refusal(act)
+
+    children = [start_child(act_once_both_wait) for _ in range(2)]
     os.write(go, b"..")
-    answers = []
-    for pid, reading in children:
-        with os.fdopen(reading, "rb") as pipe:
-            answers.append(pipe.read().decode())
-        os.waitpid(pid, 0)
+    answers = sorted(wait() for wait in children)
     os.close(ready)
     os.close(go)
-    return sorted(answers)
+    return answers
 
 
 def test_two_concurrent_commits_give_one_entry_and_one_conflict(path: Path) -> None:

@@ -342,9 +342,9 @@ def test_a_provider_shows_its_origin_and_four_characters_of_its_key(
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com")
     anthropic, own = provider_named("anthropic"), provider_named("own")
-    assert anthropic.source_words == "ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL"
+    assert anthropic.variables == ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
     assert (anthropic.key_hint, anthropic.key_source) == ("…WXYZ", "environment")
-    assert (own.source_words, own.key_hint, own.key_source) == ("added by you", "…ZYXW", "entered")
+    assert (own.variables, own.key_hint, own.key_source) == ((), "…ZYXW", "entered")
     assert KEY not in repr(providers())
     assert TYPED not in repr(models())
 

@@ -124,13 +124,17 @@ def test_a_foreign_host_is_refused(server: Server) -> None:
     port = server.port
     cookie = "; ".join(f"{one.name}={one.value}" for one in server.cookies)
     # As after DNS rebinding: the origin is the host, and the browser sends the cookie.
-    with create_connection(("127.0.0.1", port)) as way, pytest.raises(InvalidStatus, match="403"):
+    with (
+        create_connection(("127.0.0.1", port)) as way,
+        pytest.raises(InvalidStatus, match="403"),
         connect(
             f"ws://evil.example:{port}/ws/sessions",
             sock=way,
             origin=Origin(f"http://evil.example:{port}"),
             additional_headers={"Cookie": cookie},
-        )
+        ),
+    ):
+        pass
 
 
 HOSTILE = [
