@@ -40,7 +40,7 @@ class RunFactory:
         )
 
     def add(self, kind: str, **data: Any) -> int:
-        """One more row; gives its number."""
+        """Add one row; returns its number."""
         self.seq += 1
         now: dict[str, Any] = {"last_seq": self.seq}
         if kind == "asked":
@@ -66,7 +66,7 @@ class RunFactory:
             self.add(kind, **data)
 
     def insert_all(self, events: Iterable[NewEvent]) -> None:
-        """Rows that are not looked at between, all at once."""
+        """Add rows in one transaction."""
         rows = []
         for kind, data in events:
             self.seq += 1
@@ -76,13 +76,13 @@ class RunFactory:
         self._set(last_seq=self.seq)
 
     def end(self, state: str, failure: str = "", message: str = "") -> None:
-        """The last row, and the state."""
+        """Add the last row, and set the state."""
         said = {"message": message} if message else {}
         self.add("ended", state=state, **said)
         self.set_state(state, failure)
 
     def set_state(self, state: str, failure: str = "") -> None:
-        """The state alone, as that of a run whose worker is gone."""
+        """Set only the state, as of a run whose worker is gone."""
         self._set(state=state, failure=failure, ended_at="2026-03-02 10:01:12")
 
     @property
@@ -95,7 +95,7 @@ class RunFactory:
         }
 
     def add_call(self, turn: int, index: int, tool: str, arguments: Any, **data: Any) -> None:
-        """A call's row, with what it made of the plan."""
+        """Add a call's row, with its effect on the plan."""
         before = self.stats["percentReduction"]
         after = round(100 * (self.deleted + data.get("gain", 0)) / TOKENS, 1)
         given = {"sentence": "Done.", "details": {}, "added": [], "gain": 0, **data}
@@ -151,12 +151,12 @@ PREPARED: Final[NewEvent] = ("prepared", {"entries": 990, "tokens": TOKENS, "pro
 
 
 def pieces_of(kind: list[Any], words: str, size: int) -> list[Piece]:
-    """Words as they stream: so many characters at a time."""
+    """Words as streamed pieces of this many characters."""
     return [[*kind, words[start : start + size]] for start in range(0, len(words), size)]
 
 
 def add_plan(factory: RunFactory, turns: int = 4) -> None:
-    """A run of a model that thinks, looks, deletes, is refused once, and is asked again once."""
+    """Add a run of a model that thinks, searches, deletes, is refused once, and is nudged once."""
     factory.add_all([PREPARED])
     for turn in range(1, turns + 1):
         add_turn(factory, turn)
@@ -173,7 +173,7 @@ THOUGHT: Final = (
 
 
 def add_turn(factory: RunFactory, turn: int, *, thought: str = THOUGHT, answer: bool = True) -> None:
-    """One turn, word by word: reasoning, a sentence, a search and a deletion with their results."""
+    """Add one turn, word by word: reasoning, a sentence, a search and a deletion with their results."""
     deletions = [{"kind": "entry", "entryId": f"{number:08x}"} for number in range(turn, turn + 9)]
     search = json.dumps({"pattern": "tui-renderer.ts", "target": "content_block"})
     delete = json.dumps({"deletions": deletions})

@@ -1,4 +1,4 @@
-"""Runs of the embedded planner, worked on in this process, and their approval."""
+"""Runs of the embedded planner, executed in this process, and their approval."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sessions_app.sessionlog.targets import Target
 
 
 def finish_run(run: Run) -> Run:
-    """The run, once a worker has worked on it to its end."""
+    """Execute the run to its end, as a worker does."""
     work(run.pk, worker_name())
     run.refresh_from_db()
     return run
 
 
 def plan_session(session: Session, *, leaf_id: str = "", **parameters: object) -> Run:
-    """A run of the embedded planner that has ended."""
+    """A finished run of the embedded planner."""
     return finish_run(
         start_run(session, planner="embedded", requested_parameters=parameters, leaf_id=leaf_id)
     )
 
 
 def approve_proposals(run: Run, *, first: int | None = None) -> Run:
-    """The run with the planner's proposals approved: all of them, or the first ones."""
+    """Approve the planner's proposals: all of them, or the first ones."""
     proposals = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[:first]
     decide(run, Kind.APPROVE, [Target(row.entry_id, row.block_index) for row in proposals], timezone.now())
     return run

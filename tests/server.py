@@ -1,4 +1,4 @@
-"""A real server on a real socket, with data, home and roots of its own, and a browser or a socket that it knows."""
+"""A real server on a real socket, with its own data, home and roots, and a browser or a socket that is logged in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.wait import WAIT_SECONDS, wait_until
 
 
 class LoopbackConnection(http.client.HTTPConnection):
-    """A connection to this machine, whatever the name: browsers know names below localhost, resolvers need not."""
+    """A connection to this machine, whatever the name: browsers resolve names below localhost, resolvers may not."""
 
     loopback = "127.0.0.1"
 
@@ -39,21 +39,21 @@ class LoopbackConnection(http.client.HTTPConnection):
 
 
 class LoopbackHandler(urllib.request.HTTPHandler):
-    """Opens addresses of servers on this machine."""
+    """Opens URLs of servers on this machine."""
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(LoopbackConnection, req)
 
 
 def opener(cookies: CookieJar | None = None) -> urllib.request.OpenerDirector:
-    """What opens the address that a server printed; with cookies of its own, else with those given."""
+    """An opener for the address that a server printed; with its own cookies, or with the given ones."""
     jar = CookieJar() if cookies is None else cookies
     return urllib.request.build_opener(LoopbackHandler(), urllib.request.HTTPCookieProcessor(jar))
 
 
 @dataclass
 class Server:
-    """A running server, and a client that it has let in."""
+    """A running server, and a client that is logged in."""
 
     child: subprocess.Popen[bytes]
     address: str
@@ -61,7 +61,7 @@ class Server:
     data: Path
     environment: dict[str, str]
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """What ends with it. No thread may outlive it: later tests fork, and SQLite's locks do not survive that."""
+    """Closed with the server. No thread may outlive it: later tests fork, and SQLite's locks do not survive that."""
 
     def __post_init__(self) -> None:
         self.base = self.address.split("/launch")[0]
@@ -69,13 +69,13 @@ class Server:
         self._opener = opener(self.cookies)
         self.port = int(self.base.rsplit(":", 1)[1])
         self.plain = f"http://127.0.0.1:{self.port}"
-        """Where scripts are let in."""
+        """The base URL for scripts."""
 
     def let_in(self) -> None:
         self._opener.open(self.address).close()
 
     def keep_alive(self, run: int) -> threading.Event:
-        """Send heartbeats for a run that no worker does, until the event is set or the server ends."""
+        """Send heartbeats for a run without a worker, until the event is set or the server ends."""
         over = threading.Event()
         self.ends.callback(start_heartbeats(self.data / "redline.sqlite3", run, over).join)
         self.ends.callback(over.set)
@@ -91,7 +91,7 @@ class Server:
         return text_of(self.get(path))
 
     def post(self, page: str, path: str, **values: str) -> str:
-        """Post a form of a page with its hidden fields; gives the address of the page it leads to."""
+        """Post a form of a page with its hidden fields; returns the URL of the resulting page."""
         shown = parse(self.get(page))
         forms = [one for one in elements(shown, "form") if one.attributes.get("action") == path]
         sent = {**csrf_field(shown), **(hidden_fields(forms[0]) if forms else {}), **values}
@@ -101,7 +101,7 @@ class Server:
             return str(answer.geturl()).removeprefix(self.base)
 
     def socket(self, path: str, **headers: str) -> ClientConnection:
-        """A WebSocket as a page of this server opens it; `Origin`, `Cookie` and the host (`at`) can be others."""
+        """A WebSocket as a page of this server opens it; `Origin`, `Cookie` and the host (`at`) can be overridden."""
         base = f"http://{headers['at']}:{self.port}" if "at" in headers else self.base
         cookie = "; ".join(f"{one.name}={one.value}" for one in self.cookies)
         more = {"Cookie": headers.get("Cookie", cookie)}
@@ -113,7 +113,7 @@ class Server:
         )
 
     def wait_for(self, found: Callable[[], Any]) -> Any:
-        """What `found` gives once it gives something."""
+        """The first true result of `found`."""
 
         def look() -> Any:
             assert self.child.poll() is None, "the server has ended"
@@ -122,7 +122,7 @@ class Server:
         return wait_until(look)
 
     def session(self, text: str) -> str:
-        """The address of the listed session with this text in its row or its address, once there is one."""
+        """The URL of the listed session with this text in its row or its URL; waits for one."""
 
         def look() -> str | None:
             for row in elements(self.get("/"), "tbody tr"):
@@ -145,9 +145,9 @@ def start_server(
     started_in: Path | None = None,
     **environment: str,
 ) -> Iterator[Server]:
-    """A server whose data and home lie below `base`, on `roots` (else an empty directory there).
+    """Start a server whose data and home are below `base`, with `roots` (by default an empty directory there).
 
-    It is started in `started_in`, else in `base`, by `command`.
+    It is started in `started_in`, by default in `base`, by `command`.
     """
     root = roots or base / "sessions"
     for directory in (base / "home", root):

@@ -1,4 +1,4 @@
-"""Sessions of a configured root: written, indexed, and the addresses of their pages."""
+"""Sessions of a configured root: written, indexed, and the URLs of their pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.factories import session_bytes
 
 
 def add_session(root: Path, name: str, recorded: list[Any]) -> str:
-    """Write a session, index it, and give the address of its page."""
+    """Write a session and index it; returns the URL of its page."""
     (root / name).write_bytes(session_bytes(recorded))
     index_roots()
     found = Session.objects.get(relative_path=name)

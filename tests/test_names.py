@@ -1,4 +1,4 @@
-"""One name, one thing: what the source calls by one name is one thing."""
+"""Names: each public class name in the source means one thing."""
 
 from __future__ import annotations
 

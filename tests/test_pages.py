@@ -1,4 +1,4 @@
-"""Promises of the pages: who may see them, what they show, and that nothing in a transcript can act."""
+"""The pages: who may see them, what they show, and that hostile transcripts are inert."""
 
 from __future__ import annotations
 
@@ -41,19 +41,17 @@ def words_of(browser: Client, address: str) -> str:
     return text_of(browser.get(address))
 
 
-# ---- who may see them ------------------------------------------------------------------------------------
+# ---- access ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("address", ["/", "/sessions/1/a.jsonl", "/nowhere"])
-def test_a_browser_that_is_not_known_sees_nothing(
-    redline: Installation, client: Client, address: str
-) -> None:
+def test_an_unknown_browser_sees_nothing(redline: Installation, client: Client, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code == 403
     assert "redline address" in text_of(answer)
 
 
-def test_a_launch_token_lets_one_browser_in_once(redline: Installation, client: Client) -> None:
+def test_a_launch_token_logs_one_browser_in_once(redline: Installation, client: Client) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert (answer.status_code, answer["Location"]) == (302, "/")
@@ -81,9 +79,7 @@ def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Clien
     ],
     ids=["empty", "unsigned", "other-salt", "no-name", "longer"],
 )
-def test_a_forged_cookie_lets_nobody_in(
-    redline: Installation, client: Client, forge: Callable[[], str]
-) -> None:
+def test_a_forged_cookie_is_refused(redline: Installation, client: Client, forge: Callable[[], str]) -> None:
     client.cookies[COOKIE] = forge()
     assert client.get("/").status_code == 403
 
@@ -95,13 +91,13 @@ def test_a_link_from_another_site_can_be_followed_by_a_click(redline: Installati
 
 
 def test_a_link_of_the_launch_page_never_leads_to_another_host(redline: Installation, client: Client) -> None:
-    # The path that a server gets of http://HOST//evil.example/x.
+    # The path that a server receives for http://HOST//evil.example/x.
     answer = client.get("/", headers={"sec-fetch-site": "cross-site"}, PATH_INFO="//evil.example/x")
     assert answer.status_code == 403
     assert "/%2Fevil.example/x" in [address for _, address in links(answer)]
 
 
-def test_an_empty_file_of_the_token_lets_nobody_in(redline: Installation, client: Client) -> None:
+def test_an_empty_token_file_admits_nobody(redline: Installation, client: Client) -> None:
     (django_settings.REDLINE_DATA_DIR / TOKEN_FILE).write_text("")
     assert client.get("/launch", {"token": ""}).status_code == 403
 
@@ -110,7 +106,7 @@ def test_a_foreign_host_is_refused(browser: Client) -> None:
     assert browser.get("/", headers={"host": "evil.example"}).status_code == 400
 
 
-def test_no_page_allows_script_or_style_of_its_own(browser: Client, idle_root: Path) -> None:
+def test_no_page_allows_inline_script_or_style(browser: Client, idle_root: Path) -> None:
     for address in ("/", add_session(idle_root, "a.jsonl", conversation("one"))):
         answer = browser.get(address)
         policy = answer["Content-Security-Policy"]
@@ -122,7 +118,7 @@ def test_no_page_allows_script_or_style_of_its_own(browser: Client, idle_root: P
 # ---- the list --------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_what_the_agents_left(browser: Client, idle_root: Path) -> None:
+def test_the_list_shows_the_agents_sessions(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     page = words_of(browser, "/")
     assert "fix the parser" in page
@@ -130,7 +126,7 @@ def test_the_list_shows_what_the_agents_left(browser: Client, idle_root: Path) -
     assert "window unknown" in page
 
 
-def test_a_session_without_words_is_shown_by_its_file_name(browser: Client, idle_root: Path) -> None:
+def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "silent.jsonl", chain(assistant(text("hello"))))
     assert "silent.jsonl" in words_of(browser, "/")
 
@@ -174,14 +170,14 @@ def test_a_full_window_is_due_and_a_narrowed_list_says_so(
     assert elements(page, ".mark--due")
 
 
-def test_a_file_that_is_gone_stays_in_the_list_and_says_so(browser: Client, idle_root: Path) -> None:
+def test_a_missing_file_stays_in_the_list_and_is_marked(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     (idle_root / "a.jsonl").unlink()
     index_roots()
     assert "file missing" in words_of(browser, "/")
 
 
-def test_what_was_only_named_on_the_command_line_is_not_shown(
+def test_sessions_outside_the_configured_roots_are_not_listed(
     browser: Client, idle_root: Path, tmp_path: Path
 ) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("secret"))
@@ -190,7 +186,9 @@ def test_what_was_only_named_on_the_command_line_is_not_shown(
     assert browser.get(address).status_code == 404
 
 
-def test_the_list_takes_a_handful_of_queries_at_any_size(browser: Client, idle_root: Path) -> None:
+def test_the_number_of_queries_of_the_list_does_not_depend_on_its_size(
+    browser: Client, idle_root: Path
+) -> None:
     add_session(idle_root, "a.jsonl", conversation("one"))
     root = Root.objects.get()
     Session.objects.bulk_create(
@@ -206,7 +204,7 @@ def test_the_list_takes_a_handful_of_queries_at_any_size(browser: Client, idle_r
     assert "Page 1 of 9" in text_of(answer)
 
 
-def test_htmx_gets_the_list_alone(browser: Client, idle_root: Path) -> None:
+def test_htmx_gets_only_the_list(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     part = browser.get("/", headers={"HX-Request": "true"})
     assert [one.id for one in outermost(part)] == ["listing", "summary"]
@@ -225,7 +223,7 @@ def test_a_session_shows_what_the_model_sees(browser: Client, idle_root: Path) -
     assert elements(page, '[title^="Protected: it contains what the user said"]')
 
 
-def test_what_was_removed_is_shown_with_the_compaction_that_did_it(browser: Client, idle_root: Path) -> None:
+def test_removed_entries_are_shown_with_their_compaction(browser: Client, idle_root: Path) -> None:
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e2"}]}
     recorded = chain(user("go"), assistant(text("an old answer")), assistant(text("a new answer")), done)
     address = add_session(idle_root, "a.jsonl", recorded)
@@ -238,14 +236,14 @@ def test_what_was_removed_is_shown_with_the_compaction_that_did_it(browser: Clie
     assert "an old answer" in words_of(browser, f"{address}?view=all")
 
 
-def test_an_entry_has_an_address_of_its_own(browser: Client, idle_root: Path) -> None:
+def test_an_entry_has_its_own_url(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one", "two"))
     page = browser.get(f"{address}/entries/e4")
     assert ids(element(page, ".is-selected"))[:1] == ["e4"]
     assert browser.get(f"{address}/entries/nope").status_code == 404
 
 
-def test_a_long_output_is_cut_and_opened_on_demand(browser: Client, idle_root: Path) -> None:
+def test_a_long_output_is_shortened_and_expanded_on_demand(browser: Client, idle_root: Path) -> None:
     long = "\n".join(f"line {number}" for number in range(300))
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", long)))
     page = words_of(browser, address)
@@ -255,7 +253,7 @@ def test_a_long_output_is_cut_and_opened_on_demand(browser: Client, idle_root: P
     assert browser.get(f"{address}/entries/e3/text?block=7").status_code == 404
 
 
-def test_a_long_branch_comes_in_windows(browser: Client, idle_root: Path) -> None:
+def test_a_long_branch_is_paginated(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*(user(f"word-{number}-") for number in range(100))))
     first = browser.get(address)
     assert "word-0-" in text_of(first)
@@ -275,7 +273,7 @@ def test_other_branches_can_be_reached(browser: Client, idle_root: Path) -> None
     assert "first way" in words_of(browser, f"{address}?leaf=e2")
 
 
-def test_a_broken_pair_is_warned_of(browser: Client, idle_root: Path) -> None:
+def test_a_broken_pair_is_marked_with_a_warning(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c1")), result("c2")))
     page = words_of(browser, address)
     assert "no result: the provider may refuse this" in page
@@ -283,7 +281,7 @@ def test_a_broken_pair_is_warned_of(browser: Client, idle_root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../a.jsonl", "..%2fa.jsonl", "/etc/passwd.jsonl", "a.jsonl%00.jsonl"])
-def test_no_address_leads_out_of_a_root(browser: Client, idle_root: Path, path: str) -> None:
+def test_no_url_leads_out_of_a_root(browser: Client, idle_root: Path, path: str) -> None:
     (idle_root.parent / "a.jsonl").write_bytes(session_bytes(conversation("outside")))
     add_session(idle_root, "b.jsonl", conversation("inside"))
     answer = browser.get(f"/sessions/{Root.objects.get().pk}/{path}")
@@ -291,7 +289,7 @@ def test_no_address_leads_out_of_a_root(browser: Client, idle_root: Path, path: 
     assert b"outside" not in answer.content
 
 
-def test_a_file_that_is_gone_says_so(browser: Client, idle_root: Path) -> None:
+def test_the_page_of_a_missing_file_says_so(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     (idle_root / "a.jsonl").unlink()
     answer = browser.get(address)
@@ -299,7 +297,7 @@ def test_a_file_that_is_gone_says_so(browser: Client, idle_root: Path) -> None:
     assert "is not there any more" in text_of(answer)
 
 
-def test_a_session_page_takes_few_queries(browser: Client, idle_root: Path) -> None:
+def test_a_session_page_needs_few_queries(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation(*map(str, range(200))))
     browser.get(address)
     with CaptureQueriesContext(connection) as queries:
@@ -309,7 +307,7 @@ def test_a_session_page_takes_few_queries(browser: Client, idle_root: Path) -> N
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)
-def test_what_a_transcript_holds_is_inert_everywhere(browser: Client, idle_root: Path, words: str) -> None:
+def test_hostile_transcript_text_is_inert_everywhere(browser: Client, idle_root: Path, words: str) -> None:
     recorded = chain(
         user(words),
         assistant(

@@ -1,4 +1,4 @@
-"""The seam for agents: how an agent names what is in its files is known under `sessions_app/agents` alone."""
+"""The agent boundary: only `sessions_app/agents` knows the field names of an agent's files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FIELDS: Final = """
     context_compaction context_edit custom_message branch_summary model_change session_info thinking_level_change
     hookMessage bashExecution toolResult toolCall branchSummary compactionSummary redacted_thinking
 """.split()
-"""Names in the files of pi and Atomic that stand for nothing else."""
+"""Names in the files of pi and Atomic that have no other meaning."""
 OWN_NAMES: Final[dict[str, set[str]]] = {
-    # The words for roles and blocks, in the index, in JSON and in transcripts.
+    # The names of roles and blocks, in the index, in JSON and in transcripts.
     "sessions_app/sessionlog/entries.py": {
         *("toolResult", "bashExecution", "branchSummary", "compactionSummary"),
         *("toolCall", "redacted_thinking"),
@@ -36,22 +36,22 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite"),
     },
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
-    # What a run used, and what a model costs.
+    # The usage of a run, and the prices of a model.
     "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
     "compaction_app/planning/llm_planner.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
-    # A provider's own word.
+    # A provider's own name.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
-    # The documentation of what a hook is sent.
+    # The documentation of a hook's arguments.
     "compaction_app/hooks.py": {"context_compaction"},
 }
-"""Where Redline itself uses such a name, for something of its own."""
+"""Places where Redline itself uses such a name for something else."""
 _FIELD: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIELDS)})(?!\w)")
 
 
 def strings_of(path: Path) -> Iterator[str]:
-    """The text of a template; of a module the literals that are not docstrings."""
+    """The text of a template, or the literals of a module that are not docstrings."""
     if path.suffix == ".html":
         yield path.read_text(encoding="utf-8")
         return
@@ -79,13 +79,13 @@ def names_in(path: Path) -> set[str]:
     return {name for words in strings_of(path) for name in _FIELD.findall(words)}
 
 
-def test_only_agents_name_the_fields_of_an_agents_files() -> None:
+def test_only_agents_use_the_field_names_of_an_agents_files() -> None:
     found = {str(path.relative_to(PROJECT)): names_in(path) for path in sources()}
     assert {path: names for path, names in found.items() if names} == OWN_NAMES
 
 
-def test_the_agents_name_each_of_these_fields() -> None:
-    """Else the list has names that nobody uses any more."""
+def test_the_agents_use_each_of_these_names() -> None:
+    """Otherwise the list would have unused names."""
     paths = [*AGENTS.rglob("*.py"), PROJECT / "sessions_app" / "sessionlog" / "entries.py"]
     named = {name for path in paths for name in names_in(path)}
     assert set(FIELDS) - named == set()

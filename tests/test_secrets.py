@@ -1,8 +1,8 @@
-"""The promise that a key is seen by its provider alone: everything that Redline shows, writes or says is searched.
+"""Only its provider ever sees a key: everything that Redline shows, writes or prints is searched.
 
-Keys come from the environment and by hand, and the provider is the worst there is: it says every key that it hears
-back, in whatever it can answer. Of a key only the last four characters may be found anywhere, and of a piece of it
-nothing: whoever finds eight characters in a row has found a leak.
+Keys come from the environment and from forms, and the provider is the worst possible one: it echoes every key that it
+receives in everything it can answer. Only the last four characters of a key may be found anywhere; eight consecutive
+characters count as a leak.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ PIECE: Final = 8
 BOTH: Final = ("anthropic", "openai")
 WAYS: Final = {
     "401": BOTH, "400": BOTH, "html": BOTH, "stream": BOTH, "redirect": BOTH,
-    # These are asked again and again, so once each.
+    # These are requested repeatedly, so once each.
     "429": ("openai",), "500": ("anthropic",), "good": ("openai",), "says": ("openai",),
 }  # fmt: skip
 """How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
 OF_A_KIND: Final = 20
-"""Pages of one address that are searched: each entry of a session has one."""
+"""The number of pages searched per URL pattern: each entry of a session has one."""
 
 
 def pieces_of(key: str) -> set[str]:
-    """What must be nowhere: every eight characters of a key, also as they look in base64 and in an address."""
+    """The forbidden strings: every eight characters of a key, also as they appear in base64 and in a URL."""
     plain = {key[at : at + PIECE] for at in range(len(key) - PIECE + 1)}
     coded = {base64.b64encode(key[at:].encode()).decode()[: 2 * PIECE] for at in range(3)}
     return plain | coded | {quote(key, safe="")}
@@ -76,7 +76,7 @@ def echo() -> Iterator[EchoProvider]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iterator[Server]:
-    """A server on which every way to lose a key was gone, but the tests of models: a run of each was planned."""
+    """A server on which keys were exposed to every risk except model tests: a run of each model was planned."""
     base = tmp_path_factory.mktemp("secrets")
     (base / "home").mkdir()
     environment = {
@@ -99,7 +99,7 @@ def _configure(server: Server, echo: EchoProvider) -> None:
         for dialect in dialects:
             address = {"name": f"{dialect}-{way}", "dialect": dialect, "base_url": f"{echo.base}/{way}"}
             server.post("/providers/add", "/providers/add", key=KEYS["own"], **address)
-    # Mistakes and changes of mind, with a key in the form.
+    # Errors and changed decisions, with a key in the form.
     mistaken = {"name": "Not A Name", "dialect": "x", "base_url": "ftp://x", "key": KEYS["own"]}
     with pytest.raises(urllib.error.HTTPError):
         server.post("/providers/add", "/providers/add", **mistaken)
@@ -123,7 +123,7 @@ def _models(server: Server) -> list[str]:
 
 
 def _posted(server: Server, path: str) -> str:
-    """What a page says after a form of it was sent."""
+    """The text of the page after one of its forms was sent."""
     body = urlencode(csrf_field(server.get("/models"))).encode()
     with server._opener.open(
         urllib.request.Request(server.base + path, body, {"Origin": server.base})
@@ -138,7 +138,7 @@ def _plan_all(server: Server) -> None:
     runs = []
     for name in names:
         address, planner = server.session(title(name)), f"{name}/m-{name}"
-        # The form that says what leaves the machine, and where to.
+        # The form that discloses what leaves the machine, and where to.
         runs.append(
             server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner)
         )
@@ -150,13 +150,11 @@ def _plan_all(server: Server) -> None:
         server.wait_for(lambda page=page: is_over(server, page))
 
 
-# ---- what is searched --------------------------------------------------------------------------------------
+# ---- searches ----------------------------------------------------------------------------------------------
 
 
-def test_the_provider_heard_each_key_and_the_search_finds_what_it_looks_for(
-    server: Server, echo: EchoProvider
-) -> None:
-    """Else nothing below would prove anything."""
+def test_the_provider_received_each_key_and_the_search_finds_keys(server: Server, echo: EchoProvider) -> None:
+    """Otherwise the tests below would prove nothing."""
     heard = " ".join(echo.keys())
     for key in KEYS.values():
         assert key in heard
@@ -172,8 +170,8 @@ def test_no_test_of_a_model_shows_a_key(server: Server) -> None:
     assert not [found for text in told if (found := found_in(text))]
 
 
-def test_no_body_of_a_request_holds_a_key(server: Server, echo: EchoProvider) -> None:
-    """But one that brings an answer back as it came, to whoever gave it."""
+def test_no_request_body_contains_a_key(server: Server, echo: EchoProvider) -> None:
+    """Except one that returns an answer unchanged to the provider that gave it."""
     first = [body for body in echo.bodies if b'"assistant"' not in body]
     assert len(first) > len(echo.bodies) / 2
     assert not [found for body in first if (found := found_in(body))]
@@ -197,14 +195,14 @@ def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     )
 
 
-def test_every_address_that_can_be_looked_at_was_searched(seen: dict[str, str]) -> None:
-    """A page that comes later is searched too: or this says that nothing leads there."""
+def test_every_url_was_searched(seen: dict[str, str]) -> None:
+    """A page that is added later must be searched too, or listed here as unreachable."""
     paths = [urlsplit(path).path.removeprefix("/") for path in seen]
     only_posted = {
         "stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement",
         "test_model", "api_compact", "api_stop", "log_out",
     }  # fmt: skip
-    # Nothing was imported here; the run that was planned has a review that is closed; one only leads on.
+    # Nothing was imported here; the review of the planned run is closed; one URL only redirects.
     elsewhere = {"remove", "stays", "models_too"}
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere
@@ -227,7 +225,7 @@ def test_no_error_page_shows_a_key(server: Server) -> None:
         assert not found_in(refused(server, path, b"key=1"))
 
 
-def test_no_file_but_the_one_for_keys_holds_one_and_that_is_private(server: Server) -> None:
+def test_only_the_private_key_file_contains_keys(server: Server) -> None:
     with closing(sqlite3.connect(server.data / "redline.sqlite3")) as database:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
         dump = "\n".join(database.iterdump())
@@ -264,21 +262,21 @@ def test_no_command_prints_a_key(server: Server) -> None:
         assert b"Traceback" not in done.stderr, command
 
 
-def test_no_process_is_told_a_key_on_its_command_line(server: Server) -> None:
+def test_no_process_has_a_key_on_its_command_line(server: Server) -> None:
     lines = []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may end while it is looked at
+        with suppress(OSError):  # it may end meanwhile
             lines.append((process / "cmdline").read_bytes())
     assert any(b"redline" in line for line in lines)
     assert not [line for line in lines if found_in(line)]
 
 
-# ---- how it is looked for ----------------------------------------------------------------------------------
+# ---- how the search works ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def seen(server: Server) -> dict[str, str]:
-    """Pages that can be reached from the list, with their headers, by their addresses: OF_A_KIND of each."""
+    """Pages that can be reached from the list, with their headers, by URL: OF_A_KIND of each pattern."""
     seen: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
@@ -307,7 +305,7 @@ def seen(server: Server) -> dict[str, str]:
 
 
 def _kind_of(path: str) -> str:
-    """The name of an address, with the first name of its query."""
+    """The name of a URL pattern, with the first parameter of its query."""
     try:
         found = resolve(unquote(urlsplit(path).path))
     except Resolver404:
@@ -316,7 +314,7 @@ def _kind_of(path: str) -> str:
 
 
 def refused(server: Server, path: str, body: bytes | None = None) -> str:
-    """Headers and text of an answer, whatever its status."""
+    """Headers and text of a response, whatever its status."""
     request = urllib.request.Request(server.base + quote(path, safe="/?=&%:+~,;@!$'()*"), body)
     if path.startswith("/api/"):
         request.add_header("Authorization", f"Bearer {api_token(server.data)}")

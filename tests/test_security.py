@@ -1,4 +1,4 @@
-"""Promises of the shell around the pages: who gets in, by which address, and what a page lets another site do."""
+"""Access to the pages: who is admitted, at which host, and what a page allows other sites to do."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.html import active_markup, text_of
 from tests.installation import Installation
 
 SAMPLES = ("a.jsonl", "1", "e1", "x")
-"""What a part of an address may be: a session, a number, an entry, a word."""
+"""Sample values for the parts of a URL: a session, a number, an entry, a word."""
 
 
 def patterns() -> Iterator[tuple[str, URLPattern]]:
-    """Every address of both apps, by its full name."""
+    """Every URL pattern of both apps, by its full name."""
     for resolver in get_resolver().url_patterns:
         if isinstance(resolver, URLResolver) and resolver.app_name in ("sessions", "compaction"):
             for pattern in resolver.url_patterns:
@@ -38,7 +38,7 @@ def patterns() -> Iterator[tuple[str, URLPattern]]:
 
 
 def an_address_of(name: str, pattern: URLPattern, root: int) -> str:
-    """An address that the pattern takes; a session in it is `a.jsonl` of the root."""
+    """A URL that the pattern matches; a session in it is `a.jsonl` of the root."""
     wanted: dict[str, Any] = {}
     for part in [*pattern.pattern.converters, *pattern.pattern.regex.groupindex]:
         wanted.setdefault(part, {"root": str(root), "path": "a.jsonl"}.get(part))
@@ -61,14 +61,14 @@ def addresses(known_root: Path) -> list[str]:
 
 @pytest.fixture
 def checking(redline: Installation) -> Client:
-    """A known browser whose forms come without a token, as another site's would."""
+    """A logged-in browser whose forms have no CSRF token, like those of another site."""
     return authorized_client(enforce_csrf_checks=True)
 
 
-# ---- who gets in -------------------------------------------------------------------------------------------
+# ---- who is admitted ---------------------------------------------------------------------------------------
 
 
-def test_without_the_cookie_no_address_answers(addresses: list[str], client: Client) -> None:
+def test_without_the_cookie_every_url_is_refused(addresses: list[str], client: Client) -> None:
     assert len(addresses) > 10
     for address in [*addresses, "/nowhere"]:
         for method in ("get", "head", "post", "put", "delete", "options"):
@@ -76,7 +76,7 @@ def test_without_the_cookie_no_address_answers(addresses: list[str], client: Cli
             assert getattr(client, method)(address).status_code == refused, (method, address)
 
 
-def test_an_expired_cookie_lets_nobody_in(
+def test_an_expired_cookie_is_refused(
     client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.cookies[COOKIE] = new_launch_cookie()
@@ -86,9 +86,7 @@ def test_an_expired_cookie_lets_nobody_in(
     assert client.get("/").status_code == 403
 
 
-def test_a_cookie_of_another_installation_lets_nobody_in(
-    client: Client, known_root: Path, settings: Any
-) -> None:
+def test_a_cookie_of_another_installation_is_refused(client: Client, known_root: Path, settings: Any) -> None:
     ours = settings.SECRET_KEY
     settings.SECRET_KEY = "of another installation"  # noqa: S105
     client.cookies[COOKIE] = new_launch_cookie()
@@ -104,13 +102,15 @@ def test_the_cookie_is_for_this_site_and_not_for_its_scripts(client: Client, kno
 
 
 @pytest.mark.parametrize("given", ["", "x", "ü", "\0", "a" * 10_000])
-def test_a_wrong_token_is_refused_and_uses_nothing_up(client: Client, known_root: Path, given: str) -> None:
+def test_a_wrong_token_is_refused_and_does_not_use_up_the_right_one(
+    client: Client, known_root: Path, given: str
+) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     assert client.get("/launch", {"token": given}).status_code == 403
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_the_token_never_goes_on_to_another_page(client: Client, known_root: Path) -> None:
+def test_the_token_is_never_passed_to_another_page(client: Client, known_root: Path) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert token not in answer["Location"]
@@ -121,7 +121,7 @@ def test_the_token_never_goes_on_to_another_page(client: Client, known_root: Pat
     assert refused["Referrer-Policy"] == "same-origin"
 
 
-# ---- by which address --------------------------------------------------------------------------------------
+# ---- at which host -----------------------------------------------------------------------------------------
 
 FOREIGN = [
     "evil.example",
@@ -139,7 +139,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("host", FOREIGN)
-def test_a_foreign_host_is_refused_whatever_it_asks_for(
+def test_a_foreign_host_is_refused_whatever_the_path(
     addresses: list[str], browser: Client, client: Client, host: str
 ) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
@@ -149,10 +149,10 @@ def test_a_foreign_host_is_refused_whatever_it_asks_for(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"])
-def test_at_a_name_that_everybody_knows_no_browser_is_let_in(
+def test_browsers_are_not_admitted_at_well_known_names(
     browser: Client, client: Client, addresses: list[str], host: str
 ) -> None:
-    """A cookie for it would go to every port of this machine."""
+    """A cookie for it would be sent to every port of this machine."""
     token = new_token(django_settings.REDLINE_DATA_DIR)
     name = browser_host(django_settings.REDLINE_DATA_DIR)
     for address in [*addresses, "/", f"/launch?token={token}"]:
@@ -166,7 +166,7 @@ def test_at_a_name_that_everybody_knows_no_browser_is_let_in(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"])
-def test_a_plain_server_lets_browsers_in_at_names_that_everybody_knows(
+def test_a_plain_server_admits_browsers_at_well_known_names(
     client: Client, known_root: Path, settings: Any, host: str
 ) -> None:
     settings.REDLINE_PLAIN = True
@@ -178,7 +178,7 @@ def test_a_plain_server_lets_browsers_in_at_names_that_everybody_knows(
     assert client.get("/", headers={"host": host}).status_code == 403
 
 
-def test_a_forwarded_host_counts_for_nothing(browser: Client, known_root: Path) -> None:
+def test_a_forwarded_host_is_ignored(browser: Client, known_root: Path) -> None:
     answer = browser.get("/", headers={"x-forwarded-host": "evil.example", "x-forwarded-proto": "https"})
     assert "evil.example" not in answer.content.decode()
 
@@ -186,7 +186,7 @@ def test_a_forwarded_host_counts_for_nothing(browser: Client, known_root: Path) 
 # ---- what another site can do ------------------------------------------------------------------------------
 
 
-def test_no_form_is_taken_without_its_token(
+def test_a_form_without_its_token_is_refused(
     addresses: list[str], checking: Client, redline: Installation
 ) -> None:
     before = snapshot(redline.data.parent / "shown")
@@ -198,7 +198,7 @@ def test_no_form_is_taken_without_its_token(
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_no_address_takes_a_method_that_it_does_not_know(addresses: list[str], browser: Client) -> None:
+def test_unknown_methods_are_refused(addresses: list[str], browser: Client) -> None:
     for address in addresses:
         for method in ("put", "patch", "delete", "trace"):
             answer = getattr(browser, method)(address)
@@ -206,15 +206,17 @@ def test_no_address_takes_a_method_that_it_does_not_know(addresses: list[str], b
             assert answer["Allow"], address
 
 
-def test_looking_changes_nothing(addresses: list[str], browser: Client, redline: Installation) -> None:
-    """What acts is refused by GET: a picture on another site could ask for it."""
+def test_get_requests_change_nothing(addresses: list[str], browser: Client, redline: Installation) -> None:
+    """Actions refuse GET: a picture on another site could request them."""
     before = snapshot(redline.data.parent / "shown")
     for address in addresses:
         assert browser.get(address).status_code in (200, 302, 303, 404, 405, 409), address
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_every_answer_has_its_headers(addresses: list[str], browser: Client, client: Client) -> None:
+def test_every_response_has_the_security_headers(
+    addresses: list[str], browser: Client, client: Client
+) -> None:
     answers = [browser.get(address) for address in [*addresses, "/nowhere", "/launch"]]
     answers += [
         new_client().get("/"),
@@ -238,7 +240,7 @@ def test_every_answer_has_its_headers(addresses: list[str], browser: Client, cli
         assert "public" not in answer["Cache-Control"]
 
 
-def test_no_page_has_script_or_style_of_its_own(addresses: list[str], browser: Client) -> None:
+def test_no_page_has_inline_script_or_style(addresses: list[str], browser: Client) -> None:
     for address in addresses:
         answer = browser.get(address)
         if answer.get("Content-Type", "").startswith("text/html") and not answer.streaming:
@@ -267,7 +269,7 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("trick", TRICKS, ids=range(len(TRICKS)))
-def test_no_address_leads_out_of_a_root(known_root: Path, browser: Client, trick: str) -> None:
+def test_no_url_leads_out_of_a_root(known_root: Path, browser: Client, trick: str) -> None:
     outside = known_root.parent / "private"
     outside.mkdir()
     for place in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
@@ -284,7 +286,7 @@ def test_no_address_leads_out_of_a_root(known_root: Path, browser: Client, trick
 
 
 @pytest.mark.parametrize("root", ["0", "999", "99999999999999999999", "-1", "1%20", "0x1", "x"])
-def test_a_root_that_is_not_there_has_no_sessions(addresses: list[str], browser: Client, root: str) -> None:
+def test_an_unknown_root_has_no_sessions(addresses: list[str], browser: Client, root: str) -> None:
     assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
     assert browser.get(f"/runs/{root}").status_code == 404
 
@@ -303,7 +305,7 @@ def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
             assert "a secret of the house" not in answer.content.decode(), address
 
 
-def test_a_root_that_only_the_command_line_named_has_no_addresses(known_root: Path, browser: Client) -> None:
+def test_a_root_used_only_on_the_command_line_has_no_urls(known_root: Path, browser: Client) -> None:
     own = known_root.parent / "own"
     own.mkdir()
     (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
@@ -315,7 +317,7 @@ def test_a_root_that_only_the_command_line_named_has_no_addresses(known_root: Pa
     assert "a secret" not in browser.get("/").content.decode()
 
 
-def test_an_overlong_or_odd_question_is_answered(known_root: Path, browser: Client) -> None:
+def test_overlong_or_odd_queries_are_answered(known_root: Path, browser: Client) -> None:
     managed_root()
     for query in (
         "page=" + "9" * 5_000,

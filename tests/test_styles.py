@@ -1,4 +1,4 @@
-"""Styles and what wears them name each other: nothing is styled that no page has, and no class is without a style."""
+"""Styles and pages agree: every style is used by some page, and every class has a style."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAWN: Final = {
     "is-…": ("approved", "faint", "kept", "open", "pair", "refused", "stays", "struck"),
     "kind--…": tuple(KINDS),
 }
-"""Classes that a template completes with a variable, and the values that pages give it."""
+"""Classes that a template completes with a variable, and the values used by pages."""
 ICON_SIZE: Final = re.compile(r'\{% icon [^%]*size="(\w+)"')
 OF_LIBRARIES: Final = {"htmx-request"}
 UNSTYLED: Final = {"tie--through"}
@@ -38,7 +38,7 @@ UNSTYLED: Final = {"tie--through"}
 
 
 def selectors(text: str) -> str:
-    """What stands before the braces."""
+    """The text before the braces."""
     bare = re.sub(r"/\*.*?\*/|\"[^\"]*\"", "", text, flags=re.DOTALL)
     return "\n".join(re.findall(r"([^{};]+)\{", bare))
 
@@ -66,7 +66,7 @@ def drawn_classes() -> set[str]:
     return written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 
-def test_every_style_is_worn() -> None:
+def test_every_style_is_used() -> None:
     assert styled_classes() - drawn_classes() - OF_LIBRARIES == set()
 
 
@@ -86,11 +86,11 @@ def test_every_file_is_imported_once() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_of_styles_imports_nothing(path: Path) -> None:
+def test_an_imported_style_file_imports_nothing(path: Path) -> None:
     assert "@import" not in path.read_text(encoding="utf-8")
 
 
-# ---- how pages get them ------------------------------------------------------------------------------------
+# ---- how pages load them -----------------------------------------------------------------------------------
 
 
 def test_all_styles_are_one_response(client: Client) -> None:
@@ -101,14 +101,14 @@ def test_all_styles_are_one_response(client: Client) -> None:
     assert all(path.read_text(encoding="utf-8") in text for path in FILES)
 
 
-def test_a_browser_that_has_the_styles_does_not_get_them_again(client: Client) -> None:
+def test_unchanged_styles_are_not_sent_again(client: Client) -> None:
     first = client.get("/static/redline/redline.css")
     assert first.headers["Cache-Control"] == "max-age=60, public"
     again = client.get("/static/redline/redline.css", headers={"if-none-match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_another_text_has_another_tag(tmp_path: Path) -> None:
+def test_a_changed_text_changes_the_etag(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.css"
     sheet.write_text('@import "part.css";\n', encoding="utf-8")
     tags = set()
@@ -118,5 +118,5 @@ def test_another_text_has_another_tag(tmp_path: Path) -> None:
     assert len(tags) == 2
 
 
-def test_styles_are_only_read(client: Client) -> None:
+def test_styles_only_accept_get(client: Client) -> None:
     assert client.post("/static/redline/redline.css").status_code == 405

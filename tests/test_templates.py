@@ -1,7 +1,7 @@
-"""How templates are laid out, so that a change of one word is a change of one line.
+"""The layout of templates: a change of one word is a change of one line.
 
-djlint checks what is in them. Its formatter is not used: it adds whitespace to inline text and to `<pre>`, where it
-shows.
+djlint checks their content. Its formatter is not used: it adds white space to inline text and to `<pre>`, where it is
+visible.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def names() -> list[str]:
 
 
 def indents(text: str) -> Iterator[tuple[int, int]]:
-    """Where each line begins, and how deep: how many of the elements and template tags around it begin a line.
+    """The indent of each line, and its depth: the number of enclosing elements and template tags that begin a line.
 
-    `{% block %}` does not count. Lines inside a tag, of its attributes, are left out.
+    `{% block %}` does not count. Lines inside a tag, with its attributes, are omitted.
     """
     starts = {match.end() for match in re.finditer(r"^ *(?=\S)", text, re.MULTILINE)}
     around: list[bool] = []

@@ -1,4 +1,4 @@
-"""A database that is busy, a disk that is full, a file that is refused: said as such, and no page needs to write."""
+"""A busy database, a full disk, a refused file: reported as such, and pages can be shown without writing."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from tests.plans import approved_plan
 from tests.server import start_server
 
 SHORT: Final = 0.05
-"""Seconds that a statement waits for another writer, in these tests."""
+"""How long a statement waits for another writer in these tests, in seconds."""
 LONG: Final = "x" * 4_000
 """A query for which the database has to grow."""
 CODES: Final = {"busy": 5, "disk_full": 60, "read_only": 60}
-"""Codes of failures, each with the seconds after which a browser or a script may try again."""
+"""Error codes, each with the seconds after which a browser or a script may try again."""
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def busy() -> Iterator[None]:
 
 @contextmanager
 def pragma(name: str, value: Callable[[int], int]) -> Iterator[None]:
-    """Set a limit of the connection to `value` of the number of pages that the database has."""
+    """Set a limit of the connection, computed from the number of pages in the database."""
     with connection.cursor() as cursor:
-        # Pages that are free would be used first.
+        # Free pages would be used first.
         cursor.execute("VACUUM")
         cursor.execute("PRAGMA page_count")
         (pages,) = cursor.fetchone()
@@ -94,7 +94,7 @@ def pragma(name: str, value: Callable[[int], int]) -> Iterator[None]:
 
 @contextmanager
 def failing(code: str) -> Iterator[None]:
-    """SQLite refuses what is written, with its own result code for it."""
+    """Make SQLite refuse writes with its own result code for this error."""
     if code == "busy":
         with busy():
             yield
@@ -116,7 +116,7 @@ def script() -> Client:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.usefixtures("impatient")
-def test_a_form_that_cannot_be_acted_on_is_answered_with_what_is_wrong(
+def test_a_form_that_cannot_be_processed_is_answered_with_the_reason(
     browser: Client, session: Session, code: str
 ) -> None:
     address = f"/sessions/{session.root_id}/{session.relative_path}/compact"
@@ -132,7 +132,7 @@ def test_a_form_that_cannot_be_acted_on_is_answered_with_what_is_wrong(
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.usefixtures("impatient", "redline")
-def test_a_script_gets_the_code_of_what_is_wrong(session: Session, code: str) -> None:
+def test_a_script_gets_the_error_code(session: Session, code: str) -> None:
     asking = script()
     address = f"/api/sessions/{session.root_id}/{session.relative_path}/compact"
     with failing(code):
@@ -146,9 +146,7 @@ def test_a_script_gets_the_code_of_what_is_wrong(session: Session, code: str) ->
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_is_no_failure_of_the_system_stays_a_bug(
-    browser: Client, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_errors_remain_bugs(browser: Client, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     browser.raise_request_exception = False
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE compaction_app_runevent")
@@ -156,7 +154,7 @@ def test_what_is_no_failure_of_the_system_stays_a_bug(
     assert browser.get(f"/runs/{run.pk}").status_code == 500
 
 
-def test_a_real_server_says_that_its_database_is_busy_and_answers_what_only_reads(tmp_path: Path) -> None:
+def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path: Path) -> None:
     place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
         address = server.session("Mend the parser.")
@@ -175,7 +173,7 @@ def test_a_real_server_says_that_its_database_is_busy_and_answers_what_only_read
 
 @pytest.fixture
 def staged(session: Session, redline: Installation) -> dict[str, str]:
-    """By the name of each pattern, an address that it matches."""
+    """By the name of each pattern, a URL that it matches."""
     path = Path(session.root.path) / session.relative_path
     written = start_run(session, planner="embedded", requested_parameters={})
     work(written.pk, worker_name())
@@ -248,7 +246,7 @@ def test_every_address_is_staged(staged: dict[str, str]) -> None:
 
 
 def read(answer: Any) -> int:
-    """The status, once the whole body was made."""
+    """The status, after the whole body was produced."""
     if answer.streaming:
 
         async def read_all() -> None:
@@ -279,7 +277,7 @@ def test_no_page_writes_to_the_database_or_to_the_data_directory(
     }
 
 
-def test_the_settings_page_shows_a_root_that_was_never_looked_through_and_makes_no_row(
+def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(
     browser: Client, redline: Installation, settings: Any, tmp_path: Path
 ) -> None:
     index_roots()
@@ -297,7 +295,7 @@ def test_the_settings_page_shows_a_root_that_was_never_looked_through_and_makes_
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_review_is_shown_though_that_cannot_be_recorded_and_recorded_later(
+def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(
     browser: Client, staged: dict[str, str]
 ) -> None:
     with busy():
@@ -308,7 +306,7 @@ def test_a_review_is_shown_though_that_cannot_be_recorded_and_recorded_later(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_write_that_may_be_left_out_does_not_shorten_the_wait_of_the_next_one() -> None:
+def test_an_optional_write_does_not_shorten_the_wait_of_the_next_one() -> None:
     def wait() -> int:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA busy_timeout")
@@ -326,7 +324,7 @@ def test_a_write_that_may_be_left_out_does_not_shorten_the_wait_of_the_next_one(
 
 
 def limited(redline: Installation, *arguments: object, bytes_at_most: int) -> Result:
-    """A command that may make no file longer than so many bytes."""
+    """Run a command that may not make any file longer than this."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_at_most, bytes_at_most))
@@ -346,7 +344,7 @@ def limited(redline: Installation, *arguments: object, bytes_at_most: int) -> Re
     )
 
 
-def test_a_command_says_that_the_database_is_busy(redline: Installation, known_root: Path) -> None:
+def test_a_command_reports_a_busy_database(redline: Installation, known_root: Path) -> None:
     path = backdate(place(known_root / "new.jsonl", session_bytes(working_session())))
     connection.close()
     with busy():
@@ -356,7 +354,7 @@ def test_a_command_says_that_the_database_is_busy(redline: Installation, known_r
 
 
 @pytest.mark.parametrize("code", ["disk_full", "read_only"])
-def test_a_command_says_what_the_disk_refuses(redline: Installation, known_root: Path, code: str) -> None:
+def test_a_command_reports_disk_errors(redline: Installation, known_root: Path, code: str) -> None:
     path = backdate(place(known_root / "new.jsonl", session_bytes(working_session(steps=400))))
     with failing(code):
         ended = redline.call("index", path, "--json")
@@ -364,7 +362,7 @@ def test_a_command_says_what_the_disk_refuses(redline: Installation, known_root:
     assert "No session was harmed." in ended.json["error"]["message"]
 
 
-def test_a_limit_on_file_sizes_is_a_failure_of_the_disk(redline: Installation, known_root: Path) -> None:
+def test_a_limit_on_file_sizes_is_a_disk_failure(redline: Installation, known_root: Path) -> None:
     path = backdate(place(known_root / "new.jsonl", session_bytes(working_session(steps=2_000))))
     size = (redline.data / "redline.sqlite3").stat().st_size
     ended = limited(redline, "index", path, "--json", bytes_at_most=size)
@@ -373,7 +371,7 @@ def test_a_limit_on_file_sizes_is_a_failure_of_the_disk(redline: Installation, k
 
 @pytest.mark.parametrize("code", ["busy", "disk_full"])
 @pytest.mark.usefixtures("impatient")
-def test_a_run_that_the_database_ends_says_so_and_can_be_resumed(
+def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(
     session: Session, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     step = recorder.Recorder.step

@@ -1,4 +1,4 @@
-"""Promises of the server: it says where it is, it is alone, it stops when it is told to."""
+"""The server: it prints its address, runs alone on its data, supervises its children, and stops on request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_printed_address_leads_to_the_pages_and_an_interrupt_ends_it(environ
         for _ in range(200):
             if "hello from a real session" in page:
                 break
-            time.sleep(0.1)  # it is indexed behind, in a process of its own
+            time.sleep(0.1)  # it is indexed in the background
             page = browser.open(base).read().decode()
         assert "hello from a real session" in page
         assert browser.open(f"{base}/static/redline/redline.css").status == 200
@@ -87,7 +87,7 @@ def test_a_second_server_on_the_same_data_is_refused(environment: dict[str, str]
         assert json.loads(second.stdout)["error"]["code"] == "already_served"
 
 
-def test_a_port_that_is_taken_is_said(environment: dict[str, str]) -> None:
+def test_a_port_in_use_is_reported(environment: dict[str, str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_said(environment: dict[str, str]) -> None:
     assert json.loads(refused.stdout)["error"]["code"] == "port_taken"
 
 
-# ---- what runs beside it -----------------------------------------------------------------------------------
+# ---- child processes ---------------------------------------------------------------------------------------
 
 
 def children_of(process: int) -> list[int]:
@@ -108,7 +108,7 @@ def children_of(process: int) -> list[int]:
 
 
 def is_running(process: int) -> bool:
-    """Whether there is such a process; one that has ended and waits to be asked for its exit code is none."""
+    """Whether the process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def is_running(process: int) -> bool:
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Iterator[Server]:
-    """A server whose follower works."""
+    """A server with a working follower."""
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "a.jsonl").write_bytes(session_bytes(chain(user("followed"))))
     with start_server(tmp_path) as running:
@@ -127,7 +127,7 @@ def followed(tmp_path: Path) -> Iterator[Server]:
 
 
 @linux
-def test_an_interrupt_ends_it_and_its_children_also_with_an_open_socket(followed: Server) -> None:
+def test_an_interrupt_ends_the_server_and_its_children_even_with_an_open_socket(followed: Server) -> None:
     children = children_of(followed.child.pid)
     assert children
     with followed.socket("/ws/sessions") as socket:
@@ -139,7 +139,7 @@ def test_an_interrupt_ends_it_and_its_children_also_with_an_open_socket(followed
 
 
 @linux
-def test_children_end_by_themselves_where_the_server_was_killed(followed: Server) -> None:
+def test_children_end_when_the_server_is_killed(followed: Server) -> None:
     children = children_of(followed.child.pid)
     assert children
     followed.child.kill()
@@ -148,13 +148,13 @@ def test_children_end_by_themselves_where_the_server_was_killed(followed: Server
 
 
 @linux
-def test_a_follower_that_was_killed_is_replaced_and_misses_nothing(followed: Server) -> None:
+def test_a_killed_follower_is_replaced_and_misses_nothing(followed: Server) -> None:
     os.kill(children_of(followed.child.pid)[0], signal.SIGKILL)
     (followed.root / "b.jsonl").write_bytes(session_bytes(chain(user("written meanwhile"))))
     followed.session("written meanwhile")
 
 
-def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_path: Path) -> None:
+def test_an_unreadable_root_is_reported_and_the_others_are_served(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "a.jsonl").write_bytes(session_bytes(chain(user("readable"))))
     (tmp_path / "file").write_text("no directory", encoding="utf-8")
@@ -172,8 +172,8 @@ def test_a_root_that_cannot_be_looked_at_is_said_and_the_others_are_served(tmp_p
     ]
 
 
-def test_a_second_start_waits_for_no_session_to_be_read(tmp_path: Path) -> None:
-    """Pages answer while a root that takes seconds is read; what is known already is on the first of them."""
+def test_a_second_start_does_not_wait_for_sessions_to_be_read(tmp_path: Path) -> None:
+    """Pages answer while a slow root is read; sessions that are already known are on the first of them."""
     large = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "known.jsonl").write_bytes(session_bytes(chain(user("known before"))))
@@ -200,8 +200,8 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
     assert "Run 1 was given up" in told
 
 
-def test_two_plain_servers_on_one_machine_both_know_the_browser(tmp_path: Path) -> None:
-    """To a browser all ports of 127.0.0.1 are one site, and it brings the cookies of both to both."""
+def test_a_browser_can_be_logged_in_at_two_plain_servers_on_one_machine(tmp_path: Path) -> None:
+    """To a browser all ports of 127.0.0.1 are one site, and it sends the cookies of both to both."""
     with (
         start_server(tmp_path / "one", arguments=["--plain"]) as one,
         start_server(tmp_path / "two", arguments=["--plain"]) as two,
@@ -215,7 +215,7 @@ def test_two_plain_servers_on_one_machine_both_know_the_browser(tmp_path: Path) 
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Children of this process run a script instead of Redline."""
+    """Make children of this process run a script instead of Redline."""
 
     def put(script: str) -> None:
         path = tmp_path / "child"
@@ -226,7 +226,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return put
 
 
-def test_what_is_no_announcement_is_passed_over(child: Callable[[str], None]) -> None:
+def test_output_of_a_child_that_is_not_a_fact_is_ignored(child: Callable[[str], None]) -> None:
     child(
         "echo '[1]'; echo 3; echo nonsense; head -c 100000 /dev/zero | tr '\\0' '['; echo; "
         """head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '{"group": "defect"}'; echo '{"group": "last"}'; """
@@ -243,7 +243,7 @@ def test_what_is_no_announcement_is_passed_over(child: Callable[[str], None]) ->
     assert told == [{"group": "last"}]
 
 
-def test_what_a_child_complains_of_is_in_the_log_line_by_line(
+def test_the_error_output_of_a_child_is_logged_line_by_line(
     child: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     child("echo one >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; printf 'a\\377b' >&2")
@@ -253,7 +253,7 @@ def test_what_a_child_complains_of_is_in_the_log_line_by_line(
     assert len(long) < 2 * children.COMPLAINT_LIMIT
 
 
-def test_the_follower_is_started_again_whatever_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_follower_is_restarted_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         runs = 0
 
@@ -271,7 +271,7 @@ def test_the_follower_is_started_again_whatever_happened(monkeypatch: pytest.Mon
     assert failing.runs == 2
 
 
-def test_a_server_shuts_down_whatever_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_shuts_down_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*given: object) -> None:
         raise ValueError("not foreseen")
 

@@ -1,4 +1,4 @@
-"""Promises of the start: a command loads what it needs and nothing else, and an interrupt ends it quietly."""
+"""Start-up: a command loads only what it needs, and an interrupt ends it quietly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def loaded_by(installation: Installation, *arguments: object) -> set[str]:
 
 
 @pytest.mark.parametrize("command", ["tree", "context", "address", "token"])
-def test_a_command_without_tables_loads_no_model_and_no_page(
+def test_a_command_without_tables_loads_neither_models_nor_pages(
     redline: Installation, path: Path, command: str
 ) -> None:
     arguments = [path] if command in ("tree", "context") else []
@@ -73,7 +73,7 @@ def test_a_command_without_tables_loads_no_model_and_no_page(
 
 
 @pytest.mark.parametrize("command", ["index", "sessions", "compact", "backups"])
-def test_a_command_without_pages_loads_no_page_and_no_provider(
+def test_a_command_without_pages_loads_neither_pages_nor_providers(
     redline: Installation, path: Path, command: str
 ) -> None:
     arguments = {"compact": [path, "--dry-run"], "sessions": []}.get(command, [path])
@@ -82,16 +82,16 @@ def test_a_command_without_pages_loads_no_page_and_no_provider(
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
 
 
-def test_the_lists_of_what_commands_need_name_commands() -> None:
+def test_the_lists_of_commands_contain_only_commands() -> None:
     assert set(commands()) > WITH_PAGES | WITHOUT_MODELS
 
 
 def test_every_check_of_django_passes() -> None:
-    # A command makes only those of the configuration.
+    # A command runs only those of the configuration.
     assert [found for found in checks.run_checks() if not found.is_silenced()] == []
 
 
-def test_an_interrupt_at_any_time_ends_it_quietly(redline: Installation, path: Path) -> None:
+def test_an_interrupt_at_any_time_ends_a_command_quietly(redline: Installation, path: Path) -> None:
     """An interrupt is sent when a certain number of modules has been loaded, from the first to the last."""
     program = (
         "import sys, os, signal, builtins\n"

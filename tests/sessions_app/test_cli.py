@@ -1,4 +1,4 @@
-"""Promises of the terminal: nothing that was read can act on it, and columns stand below one another."""
+"""Terminal output: text that was read cannot act on the terminal, and columns are aligned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ any_text = st.text(
 )
 HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
-# ---- what reaches a terminal --------------------------------------------------------------------------------
+# ---- escaping -----------------------------------------------------------------------------------------------
 
 
 @given(any_text)
@@ -63,7 +63,7 @@ def test_harmless_text_is_shown_unchanged(text: str) -> None:
         (None, "None"),
     ],
 )
-def test_a_character_that_is_held_back_is_shown_by_its_number(text: object, shown: str) -> None:
+def test_an_unsafe_character_is_shown_as_its_code(text: object, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -73,7 +73,7 @@ def test_the_beginning_of_a_text_is_one_harmless_line(text: str, width: int) -> 
     assert one_line(text, width).isprintable()
 
 
-def test_the_beginning_of_a_text_is_cut_where_there_is_more_and_only_there() -> None:
+def test_the_beginning_of_a_text_is_cut_only_if_there_is_more() -> None:
     assert one_line("  a \n\t b\u2028c  ", 10) == "a b c"
     assert one_line("exactly", 7) == "exactly"
     assert one_line("exactly!", 7) == "exactl…"
@@ -95,7 +95,7 @@ def test_a_whole_text_is_shown_line_by_line_and_harmless(text: str) -> None:
 @example("it's \x1b[2J \\ $HOME `x` \u202e")
 @example("\udcff\udcfe")
 @settings(deadline=None, max_examples=25)
-def test_a_quoted_text_is_printable_and_what_a_shell_reads_back(text: str) -> None:
+def test_a_quoted_text_is_printable_and_read_back_by_a_shell(text: str) -> None:
     quoted = shell_quoted(text)
     assert quoted.isprintable()
     shown = subprocess.run(["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True)
@@ -142,7 +142,7 @@ class Terminal(io.StringIO):
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Seconds that pass when the test says so."""
 
     now = 100.0
 
@@ -164,7 +164,7 @@ def test_progress_is_silent_in_the_first_half_second_and_without_a_terminal() ->
     assert pipe.getvalue() == ""
 
 
-def test_progress_is_written_over_at_most_five_times_a_second_and_leaves_nothing() -> None:
+def test_progress_is_overwritten_at_most_five_times_a_second_and_leaves_nothing() -> None:
     clock, terminal = Clock(), Terminal()
     progress = Progress(terminal, clock)
     clock.now += 1

@@ -1,4 +1,4 @@
-"""Promises about context windows: who is asked first, and that nobody guesses."""
+"""Context windows: the order of precedence of their sources, and no guesses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from sessions_app.context_windows import KNOWN_WINDOWS, window_of
 
 
-def test_the_users_setting_comes_before_the_agents_and_the_agents_before_the_table() -> None:
+def test_the_users_setting_precedes_the_agents_which_precedes_the_table() -> None:
     model = "claude-opus-4-5"
     everyone = window_of(model, {model: 1}, {model: 2})
     agent = window_of(model, {"other": 1}, {model: 2})
@@ -29,13 +29,13 @@ def test_the_users_setting_comes_before_the_agents_and_the_agents_before_the_tab
         ("openrouter/google/gemini-2.5-pro", 1_048_576),
     ],
 )
-def test_a_model_is_known_by_how_its_name_begins_also_after_its_maker(model: str, tokens: int) -> None:
+def test_a_model_is_recognised_by_its_prefix_even_after_its_makers_name(model: str, tokens: int) -> None:
     window = window_of(model, {}, {})
     assert window is not None
     assert window.tokens == tokens
 
 
-def test_the_longest_beginning_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     for prefix, tokens in (("gpt-5-small", 7), ("gpt-5-small-2", 8), ("gpt-", 9)):
         monkeypatch.setitem(KNOWN_WINDOWS, prefix, tokens)
     models = ("gpt-5-small-2026", "gpt-5-small", "gpt-5-large", "gpt-6")
@@ -46,9 +46,9 @@ def test_the_longest_beginning_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "model", ["", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"]
 )
-def test_a_model_that_is_in_no_source_has_an_unknown_window(model: str) -> None:
+def test_a_model_in_none_of_the_sources_has_an_unknown_window(model: str) -> None:
     assert window_of(model, {"claude-opus-4-5": 1}, {"gpt-4o": 2}) is None
 
 
-def test_a_setting_names_a_model_exactly() -> None:
+def test_a_setting_applies_to_exactly_one_model() -> None:
     assert window_of("mine-2", {"mine": 1}, {"mine-": 2}) is None

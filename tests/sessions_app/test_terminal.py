@@ -1,4 +1,4 @@
-"""Promises of tables: columns stand below one another, fit the terminal, and lose nothing in a pipe."""
+"""Tables: columns are aligned, fit the terminal, and lose nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ tables = st.integers(1, 4).flatmap(
 
 
 @given(tables)
-def test_in_a_pipe_every_column_starts_below_itself_and_every_cell_is_whole(rows: list[list[str]]) -> None:
+def test_in_a_pipe_columns_are_aligned_and_cells_are_whole(rows: list[list[str]]) -> None:
     columns = [Column(f"C{index}", cut="end", style="red") for index in range(len(rows[0]))]
     heading, *lines = Screen(io.StringIO()).table([*columns, Column("|")], [[*row, "|"] for row in rows])
     assert len(lines) == len(rows)
@@ -60,7 +60,7 @@ def test_in_a_pipe_every_column_starts_below_itself_and_every_cell_is_whole(rows
     assert heading.split()[-1] == "|"
 
 
-def test_numbers_stand_flush_right_and_lines_end_with_no_blanks() -> None:
+def test_numbers_are_aligned_right_and_lines_have_no_trailing_blanks() -> None:
     columns = [Column("name"), Column("size", right=True), Column("note")]
     rows = [["漢字", "7", ""], ["x", "12345", "é"]]
     assert list(Screen(io.StringIO()).table(columns, rows)) == [
@@ -98,7 +98,7 @@ def test_a_path_is_shortened_from_the_left_at_a_directory(monkeypatch: pytest.Mo
     assert on_terminal(monkeypatch, 30, columns, rows)[1] == "…/project/2026-01-05.jsonl"
 
 
-def test_spare_columns_are_left_out_where_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spare_columns_are_omitted_only_if_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [Column("NAME", cut="end"), Column("SPARE", spare=True), Column("KEPT")]
     rows = [["n" * 30, "s" * 20, "k" * 20]]
     heading, line = on_terminal(monkeypatch, 40, columns, rows, NO_COLOR="1", TERM="dumb")
@@ -121,6 +121,6 @@ def test_the_content_of_a_cell_is_never_markup(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_rows_of_different_lengths_are_a_mistake_of_the_caller() -> None:
+def test_rows_of_different_lengths_are_a_programming_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
         list(Screen(io.StringIO()).table([Column("A"), Column("B")], [["a", "b"], ["a"]]))

@@ -1,4 +1,4 @@
-"""Promises of the readers: each agent's own reading of one and the same file."""
+"""The readers: each agent's own reading of the same file."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_a_plain_branch_is_the_same_for_every_reader(reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_excluded_is_rebuilt_and_not_sent(reader: str) -> None:
+def test_excluded_entries_are_rebuilt_but_not_sent(reader: str) -> None:
     context = rebuilt(reader, user("x"), bash("ls", "", excludeFromContext=True))
     assert [(one.entry.id, one.sent) for one in context.messages] == [("e1", True), ("e2", False)]
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_survives_is_what_was_recorded(reader: str) -> None:
+def test_remaining_messages_are_verbatim(reader: str) -> None:
     branch = branch_of(chain(user("x"), assistant(thinking("t"), text("y"))))
     context = READERS[reader].rebuild(branch)
     assert [one.entry for one in context.messages] == branch
@@ -81,7 +81,7 @@ def test_what_survives_is_what_was_recorded(reader: str) -> None:
 # ---- Atomic -------------------------------------------------------------------------------------------------
 
 
-def test_atomic_leaves_out_what_a_context_compaction_names_and_nothing_else() -> None:
+def test_atomic_omits_only_the_targets_of_a_context_compaction() -> None:
     context = rebuilt(
         "atomic-0.8",
         user("x"),
@@ -96,7 +96,7 @@ def test_atomic_leaves_out_what_a_context_compaction_names_and_nothing_else() ->
     assert context.newest_compaction.id == "e4"
 
 
-def test_to_atomic_the_entries_of_other_agents_are_inert() -> None:
+def test_atomic_ignores_the_entries_of_other_agents() -> None:
     context = rebuilt(
         "atomic-0.8", user("x"), user("y"), summary_compaction("s", "e2"), context_edit("e1", None), user("z")
     )
@@ -107,13 +107,13 @@ def test_to_atomic_the_entries_of_other_agents_are_inert() -> None:
 # ---- pi -----------------------------------------------------------------------------------------------------
 
 
-def test_to_pi_a_context_compaction_is_inert() -> None:
+def test_pi_ignores_a_context_compaction() -> None:
     context = rebuilt("pi", user("x"), compaction(whole("e1")), user("y"))
     assert ids(context) == ["e1", "e3"]
     assert context.newest_compaction is None
 
 
-def test_pi_puts_the_summary_first_then_what_it_kept_then_what_came_after() -> None:
+def test_pi_shows_the_summary_then_kept_entries_then_later_ones() -> None:
     context = rebuilt("pi", user("a"), user("b"), user("c"), summary_compaction("1234", "e2"), user("d"))
     assert ids(context) == ["e4", "e2", "e3", "e5"]
     assert (context.messages[0].role, context.messages[0].tokens) == ("compactionSummary", 1)
@@ -122,7 +122,7 @@ def test_pi_puts_the_summary_first_then_what_it_kept_then_what_came_after() -> N
 
 
 @pytest.mark.parametrize("first_kept", ["nowhere", "", None, 7, ["e1"], "e4"])
-def test_without_an_entry_to_keep_from_pi_keeps_nothing_before_the_summary(first_kept: Any) -> None:
+def test_without_a_first_kept_entry_pi_keeps_nothing_before_the_summary(first_kept: Any) -> None:
     assert ids(rebuilt("pi", user("a"), user("b"), summary_compaction("s", first_kept), user("c"))) == [
         "e3",
         "e4",
@@ -137,12 +137,12 @@ def test_an_older_compaction_contributes_nothing() -> None:
         "e4",
         "e6",
     ]
-    # Kept from the older one on: it is left out all the same.
+    # Kept from the older one on: it is omitted nevertheless.
     newer = summary_compaction("new", "e3")
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer)) == ["e5", "e4"]
 
 
-def test_system_messages_are_dropped_from_what_is_kept_and_from_nowhere_else() -> None:
+def test_system_messages_are_dropped_only_from_kept_entries() -> None:
     assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summary_compaction("s", "e1"), SYSTEM)) == [
         "e4",
         "e2",
@@ -151,7 +151,7 @@ def test_system_messages_are_dropped_from_what_is_kept_and_from_nowhere_else() -
     assert ids(rebuilt("pi", SYSTEM, user("a"))) == ["e1", "e2"]
 
 
-def test_a_compaction_on_another_branch_is_not_this_branchs() -> None:
+def test_a_compaction_on_another_branch_does_not_count() -> None:
     recorded = chain(user("a"), summary_compaction("s", "nowhere"), user("b"))
     recorded[-1]["parentId"] = "e1"
     assert ids(READERS["pi"].rebuild(branch_of(recorded))) == ["e1", "e3"]
@@ -165,7 +165,7 @@ def test_an_edit_to_nothing_omits_its_target() -> None:
         assert context.newest_compaction.id == "e3"
 
 
-def test_an_edit_puts_its_content_in_the_place_of_what_was_recorded() -> None:
+def test_an_edit_replaces_the_recorded_content() -> None:
     recorded = (user("long " * 100), assistant(thinking("t"), text("a")), result("c1", "b" * 400))
     for target, role, blocks in (
         ("e1", "user", None),
@@ -179,7 +179,7 @@ def test_an_edit_puts_its_content_in_the_place_of_what_was_recorded() -> None:
         assert ids(context) == ["e1", "e2", "e3"]
 
 
-def test_an_edit_to_a_list_weighs_its_blocks() -> None:
+def test_an_edit_to_a_list_counts_its_blocks() -> None:
     image = {"type": "image", "data": "x"}
     context = rebuilt("pi", result("c1", "b" * 400), context_edit("e1", {"content": [text("12345"), image]}))
     assert context.messages[0].blocks is not None
@@ -208,7 +208,7 @@ def test_only_edits_among_the_selected_entries_count() -> None:
 
 
 @pytest.mark.parametrize("target", [None, 7, ["e1"], {}, "nowhere"])
-def test_an_edit_of_nothing_that_is_there_changes_nothing(target: Any) -> None:
+def test_an_edit_without_an_existing_target_changes_nothing(target: Any) -> None:
     assert ids(rebuilt("pi", user("a"), context_edit(target, None))) == ["e1"]
 
 

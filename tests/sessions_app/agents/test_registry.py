@@ -1,4 +1,4 @@
-"""Promises of the registry: which agent a place belongs to, and which reader a session is read by."""
+"""The registry: the agent of a path, and the reader of a session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.factories import (
 
 SYSTEM = {"role": "system", "content": "be kind"}
 
-# ---- whose files --------------------------------------------------------------------------------------------
+# ---- agents -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -38,20 +38,20 @@ SYSTEM = {"role": "system", "content": "be kind"}
         ("a.jsonl", ""),
     ],
 )
-def test_a_place_belongs_to_the_agent_whose_directory_it_is_in(path: str, agent: str) -> None:
+def test_a_path_belongs_to_the_agent_whose_directory_contains_it(path: str, agent: str) -> None:
     assert agent_of(Path(path)) == agent
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=list(AGENTS))
-def test_where_an_agent_keeps_its_sessions_is_among_its_files(agent: Agent) -> None:
+def test_the_default_session_directory_of_an_agent_is_in_its_directory(agent: Agent) -> None:
     assert agent_of(Path(agent.sessions)) == agent.key
 
 
-# ---- which reader -------------------------------------------------------------------------------------------
+# ---- readers ------------------------------------------------------------------------------------------------
 
 USAGE = {"type": "usage", "kind": "summary", "provider": "p", "model": "m", "usage": {"input": 1}}
 THOUGHTFUL = {**assistant(text("so")), "thinkingLevel": "high"}
-"""What pi writes from 0.86 on, and no other agent."""
+"""Entries that only pi writes, since 0.86."""
 VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verbatim-lines"}}
 
 
@@ -82,7 +82,7 @@ VERBATIM = {"type": "compaction", "summary": "s", "details": {"strategy": "verba
         ([compaction()], "pi", "atomic", "pi"),
     ],
 )
-def test_the_users_choice_comes_before_the_place_and_the_place_before_the_entries(
+def test_the_users_choice_precedes_the_location_which_precedes_the_entries(
     messages: list[dict[str, Any]], chosen: str, agent: str, name: str
 ) -> None:
     reading = choose_reader(branch_of(chain(*messages)), chosen=chosen, agent=agent)
@@ -90,7 +90,7 @@ def test_the_users_choice_comes_before_the_place_and_the_place_before_the_entrie
     assert reading.reason
 
 
-def test_every_reason_to_choose_a_reader_is_distinguished() -> None:
+def test_every_reason_for_a_reader_is_distinguished() -> None:
     def reason(*messages: dict[str, Any], **known: str) -> str:
         return choose_reader(branch_of(chain(*messages)), **known).reason
 
@@ -135,7 +135,7 @@ def test_a_reader_is_a_guess_when_nothing_shows_the_agent(
     assert ("guess" in reading.reason) is is_guess
 
 
-def test_what_redline_appended_does_not_change_how_a_session_is_read_later() -> None:
+def test_entries_appended_by_redline_do_not_change_the_reader() -> None:
     recorded = chain(user("x"), compaction(), USAGE, compaction())
     entries = session_log(recorded).entries
     assert choose_reader(entries).reader.name == "atomic-0.8"
@@ -145,7 +145,7 @@ def test_what_redline_appended_does_not_change_how_a_session_is_read_later() -> 
 @pytest.mark.parametrize(
     "details", [None, "verbatim-lines", ["strategy"], {"strategy": "other"}, {"strategy": []}]
 )
-def test_only_verbatim_lines_tell_the_newer_atomic(details: Any) -> None:
+def test_only_verbatim_lines_identify_the_newer_atomic(details: Any) -> None:
     branch = branch_of(chain({**VERBATIM, "details": details}))
     assert choose_reader(branch, agent="atomic").reader.name == "atomic-0.8"
 
@@ -154,7 +154,7 @@ def test_an_empty_branch_has_a_reader() -> None:
     assert choose_reader((), agent="").reader.name == "atomic-0.8"
 
 
-def test_an_unknown_reader_is_bad_input_that_names_the_known_ones() -> None:
+def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones() -> None:
     with pytest.raises(BadInput) as caught:
         choose_reader((), chosen="atomic-2")
     assert caught.value.code == "unknown_reader"
@@ -162,7 +162,7 @@ def test_an_unknown_reader_is_bad_input_that_names_the_known_ones() -> None:
     assert all(name in caught.value.message for name in READERS)
 
 
-def test_only_atomic_would_honour_what_redline_writes() -> None:
+def test_only_atomic_honours_what_redline_writes() -> None:
     assert {name: EntryKind.DELETION in reader.honours for name, reader in READERS.items()} == {
         "atomic-0.8": True,
         "pi": False,

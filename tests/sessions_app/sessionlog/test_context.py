@@ -1,4 +1,4 @@
-"""Promises of the gauge: the agent's own count, and never one that describes a context that is gone."""
+"""The gauge: the agent's own count, and never one that describes an obsolete context."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOUR = "x" * 16
 
 
 def said(usage: object = None, **fields: Any) -> dict[str, Any]:
-    """An assistant of four tokens, with what its provider reported."""
+    """An assistant message of four tokens, with its provider's report."""
     return assistant(text(FOUR), **({} if usage is None else {"usage": usage}), **fields)
 
 
@@ -86,7 +86,7 @@ def test_a_report_without_a_total_is_the_sum_of_its_parts() -> None:
     assert usage(said({"totalTokens": 7, **parts})) == (7, 7, 0)
 
 
-def test_an_assistant_without_a_report_is_passed_over() -> None:
+def test_an_assistant_without_a_report_is_skipped() -> None:
     assert usage(said({"totalTokens": 100}), said()) == (104, 100, 4)
 
 
@@ -94,19 +94,19 @@ def test_a_report_of_zero_tokens_is_a_report() -> None:
     assert usage(user(FOUR), said({}), user(FOUR)) == (4, 0, 4)
 
 
-def test_a_report_of_a_deleted_assistant_is_gone() -> None:
+def test_a_report_of_a_deleted_assistant_does_not_count() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 900}))
     assert usage(*talk, compaction(whole("e4"))) == (104, 100, 4)
 
 
-def test_what_is_held_back_from_the_provider_still_counts_as_the_agent_counts_it() -> None:
+def test_entries_that_are_not_sent_still_count_as_in_the_agent() -> None:
     assert usage(said({"totalTokens": 100}), bash("", FOUR, excludeFromContext=True)) == (104, 100, 4)
 
 
 # ---- the gauge ----------------------------------------------------------------------------------------------
 
 
-def test_a_report_older_than_the_newest_compaction_gives_way_to_the_estimate() -> None:
+def test_a_report_older_than_the_newest_compaction_is_replaced_by_the_estimate() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR))
     assert gauge(*talk, compaction(whole("e1"))) == Gauge(8, "estimate")
     assert usage(*talk, compaction(whole("e1"))) == (104, 100, 4), "the agent's own count is not changed"
@@ -125,13 +125,13 @@ def test_a_report_after_the_newest_compaction_counts_again() -> None:
     assert gauge(*talk) == Gauge(64, "usage")
 
 
-def test_a_compaction_that_the_reader_does_not_honour_voids_nothing() -> None:
+def test_a_compaction_that_the_reader_ignores_voids_no_report() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}))
     assert gauge(*talk, compaction(whole("e1")), reader=PI) == Gauge(100, "usage")
     assert gauge(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == Gauge(100, "usage")
 
 
-def test_the_newest_compaction_is_the_one_that_voids() -> None:
+def test_the_newest_compaction_voids_the_report() -> None:
     talk = (user(FOUR), compaction(whole("e1")), said({"totalTokens": 60}), compaction())
     assert gauge(*talk) == Gauge(4, "estimate")
     either = (user(FOUR), summary_compaction("", "e1"), said({"totalTokens": 60}), context_edit("e1", None))
@@ -169,7 +169,7 @@ def test_the_thinking_level_is_the_latest_one_that_was_set() -> None:
     assert level("high", None, 7) == "high"
 
 
-# ---- carrying the sums on -----------------------------------------------------------------------------------
+# ---- incremental totals -------------------------------------------------------------------------------------
 
 reports = st.none() | st.builds(lambda total: {"totalTokens": total}, st.integers(0, 99))
 texts = st.integers(0, 30).map("x".__mul__)
@@ -215,7 +215,7 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
     [assistant(text("its thinking is the latest no more"))],
 )
-def test_sums_that_are_carried_on_are_those_of_the_branch_read_anew(
+def test_incremental_totals_equal_those_of_the_whole_branch(
     reader: Reader, start: list[dict[str, Any]], appended: list[dict[str, Any]]
 ) -> None:
     entries = session_log(chain(user("x"), *start, *appended)).entries
@@ -227,12 +227,12 @@ def test_sums_that_are_carried_on_are_those_of_the_branch_read_anew(
         tally.add(entries[end])
         assert tally.gauge == rebuilt_tally(reader, entries[: end + 1]).gauge
         assert tally.leaf_id == entries[end].id
-        # As an index keeps it between two readings.
+        # As an index stores it between two readings.
         tally = msgspec.convert(msgspec.to_builtins(tally), Tally)
 
 
 @given(st.lists(plain_entries, max_size=8), st.sampled_from([ATOMIC, PI]))
-def test_a_session_that_was_never_compacted_is_summed_up_while_it_is_read(
+def test_a_session_without_compactions_is_totalled_while_it_is_read(
     messages: list[dict[str, Any]], reader: Reader
 ) -> None:
     entries = session_log(chain(*messages)).entries
@@ -244,7 +244,7 @@ def test_a_session_that_was_never_compacted_is_summed_up_while_it_is_read(
         assert tally.gauge == rebuilt_tally(reader, entries).gauge
 
 
-def test_sums_are_not_carried_over_a_fork_or_a_compaction() -> None:
+def test_totals_are_not_continued_past_a_fork_or_a_compaction() -> None:
     entries = session_log(chain(user("x"), user("y"), user("z"))).entries
     tally = rebuilt_tally(ATOMIC, entries[:2])
     assert tally.carries(entries[2])
@@ -254,7 +254,7 @@ def test_sums_are_not_carried_over_a_fork_or_a_compaction() -> None:
         assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
 
 
-def test_a_report_that_was_void_counts_again_once_a_new_one_is_carried() -> None:
+def test_a_new_report_counts_after_a_void_one() -> None:
     talk = (user(FOUR), said({"totalTokens": 100}), summary_compaction("x" * 4, "e2"))
     entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 60}))).entries
     tally = rebuilt_tally(PI, entries[:3])

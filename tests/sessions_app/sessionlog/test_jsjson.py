@@ -1,4 +1,4 @@
-"""Promises of the JSON edge: what the agent reads is read, and it looks as the agent prints it."""
+"""JSON: everything that the agent reads is read, and printed as the agent prints it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def nested(depth: int, inside: bytes = b"") -> bytes:
         ("-" + "9" * 5000, "null"),
     ],
 )
-def test_every_number_is_the_double_that_javascript_makes_of_it(recorded: str, printed: str) -> None:
+def test_every_number_is_the_double_that_javascript_reads(recorded: str, printed: str) -> None:
     assert stringify(parse(recorded.encode())) == printed
     assert stringify(parse(b'{"a":[' + recorded.encode() + b"]}")) == '{"a":[' + printed + "]}"
 
@@ -89,11 +89,11 @@ def test_keys_that_are_array_indexes_come_first_and_ascending() -> None:
     )
 
 
-def test_digits_of_other_scripts_make_no_array_index() -> None:
+def test_digits_of_other_scripts_are_not_array_indexes() -> None:
     assert stringify({"b": 1, "٣": 2, "3": 3}) == '{"3":3,"b":1,"٣":2}'
 
 
-def test_of_a_repeated_key_the_last_value_stands_at_the_first_place() -> None:
+def test_a_repeated_key_has_its_last_value_at_its_first_position() -> None:
     assert stringify(parse(b'{"a":1,"b":2,"a":3}')) == '{"a":3,"b":2}'
 
 
@@ -111,11 +111,11 @@ def test_only_quotes_backslashes_and_control_characters_are_escaped() -> None:
     assert stringify("\x00\x0b\x1b\x1f") == r'"\u0000\u000b\u001b\u001f"'
     for plain in "\x7f\x80\u00e9\u2028\u2029\ufeff\uffff😀":
         assert stringify(plain) == f'"{plain}"'
-        # A double beside it takes the other way of printing.
+        # A double beside it selects the other printer.
         assert stringify([plain, 1.5]) == f'["{plain}",1.5]'
 
 
-def test_nothing_is_put_between_the_parts() -> None:
+def test_there_is_no_white_space_between_the_parts() -> None:
     assert stringify(parse(b' { "a" : [ 1 , { } , [ ] , true , false , null ] } ')) == (
         '{"a":[1,{},[],true,false,null]}'
     )
@@ -145,17 +145,17 @@ plain_values = st.recursive(
 
 
 @given(plain_values, st.booleans())
-def test_where_javascript_and_python_agree_nothing_else_is_printed(value: Any, beside_a_double: bool) -> None:
+def test_output_is_the_same_if_javascript_and_python_agree(value: Any, beside_a_double: bool) -> None:
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if beside_a_double:
-        # A double takes the other way of printing.
+        # A double selects the other printer.
         assert stringify([value, 0.5]) == f"[{expected},0.5]"
     else:
         assert stringify(value) == expected
 
 
 def sample(seed: int, count: int) -> list[Any]:
-    """Values of every kind, the awkward ones often."""
+    """Values of every kind, with many awkward ones."""
     rng = random.Random(seed)
     bits = [*'abc"\\/\b\n\x00\x1f\x7f\u2028é漢😀', "\ud83d", "\ude00", "\ud800", "\udfff"]
     awkward = [0, -0.0, 1e21, 1e-7, 123456789012345680000, 2**53 + 1, 10**30, 5e-324, None, True, False]
@@ -183,7 +183,7 @@ def sample(seed: int, count: int) -> list[Any]:
 
 def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> None:
     values = sample(seed=2026, count=500)
-    # Python's own printer escapes everything that is not ASCII, so that the recorded bytes are beyond doubt.
+    # Python's own printer escapes everything that is not ASCII, so that the recorded bytes are unambiguous.
     recorded = [json.dumps(value).encode() for value in values]
     printed = [stringify(parse(line)) for line in recorded]
     assert [stringify(parse(line.encode())) for line in printed] == printed
@@ -200,13 +200,13 @@ def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> Non
 
 
 @pytest.mark.parametrize("depth", [100, 500, 900])
-def test_what_could_be_read_can_be_printed_however_deep(depth: int) -> None:
+def test_whatever_can_be_read_can_be_printed_at_any_depth(depth: int) -> None:
     for inside in (b"", b"1.5", b'{"a":[1.0,2]}'):
         recorded = nested(depth, inside)
         try:
             value = parse(recorded)
         except ValueError:
-            # Then nothing has to print it. Far below the depth that Python can read this must not happen.
+            # Then it need not be printed. Far below the depth that Python can read, this must not happen.
             assert depth > 100
             continue
         assert stringify(value).encode() == recorded.replace(b"1.0", b"1")
@@ -233,7 +233,7 @@ def test_what_could_be_read_can_be_printed_however_deep(depth: int) -> None:
         (b"123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
-def test_what_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
+def test_everything_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
     assert parse(raw) == value
 
 
@@ -260,7 +260,7 @@ def test_input_the_agent_cannot_read_is_refused_with_an_explanation(raw: bytes) 
     st.binary(max_size=60)
     | any_text.map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 )
-def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_refused(raw: bytes) -> None:
     try:
         value = parse(raw)
     except ValueError:
@@ -273,7 +273,7 @@ def test_no_bytes_do_more_than_be_refused(raw: bytes) -> None:
 
 
 def units(text: str) -> list[int]:
-    """The UTF-16 code units of a string, by the definition."""
+    """The UTF-16 code units of a string, by definition."""
     found = []
     for character in text:
         code = ord(character)
@@ -287,7 +287,7 @@ def units(text: str) -> list[int]:
 @given(any_text)
 @example("😀")
 @example("\ud83d")
-def test_a_string_is_as_long_as_it_has_utf16_units(text: str) -> None:
+def test_the_length_of_a_string_is_its_number_of_utf16_units(text: str) -> None:
     assert utf16_length(text) == len(units(text))
 
 
@@ -308,7 +308,7 @@ def test_each_half_of_a_cut_pair_is_a_lone_surrogate() -> None:
 @example("\ud83d\ude00")
 @example("\ude00\ud83d")
 @example("\ud800\ud800\udc00")
-def test_well_formed_text_can_be_stored_and_lost_nothing_but_lone_surrogates(text: str) -> None:
+def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text: str) -> None:
     stored = well_formed(text)
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     assert stored.encode().decode() == stored == re.sub("[\ud800-\udfff]", "�", joined)
@@ -333,5 +333,5 @@ def test_a_value_in_a_template_looks_as_in_javascript(recorded: bytes, shown: st
     assert to_string(parse(recorded)) == shown
 
 
-def test_a_deeply_nested_list_is_no_obstacle_in_a_template() -> None:
+def test_a_deeply_nested_list_can_be_converted_to_text() -> None:
     assert to_string(parse(nested(600, b'1,"b"'))) == "1,b"

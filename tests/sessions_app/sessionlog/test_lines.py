@@ -1,4 +1,4 @@
-"""Promises of the line reader: any bytes, in any chunks, become the same lines, and no byte is lost."""
+"""The line reader: any bytes, in any chunks, become the same lines, and no byte is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sessions_app.sessionlog.lines import Line, split_lines
 
 LONGEST_MET = 12_800_000
-"""Characters of the longest line met in the field."""
+"""Characters of the longest line seen in practice."""
 
 file_bytes = st.lists(
     st.binary(max_size=8)
@@ -70,12 +70,12 @@ def test_reading_can_continue_at_the_end_of_any_line(data: bytes, at: int) -> No
     assert list(split_lines([data[end:]], offset=end, number=at + 1)) == after
 
 
-def test_nothing_but_a_newline_ends_a_line() -> None:
+def test_only_a_newline_ends_a_line() -> None:
     data = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h".encode()
     assert [line.raw for line in split_lines([data + b"\n"])] == [data]
 
 
-def test_a_line_of_twelve_million_characters_arrives_whole() -> None:
+def test_a_line_of_twelve_million_characters_is_read_whole() -> None:
     long = b"x" * LONGEST_MET
     data = b"first\n" + long + b"\nlast"
     chunks = (data[start : start + 65_536] for start in range(0, len(data), 65_536))

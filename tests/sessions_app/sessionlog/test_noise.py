@@ -1,4 +1,4 @@
-"""Promises of what is passed over as noise: records of the agent's surroundings, and nothing that a user said."""
+"""Noise: records of the agent's environment are skipped, and nothing that a user said."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_messages_of_the_user_are_not_noise(text: str) -> None:
     assert not is_noise(text)
 
 
-def test_a_long_text_of_unclosed_marks_is_judged_at_once() -> None:
+def test_a_long_text_of_unclosed_marks_is_classified_quickly() -> None:
     assert is_noise("<command-name>" * 200_000)
     assert not is_noise("[" * 1_000_000)
     assert not is_noise("[Request interrupted by user" * 100_000)

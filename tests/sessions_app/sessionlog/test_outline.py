@@ -1,4 +1,4 @@
-"""Promises of the outline: every entry of a tree in one run, forks where they are, the agent's place once."""
+"""The outline: every entry of a tree in one run, forks where they are, and the leaf once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tree_of(*links: tuple[str, str | None]) -> SessionTree:
 
 
 def shown(run: OutlineRun) -> tuple[str, int]:
-    """The ids of a run in a row, and its depth."""
+    """The ids of a run, joined, and its depth."""
     return "".join(entry.id for entry in run.entries), run.depth
 
 
@@ -40,7 +40,7 @@ FORKED = tree_of(
     ),
     ("e", "d"),
 )
-"""a─b─┬─c─d─e, where b also goes on to p─q (and from there to x and to y) and to r; e stands last in the file."""
+"""a─b─┬─c─d─e, where b also continues to p─q (and from there to x and to y) and to r; e is last in the file."""
 
 
 def test_a_session_without_forks_is_one_run() -> None:
@@ -60,7 +60,7 @@ def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks() -> No
     ]
 
 
-def test_each_run_knows_what_is_still_to_come_beside_it_and_above() -> None:
+def test_each_run_knows_whether_other_branches_follow() -> None:
     assert {run.first.id: (run.is_last, run.above) for run in runs(FORKED)} == {
         "a": (True, ()),
         "c": (False, ()),
@@ -71,7 +71,7 @@ def test_each_run_knows_what_is_still_to_come_beside_it_and_above() -> None:
     }
 
 
-def test_the_leaf_is_where_the_file_ends_and_not_where_the_drawing_does() -> None:
+def test_the_leaf_is_the_last_entry_in_the_file_not_in_the_drawing() -> None:
     assert [run.first.id for run in runs(FORKED) if run.has_leaf] == ["c"]
 
 
@@ -84,7 +84,7 @@ def test_an_empty_session_has_no_runs() -> None:
     assert list(runs(tree_of())) == []
 
 
-def test_only_what_a_model_can_see_weighs() -> None:
+def test_only_messages_count_tokens() -> None:
     log = session_log(
         chain(
             user("1234"), {"type": "compaction", "summary": "x" * 400}, assistant(text("1234")), bash("", "1")
@@ -99,7 +99,7 @@ ids = st.integers(0, 9).map(str)
 
 @given(st.lists(st.tuples(ids, ids | st.none()), min_size=1, max_size=20))
 @example([("0", "0"), ("0", "1"), ("1", "0")])
-def test_however_damaged_a_tree_is_each_id_is_drawn_once_and_the_leaf_once(
+def test_each_id_and_the_leaf_are_drawn_once_however_damaged_the_tree_is(
     links: list[tuple[str, str | None]],
 ) -> None:
     tree = tree_of(*links)
@@ -158,6 +158,6 @@ def test_a_later_label_replaces_an_earlier_one_and_an_empty_one_removes_it() -> 
     }
 
 
-def test_nothing_but_a_label_labels() -> None:
+def test_only_label_entries_set_labels() -> None:
     log = session_log(chain(user("x"), {"type": "custom", "targetId": "e1", "label": "x"}))
     assert labels(SessionTree(log.entries)) == {}

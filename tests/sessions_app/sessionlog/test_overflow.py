@@ -1,4 +1,4 @@
-"""Promises of the overflow rule: what providers say of a context that is too long is known, and nothing else is."""
+"""The overflow rule: providers' reports of a context that is too long are recognised, and nothing else is."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ OTHER = [
 WINDOW = 200_000
 
 
-# Words ------------------------------------------------------------------------------------------------------
+# Messages ---------------------------------------------------------------------------------------------------
 
 
 def test_every_provider_in_the_table_has_an_example() -> None:
@@ -137,7 +137,7 @@ def test_a_number_of_tokens_is_not_taken_for_a_status() -> None:
 
 @pytest.mark.parametrize("words", ["input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000])
 def test_matching_a_very_long_message_ends(words: str) -> None:
-    # A pattern that backtracks would take longer than a test may.
+    # A backtracking pattern would take longer than a test may.
     assert not tells_overflow(words)
 
 
@@ -175,7 +175,7 @@ def test_a_message_overflows_a_window_as_the_agent_judges_it(
     assert has_overflown(overflown_window(stop, error, sent, output), WINDOW) is overflown
 
 
-def test_an_error_in_words_needs_no_window() -> None:
+def test_an_error_message_needs_no_window() -> None:
     told = overflown_window("error", "prompt is too long", 0, 0)
     assert told == ANY_WINDOW
     assert has_overflown(told, None)
@@ -242,7 +242,7 @@ def test_an_overflow_of_one_model_does_not_count_for_another() -> None:
     assert overflow_of(user("x"), TOO_LONG, SWITCH, assistant(text("yes"), **LARGE)) is None
 
 
-def test_a_compaction_that_is_honoured_ends_it() -> None:
+def test_an_honoured_compaction_ends_an_overflow() -> None:
     ended = [user("x"), ANSWER, TOO_LONG, compaction(whole("e2"))]
     assert overflow_of(*ended) is None
     assert overflow_of(*ended, reader="pi") == ANY_WINDOW, (
@@ -269,7 +269,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(sorted(READERS)))
-def test_what_is_carried_on_is_what_the_branch_says_read_anew(
+def test_the_incremental_overflow_equals_that_of_the_whole_branch(
     messages: list[dict[str, Any]], reader: str
 ) -> None:
     entries = session_log(chain(*messages)).entries
@@ -282,6 +282,6 @@ def test_what_is_carried_on_is_what_the_branch_says_read_anew(
 
 
 @pytest.mark.parametrize("error", [None, 7, [], {"a": 1}, "\ud800", "x" * 10_000_000])
-def test_whatever_an_error_holds_it_is_read(error: object) -> None:
+def test_any_error_value_can_be_read(error: object) -> None:
     said = assistant(stopReason="error", errorMessage=error, usage={"input": "many", "cacheRead": None})
     assert overflow_of(user("x"), said) is None

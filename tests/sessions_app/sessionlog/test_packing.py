@@ -1,4 +1,4 @@
-"""Promises of the packed index rows: an entry comes back as it went in, but for what is read from the file."""
+"""Packed index rows: an entry is restored exactly, except for what is read from the file."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def unpacked(entry: Entry, packed: bytes) -> Entry:
 
 
 @given(entries)
-def test_an_entry_comes_back_as_it_went_in(entry: Entry) -> None:
+def test_an_entry_is_restored_exactly(entry: Entry) -> None:
     assert unpacked(entry, pack(entry)) == entry
 
 
 @given(entries)
-def test_the_recorded_object_and_what_columns_hold_are_not_packed(entry: Entry) -> None:
+def test_the_recorded_object_and_the_columns_are_not_packed(entry: Entry) -> None:
     bare = msgspec.structs.replace(entry, number=0, offset=0, length=0, id="", parent_id=None, control=None)
     assert pack(entry) == pack(bare)
 
 
-def test_entries_of_a_real_shape_come_back() -> None:
+def test_realistic_entries_are_restored() -> None:
     said = assistant(
         thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m"
     )

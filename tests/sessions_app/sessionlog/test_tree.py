@@ -1,4 +1,4 @@
-"""Promises of the tree: the agent's branches, and an end to every one of them, however damaged the file is."""
+"""The tree: the agent's branches, all of them finite, however damaged the file is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(number: int, entry_id: str, parent_id: str | None) -> Entry:
 
 
 def tree_of(*links: tuple[str, str | None]) -> SessionTree:
-    """A tree of (id, parent id), on the lines from 2 on."""
+    """A tree of (id, parent id), on lines starting at 2."""
     return SessionTree([entry(number, *link) for number, link in enumerate(links, 2)])
 
 
@@ -33,7 +33,7 @@ def path(tree: SessionTree, leaf: str) -> list[str]:
 
 
 def damage(tree: SessionTree) -> list[tuple[DamageKind, int]]:
-    """Kinds with the lines they are on."""
+    """Kinds of damage, with their lines."""
     return [(one.kind, one.number) for one in tree.damage]
 
 
@@ -51,7 +51,7 @@ def test_a_fork_lists_its_branches_in_file_order() -> None:
     assert tree.children == {NO_PARENT: [0, 3], 0: [1, 2], 1: [4]}
 
 
-def test_a_parent_may_stand_later_in_the_file() -> None:
+def test_a_parent_may_come_later_in_the_file() -> None:
     tree = tree_of(("b", "a"), ("a", None), ("c", "b"))
     assert path(tree, "c") == ["a", "b", "c"]
     assert damage(tree) == []
@@ -75,7 +75,7 @@ def test_an_orphan_is_a_root_and_is_reported() -> None:
     assert damage(tree) == [(DamageKind.MISSING_PARENT, 3)]
 
 
-def test_of_entries_with_one_id_the_last_wins_and_the_earlier_one_is_reported() -> None:
+def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported() -> None:
     tree = tree_of(("a", None), ("x", "a"), ("b", "x"), ("x", None), ("c", "x"))
     assert tree.entry("x").number == 5
     assert [one.number for one in tree.branch("b")] == [5, 4]
@@ -84,7 +84,7 @@ def test_of_entries_with_one_id_the_last_wins_and_the_earlier_one_is_reported() 
     assert 1 not in [position for below in tree.children.values() for position in below]
 
 
-def test_an_id_that_stands_three_times_is_reported_twice() -> None:
+def test_an_id_that_occurs_three_times_is_reported_twice() -> None:
     tree = tree_of(("x", None), ("x", None), ("x", None))
     assert path(tree, "x") == ["x"]
     assert damage(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.DUPLICATE_ID, 3)]
@@ -102,7 +102,7 @@ def test_two_entries_that_are_each_others_parent_are_cut_above_the_first_line() 
     assert damage(tree) == [(DamageKind.CYCLE, 3)]
 
 
-def test_a_long_cycle_is_cut_once_and_above_its_first_line_wherever_it_is_entered() -> None:
+def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered() -> None:
     length = 1_000
     links = [(f"e{number}", f"e{(number - 7) % length}") for number in range(length)]
     tree = tree_of(("z", "e500"), *links)
@@ -124,7 +124,7 @@ def test_two_cycles_are_both_cut() -> None:
     assert (path(tree, "b"), path(tree, "d")) == (["a", "b"], ["c", "d"])
 
 
-def test_descent_goes_through_the_branch_and_nowhere_else() -> None:
+def test_descent_follows_the_branch_only() -> None:
     tree = tree_of(("a", None), ("b", "a"), ("c", "b"), ("d", "a"))
     assert tree.descends("c", "a")
     assert tree.descends("c", "c")
@@ -137,27 +137,27 @@ ids = st.integers(0, 12).map(str)
 
 @given(st.lists(st.tuples(ids, ids | st.none()), max_size=25))
 @example([("0", "0"), ("0", "1"), ("1", "0")])
-def test_every_branch_ends_and_names_no_entry_twice(links: list[tuple[str, str | None]]) -> None:
+def test_every_branch_is_finite_and_has_no_entry_twice(links: list[tuple[str, str | None]]) -> None:
     tree = tree_of(*links)
     for one in tree.entries:
         branch = path(tree, one.id)
         assert branch[-1] == one.id
         assert len(set(branch)) == len(branch)
         assert {tree.descends(one.id, above) for above in branch} == {True}
-        # Every step is one that was recorded.
+        # Every step is a recorded one.
         for above, below in pairwise(branch):
             assert tree.entry(below).parent_id == above
 
 
 @given(st.lists(st.tuples(ids, ids | st.none()), max_size=25))
-def test_every_id_hangs_below_exactly_one_place(links: list[tuple[str, str | None]]) -> None:
+def test_every_id_has_exactly_one_position(links: list[tuple[str, str | None]]) -> None:
     tree = tree_of(*links)
     placed = [tree.entries[position].id for below in tree.children.values() for position in below]
     assert sorted(placed) == sorted({entry_id for entry_id, _ in links})
 
 
 @given(st.permutations(range(12)))
-def test_a_sound_tree_is_sound_in_any_order_of_its_lines(order: list[int]) -> None:
+def test_an_undamaged_tree_is_undamaged_in_any_order_of_its_lines(order: list[int]) -> None:
     links = [(str(number), str((number - 1) // 2) if number else None) for number in order]
     tree = tree_of(*links)
     assert damage(tree) == []
@@ -166,7 +166,7 @@ def test_a_sound_tree_is_sound_in_any_order_of_its_lines(order: list[int]) -> No
 
 @contextmanager
 def without_hanging() -> Iterator[None]:
-    """Fails what takes more than 20 seconds, where a fraction of one is enough."""
+    """Fail if the block takes more than 20 seconds, where a fraction of one is enough."""
 
     def give_up(*_: object) -> None:
         raise AssertionError("every entry is walked to its root")

@@ -1,4 +1,4 @@
-"""Promises of the settings page: what is in force is what it says, with its source, and faults come in words."""
+"""The settings page: it shows the effective values, their sources, and errors."""
 
 from __future__ import annotations
 
@@ -69,30 +69,28 @@ def test_each_value_names_where_it_comes_from(tmp_path: Path, monkeypatch: pytes
     assert sources["thinking_guard"] == []
 
 
-def test_with_a_fault_everything_is_as_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_an_error_all_values_are_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "redline.toml").write_text("lock_seconds = 3\nlive_minutes = 'soon'\n")
     _, faults = configuration.load(tmp_path)
     assert faults
     assert set(map(tuple, configuration.sources(tmp_path, faults).values())) == {()}
 
 
-def test_faults_of_the_configuration_come_first_and_in_words(
-    browser: Client, known_root: Path, settings: Any
-) -> None:
+def test_configuration_errors_are_shown_first(browser: Client, known_root: Path, settings: Any) -> None:
     settings.REDLINE_FAULTS = ["live_minutes: Input should be a valid number"]
     shown = page_words(browser)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
     assert check_configuration(None)[0].id == "redline.E001"
 
 
-def test_the_sources_in_force_are_shown(browser: Client, known_root: Path, settings: Any) -> None:
+def test_the_sources_of_values_are_shown(browser: Client, known_root: Path, settings: Any) -> None:
     settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
     shown = page_words(browser)
     assert "REDLINE_LIVE_MINUTES" in shown
     assert str(settings.REDLINE_DATA_DIR.name) in shown
 
 
-def test_a_misspelt_variable_is_a_warning_that_names_the_right_one(
+def test_a_misspelt_variable_is_a_warning_with_a_suggestion(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setenv("REDLINE_LIVE_MINUTE", "7")
@@ -131,7 +129,7 @@ def test_a_root_that_cannot_be_read_is_shown_with_the_reason(
     assert "This directory does not exist yet" in shown
 
 
-def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
+def test_a_root_shows_its_sessions(browser: Client, known_root: Path) -> None:
     put(known_root, "a.jsonl", of_model("m"))
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
@@ -140,7 +138,7 @@ def test_a_root_shows_what_it_holds(browser: Client, known_root: Path) -> None:
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
-def test_a_reader_chosen_for_a_root_is_in_force_at_once_and_counted_anew(
+def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(
     browser: Client, known_root: Path
 ) -> None:
     session = put(
@@ -174,14 +172,16 @@ def test_a_reader_chosen_for_a_root_is_in_force_at_once_and_counted_anew(
     assert (session.read_as, session.context_tokens) == ("atomic-0.8", counted)
 
 
-def test_the_choice_for_a_session_wins_over_that_for_its_root(browser: Client, known_root: Path) -> None:
+def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root(
+    browser: Client, known_root: Path
+) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
     browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
     assert Session.objects.get(pk=session.pk).reader_choice == "atomic-0.8"
 
 
-def test_a_choice_outlives_the_configuration_being_read_again(browser: Client, known_root: Path) -> None:
+def test_a_choice_survives_a_reload_of_the_configuration(browser: Client, known_root: Path) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
     browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
     index_roots()
@@ -192,7 +192,7 @@ def test_a_choice_outlives_the_configuration_being_read_again(browser: Client, k
     "asked",
     [{"root": "x"}, {"root": "99999", "reader": "pi"}, {"reader": "nobody"}, {}, {"session": "99999"}],
 )
-def test_what_cannot_be_chosen_is_refused_and_changes_nothing(
+def test_an_invalid_choice_is_refused_and_changes_nothing(
     browser: Client, known_root: Path, asked: dict[str, str]
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
@@ -224,7 +224,7 @@ def test_the_agents_own_settings_are_shown_with_their_faults(
 # ---- windows -----------------------------------------------------------------------------------------------
 
 
-def test_windows_show_their_source_and_what_is_unknown_shows_how_to_set_it(
+def test_windows_show_their_source_and_unknown_ones_how_to_set_them(
     browser: Client, known_root: Path, settings: Any, redline: Installation
 ) -> None:
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-own": 1_000, "m-unused": 5}})
@@ -246,7 +246,7 @@ def test_windows_show_their_source_and_what_is_unknown_shows_how_to_set_it(
     assert '[windows]\n"m-nobody-knows" = 200000' in element(shown, "pre").text()
 
 
-def test_the_lines_for_the_file_are_lines_that_the_file_takes(browser: Client, known_root: Path) -> None:
+def test_the_suggested_lines_are_valid_configuration(browser: Client, known_root: Path) -> None:
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
     snippet = effective_settings(Path.home()).snippet
@@ -255,10 +255,10 @@ def test_the_lines_for_the_file_are_lines_that_the_file_takes(browser: Client, k
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
 
 
-# ---- what cannot be read -----------------------------------------------------------------------------------
+# ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
-def test_a_session_that_cannot_be_read_is_listed_with_the_reason_and_can_be_tried_again(
+def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(
     browser: Client, known_root: Path
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
@@ -279,7 +279,7 @@ def test_damaged_sessions_are_counted_and_lead_to_their_list(browser: Client, kn
     assert ("1 session", "/?show=damaged") in links(page(browser))
 
 
-def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path) -> None:
+def test_hostile_names_are_inert(browser: Client, known_root: Path) -> None:
     put(known_root, "a.jsonl", of_model("<script>alert(1)</script>\x1b[31m\u202e"))
     name = "b\u202e<b>.jsonl"
     put(known_root, name, of_model("m"))
@@ -290,7 +290,7 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
     assert "b\\u202e<b>.jsonl" in text_of(shown)
 
 
-def test_the_versions_are_there(browser: Client, known_root: Path) -> None:
+def test_the_versions_are_shown(browser: Client, known_root: Path) -> None:
     versions = effective_settings(Path.home()).versions
     assert versions.redline
     assert versions.database.endswith("redline.sqlite3")

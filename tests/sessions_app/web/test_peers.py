@@ -1,4 +1,4 @@
-"""Promises about the other end of a connection: another user of the machine is known as such, also by the server."""
+"""The client of a connection: other users of the machine are recognised, also by the server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.processes import NOBODY, become_nobody, in_child
 from tests.server import Server, start_server
 
 MAPPED = "::ffff:127.0.0.1"
-"""127.0.0.1, as a socket of IPv6 calls it."""
+"""127.0.0.1 in the notation of an IPv6 socket."""
 linux = pytest.mark.skipif(not Path("/proc/net").exists(), reason="only Linux says whose a socket is")
 ways = pytest.mark.parametrize(("served_at", "asked_at"), [(IPV4, IPV4), (IPV6, IPV6), (IPV4, MAPPED)])
 
 
 @contextmanager
 def connected(served_at: str, asked_at: str) -> Iterator[tuple[socket.socket, Address, Address]]:
-    """A connection: the client's end, and both addresses as the server's end knows them."""
+    """A connection: the client's end, and both addresses as seen by the server's end."""
     with listening(0, [served_at]) as (listener,), closing(client_of(asked_at)) as client:
         client.connect((asked_at, listener.getsockname()[1]))
         with closing(listener.accept()[0]) as accepted:
@@ -49,7 +49,7 @@ def test_the_user_of_a_connection_is_known(served_at: str, asked_at: str) -> Non
 
 @linux
 @ways
-def test_another_user_is_told_from_us_and_from_root(
+def test_another_user_is_distinguished_from_us_and_from_root(
     served_at: str, asked_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(served_at, asked_at) as (_, peer, own):
@@ -61,8 +61,8 @@ def test_another_user_is_told_from_us_and_from_root(
 
 @linux
 @ways
-def test_a_socket_belongs_to_who_opened_it(served_at: str, asked_at: str) -> None:
-    """Only root can become another user for this: for anybody else it is the same one."""
+def test_a_socket_belongs_to_the_user_who_opened_it(served_at: str, asked_at: str) -> None:
+    """Only root can become another user for this; otherwise it is the same user."""
     with listening(0, [served_at]) as (listener,):
 
         def tell() -> None:
@@ -83,7 +83,7 @@ def test_a_socket_belongs_to_who_opened_it(served_at: str, asked_at: str) -> Non
 
 
 @linux
-def test_of_a_connection_that_is_not_there_nobody_is_known() -> None:
+def test_the_user_of_a_missing_connection_is_unknown() -> None:
     with connected(IPV4, IPV4) as (client, peer, own):
         assert user_of((IPV4, 9), own) is None
         assert user_of(own, (IPV4, 9)) is None
@@ -92,7 +92,7 @@ def test_of_a_connection_that_is_not_there_nobody_is_known() -> None:
     assert user_of(None, own) is None
 
 
-def test_what_listens_at_the_address_of_a_peer_is_not_the_peer() -> None:
+def test_a_listener_at_the_address_of_a_peer_is_not_the_peer() -> None:
     with listening(0) as (other,), listening(0) as (own,):
         assert user_of(other.getsockname(), own.getsockname()) is None
 
@@ -100,11 +100,11 @@ def test_what_listens_at_the_address_of_a_peer_is_not_the_peer() -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5)
 )
-def test_an_answer_that_names_no_socket_names_no_user(answer: bytes) -> None:
+def test_an_answer_without_a_socket_has_no_user(answer: bytes) -> None:
     assert peers._user_in(answer) is None
 
 
-def test_without_the_kernels_word_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_socket_diagnostics_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> socket.socket:
         raise OSError(errno.EPROTONOSUPPORT, "not supported")
 
@@ -126,7 +126,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @linux
 @pytest.mark.parametrize("at", [IPV4, IPV6, MAPPED])
 @pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/1"])
-def test_another_user_gets_no_answer_whatever_they_bring(server: Server, at: str, path: str) -> None:
+def test_another_user_gets_no_answer_whatever_they_send(server: Server, at: str, path: str) -> None:
     bearer = f"Bearer {api_token(server.data)}"
     brought = {
         "Host": f"{browser_host(server.data)}:{server.port}",

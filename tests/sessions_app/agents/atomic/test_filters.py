@@ -1,4 +1,4 @@
-"""Promises of the filters: every recorded deletion holds, but for what replay safety takes back."""
+"""The filters: every recorded deletion is applied, except those that replay safety reverts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.factories import (
 
 
 def hidden(*messages: dict[str, Any]) -> tuple[set[str], dict[str, set[int]]]:
-    """What is hidden on the branch of these messages, with ids e1, e2, …"""
+    """The hidden entries and blocks on the branch of these messages, with ids e1, e2, …"""
     filters = effective_filters(branch_of(chain(*messages)))
     return set(filters.entries), {entry_id: set(indexes) for entry_id, indexes in filters.blocks.items()}
 
 
 def kept(*messages: dict[str, Any]) -> list[Any]:
-    """The ids of the rebuilt messages; with the block indexes that stay, where content is a list."""
+    """The ids of the rebuilt messages; with the indexes of the remaining blocks if their content is a list."""
     context = AtomicReader().rebuild(branch_of(chain(*messages)))
     return [
         one.entry.id if one.blocks is None else (one.entry.id, [block.index for block in one.blocks])
@@ -66,7 +66,7 @@ def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
     assert not effective_filters(branch).entries
 
 
-def test_a_compaction_hides_what_stands_before_and_after_it() -> None:
+def test_a_compaction_hides_entries_before_and_after_it() -> None:
     assert hidden(compaction(whole("e2")), user("x"))[0] == {"e2"}
 
 
@@ -92,7 +92,7 @@ def test_only_a_context_compaction_deletes() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_deletion_is_passed_over_and_its_neighbours_hold(target: object) -> None:
+def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target: object) -> None:
     broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
     assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
 
@@ -103,17 +103,17 @@ def test_a_compaction_without_a_list_of_deletions_deletes_nothing(targets: objec
     assert hidden(user("x"), {"type": "context_compaction"}) == (set(), {})
 
 
-def test_targets_come_in_recorded_order() -> None:
+def test_targets_keep_their_recorded_order() -> None:
     branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
     control = branch[-1].control
     assert isinstance(control, DeletionControl)
     assert control.targets == (("e9", None), ("e1", 2), ("e9", None))
 
 
-# ---- what is left of a message ------------------------------------------------------------------------------
+# ---- remaining blocks ---------------------------------------------------------------------------------------
 
 
-def test_the_other_blocks_stay_with_the_indexes_they_were_recorded_with() -> None:
+def test_the_other_blocks_keep_their_recorded_indexes() -> None:
     said = assistant(text("a"), text("b"), text("c"))
     assert kept(user("x"), said, compaction(block("e2", 1))) == ["e1", ("e2", [0, 2])]
 
@@ -128,15 +128,15 @@ def test_a_message_recorded_with_an_empty_list_stays() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 2, 99])
-def test_a_block_that_was_never_there_takes_nothing_with_it(index: int) -> None:
+def test_a_block_that_does_not_exist_hides_nothing(index: int) -> None:
     assert kept(assistant(text("a"), text("b")), compaction(block("e1", index))) == [("e1", [0, 1])]
 
 
-def test_a_string_has_no_block_to_hide() -> None:
+def test_a_string_has_no_blocks_to_hide() -> None:
     assert kept(user("x"), compaction(block("e1", 0))) == ["e1"]
 
 
-def test_what_stays_weighs_what_stays() -> None:
+def test_only_remaining_blocks_count_in_the_estimate() -> None:
     said = assistant(text("a" * 8), text("b" * 40), text("c" * 4))
     context = AtomicReader().rebuild(branch_of(chain(said, compaction(block("e1", 1)))))
     assert (context.messages[0].tokens, context.estimate) == (3, 3)
@@ -146,7 +146,7 @@ def test_what_stays_weighs_what_stays() -> None:
 
 THOUGHT = assistant(thinking("t"), text("a"), call("c1"), call("c2"))
 TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
-"""e2 bears thinking and makes the calls that e3 and e4 answer."""
+"""e2 has thinking and makes the calls that e3 and e4 answer."""
 
 
 def test_no_block_of_the_latest_thinking_is_hidden_whatever_its_kind() -> None:
@@ -156,30 +156,30 @@ def test_no_block_of_the_latest_thinking_is_hidden_whatever_its_kind() -> None:
     assert hidden(redacted, compaction(block("e1", 1))) == (set(), {})
 
 
-def test_a_block_that_is_not_even_there_counts_as_naming_the_latest_thinking() -> None:
+def test_a_block_that_does_not_exist_counts_as_targeting_the_latest_thinking() -> None:
     assert hidden(*TALK, compaction(block("e2", 99), whole("e3"))) == (set(), {})
 
 
-def test_the_compaction_that_named_it_loses_all_its_targets_among_the_results() -> None:
+def test_a_compaction_that_targets_it_loses_all_its_targets_among_the_results() -> None:
     assert hidden(*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))) == ({"e1"}, {})
 
 
-def test_any_other_compaction_loses_whole_results_and_keeps_its_blocks_of_them() -> None:
+def test_any_other_compaction_loses_whole_results_but_keeps_its_blocks_of_them() -> None:
     other = compaction(whole("e3"), block("e4", 0), whole("e1"))
     assert hidden(*TALK, other, compaction(block("e2", 2))) == ({"e1"}, {"e4": {0}})
     assert hidden(*TALK, compaction(block("e2", 2)), other) == ({"e1"}, {"e4": {0}})
 
 
-def test_results_go_where_no_block_deletion_names_the_latest_thinking() -> None:
+def test_results_are_deleted_if_no_block_of_the_latest_thinking_is() -> None:
     assert hidden(*TALK, compaction(whole("e3"), block("e4", 0))) == ({"e3"}, {"e4": {0}})
 
 
-def test_results_of_other_calls_are_no_part_of_the_repair() -> None:
+def test_results_of_other_calls_are_not_restored() -> None:
     earlier = (assistant(call("c0")), result("c0"))
     assert hidden(*earlier, *TALK[1:], compaction(block("e3", 0), whole("e2"))) == ({"e2"}, {})
 
 
-def test_an_earlier_thinking_may_be_cut_once_a_later_assistant_stands() -> None:
+def test_earlier_thinking_may_be_deleted_once_there_is_a_later_assistant() -> None:
     assert hidden(*TALK, assistant(text("z")), compaction(block("e2", 0))) == (set(), {"e2": {0}})
 
 
@@ -188,15 +188,15 @@ def test_a_deleted_assistant_is_not_the_latest_one() -> None:
     assert hidden(*TALK, later, compaction(whole("e6"), block("e2", 1), whole("e3"))) == ({"e6"}, {})
 
 
-def test_an_assistant_without_thinking_shields_nothing() -> None:
+def test_an_assistant_without_thinking_protects_nothing() -> None:
     assert hidden(*TALK, assistant(text("a"), text("b")), compaction(block("e6", 0))) == (set(), {"e6": {0}})
 
 
-def test_a_latest_thinking_that_is_deleted_as_a_whole_stays_deleted() -> None:
+def test_the_latest_thinking_stays_deleted_if_its_whole_entry_is() -> None:
     assert hidden(*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))) == ({"e2", "e3", "e4"}, {})
 
 
-def test_a_later_assistant_can_bring_deletions_back_into_force() -> None:
+def test_a_later_assistant_can_reinstate_deletions() -> None:
     plan = compaction(block("e2", 2), whole("e3"))
     assert hidden(*TALK, plan) == (set(), {})
     assert hidden(*TALK, plan, assistant(text("z"))) == ({"e3"}, {"e2": {2}})

@@ -1,4 +1,4 @@
-"""Promises of the writer: one line that the agent honours, and nothing of it that was not approved."""
+"""The writer: one line that the agent honours, with exactly what was approved."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_the_line_follows_the_leaf_and_names_what_was_approved() -> None:
     }
 
 
-def test_the_agent_reads_the_approved_context_from_it() -> None:
+def test_the_agent_reads_the_approved_context_from_the_line() -> None:
     context = ATOMIC.readers[0].rebuild(branch_of([*chain(*MESSAGES), written()]))
     assert [one.entry.id for one in context.messages] == ["e1", "e2", "e4"]
     assert [block.index for block in context.messages[1].blocks or ()] == [0]
 
 
-def test_what_the_agent_will_not_apply_is_known_before_it_is_written() -> None:
+def test_targets_that_the_agent_will_not_apply_are_known_before_the_write() -> None:
     branch = branch_of(
         chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1"))
     )
@@ -62,13 +62,13 @@ def test_what_the_agent_will_not_apply_is_known_before_it_is_written() -> None:
     assert WRITER.unapplied(branch, asked) == asked
 
 
-def test_what_the_agent_applies_is_not_among_it() -> None:
+def test_targets_that_the_agent_applies_are_not_among_them() -> None:
     recorded = chain(
         user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on")
     )
     assert WRITER.unapplied(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()
 
 
-def test_its_entries_are_found_among_damaged_lines() -> None:
+def test_written_entries_are_found_among_damaged_lines() -> None:
     lines = [*session_bytes(chain(*MESSAGES)).splitlines(), b"context_compaction {", written(), b""]
     assert list(WRITER.written_ids(lines)) == ["e9"]

@@ -1,4 +1,4 @@
-"""Promises of migrating: the copy is read as the old file is, and no recorded byte changes that need not."""
+"""Migration: the copy reads like the old file, and no byte changes unnecessarily."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
 
 def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Header and entries of a version 1 file; what has a `type` is an entry, else a message."""
+    """Header and entries of a version 1 file; anything with a `type` is an entry, otherwise a message."""
     return [V1_HEADER, *(one if "type" in one else {"type": "message", "message": one} for one in messages)]
 
 
@@ -44,9 +44,9 @@ def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:
 
 
 def assert_reads_alike(old: bytes, new: bytes, added_above: int = 0) -> None:
-    """Ids, parents, roles, blocks, estimates and texts are those of the old file, entry by entry.
+    """Check that ids, parents, roles, blocks, estimates and texts equal those of the old file, entry by entry.
 
-    `added_above` counts the lines that the new file has before the old ones.
+    `added_above` is the number of lines that the new file has before the old ones.
     """
     before, after = recorded_in(old), recorded_in(new)
     assert len(before) == len(after)
@@ -69,7 +69,7 @@ def branch_of_last(found: list[tuple[Entry, Texts, dict[str, Any]]]) -> list[Ent
 
 
 def assert_splices(old: bytes, new: bytes) -> None:
-    """Every line is the old one, but for fields that were put in after its opening brace."""
+    """Check that every line is the old one, except for fields inserted after its opening brace."""
     assert len(old.split(b"\n")) == len(new.split(b"\n"))
     for before, after in zip(old.split(b"\n"), new.split(b"\n"), strict=True):
         if before != after:
@@ -107,7 +107,7 @@ def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
 
-def test_a_number_that_no_double_holds_keeps_its_digits() -> None:
+def test_a_number_too_precise_for_a_double_keeps_its_digits() -> None:
     line = (
         b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
     )
@@ -131,7 +131,7 @@ def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
     assert log_of(new).damage == []
 
 
-def test_an_id_that_version_1_did_not_know_gives_way_to_the_one_that_it_is_read_by() -> None:
+def test_an_id_in_a_version_1_entry_is_replaced_by_the_derived_one() -> None:
     old = session_bytes(
         [V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}]
     )
@@ -152,7 +152,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", [*DAMAGED, json.dumps(V1_HEADER).encode()], ids=lambda line: repr(line[:20]))
-def test_a_damaged_line_is_copied_byte_for_byte_where_it_stood(line: bytes) -> None:
+def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line: bytes) -> None:
     sound = v1(user("a"), user("b"))
     old = session_bytes([*sound[:2], line, *sound[2:]])
     new = copy_of(old)
@@ -200,7 +200,7 @@ def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[
         assert new.split(b"\n", 1)[1] == old.removeprefix(b"\xef\xbb\xbf")
 
 
-def test_a_session_with_a_header_is_given_no_other() -> None:
+def test_a_session_with_a_header_gets_no_second_one() -> None:
     old = session_bytes(v1(user("a"), user("b")))
     assert with_header(old) == copy_of(old)
     with pytest.raises(BadInput, match="version 3"):
@@ -244,7 +244,7 @@ def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change() -> 
         rb'{"type":"message","id":"e1","message":{"role":"hook\u004dessage","content":"\ud800"}}',
     ],
 )
-def test_a_hook_message_is_renamed_however_it_was_written_and_nothing_else_is(line: bytes) -> None:
+def test_only_hook_messages_are_renamed_however_they_were_written(line: bytes) -> None:
     old = session_bytes([{**HEADER, "version": 2}, line])
     new = copy_of(old)
     assert_reads_alike(old, new)
@@ -257,11 +257,11 @@ def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
     assert line + b"\n" in copy_of(session_bytes([*v2(user("a")), line]))
 
 
-# ---- what is not migrated -----------------------------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 3.0, 4, 10**20])
-def test_a_session_at_version_3_or_later_is_refused_before_anything_is_given_out(version: object) -> None:
+def test_a_session_at_version_3_or_later_is_refused_before_any_output(version: object) -> None:
     data = session_bytes([{**HEADER, "version": version}, *chain(user("x"))[1:]])
     given_out = []
     with pytest.raises(BadInput) as caught:
@@ -305,7 +305,7 @@ some_lines = st.lists(
 
 
 @given(some_lines, st.booleans(), st.booleans())
-def test_whatever_an_old_file_holds_its_copy_reads_alike(
+def test_the_copy_of_any_old_file_reads_alike(
     lines: list[dict[str, Any] | bytes], with_header: bool, ended: bool
 ) -> None:
     old = session_bytes([V1_HEADER, *lines] if with_header else [*v1(user("a"))[1:], *lines])

@@ -1,4 +1,4 @@
-"""Promises of the session reader: what can be used is read, what cannot is counted, and nothing raises."""
+"""The parser: usable lines are read, others are counted, and nothing raises."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_bytes(data: bytes) -> SessionLog:
 
 
 def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
-    """Kinds with the lines they are on."""
+    """Kinds of damage, with their lines."""
     return [(one.kind, one.number) for one in log.damage]
 
 
@@ -54,7 +54,7 @@ def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [V1_HEADER, *({"type": "message", "timestamp": "t", "message": one} for one in messages)]
 
 
-# ---- what a sound file gives --------------------------------------------------------------------------------
+# ---- undamaged files ----------------------------------------------------------------------------------------
 
 
 def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
@@ -129,9 +129,7 @@ THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
     ],
     ids=lambda value: value.name if isinstance(value, DamageKind) else repr(value[:24]),
 )
-def test_a_line_that_cannot_be_used_is_left_out_counted_and_found_again(
-    line: bytes, kind: DamageKind
-) -> None:
+def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: DamageKind) -> None:
     data = session_bytes([HEADER, FIRST, line, THIRD])
     log = read_bytes(data)
     assert ids(log) == ["e1", "e3"]
@@ -149,7 +147,7 @@ def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> Non
     log = read_bytes(data)
     assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
     assert [one.number for one in log.damage] == list(range(3, 1_003))
-    # The torn line is read again, and is then no fault any more.
+    # The torn line is read again, and is then not a fault any more.
     assert read_in_parts(data + b"}", [len(data)]) == read_in_parts(data + b"}", ())
     assert log.state.damaged == 1_500
 
@@ -217,7 +215,7 @@ def test_invalid_utf8_is_read_as_the_agent_reads_it() -> None:
     assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
 
 
-def test_a_parent_that_no_text_can_hold_is_a_parent_that_is_not_there() -> None:
+def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
     log = session_log([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
     assert [entry.id.encode() for entry in log.entries] == [b"e1", b"e2"]
     assert (log.entries[1].parent_id or "").encode()
@@ -251,7 +249,7 @@ def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
     assert log.entries[0] == session_log(sound).entries[0]
 
 
-def test_what_a_version_1_file_calls_an_id_is_not_one() -> None:
+def test_an_id_in_a_version_1_file_is_ignored() -> None:
     recorded = [{**one, "id": "same", "parentId": "same"} for one in v1(user("a"), user("b"))[1:]]
     log = session_log([V1_HEADER, *recorded])
     assert ids(log) == ["00000001", "00000002"]
@@ -287,7 +285,7 @@ def test_the_hook_messages_of_version_2_are_customs() -> None:
         *((None, 1), (0, 1), (-3, 1), (True, 1), ("3", 1), ([], 1), (0.5, 1)),
     ],
 )
-def test_a_header_names_its_version_by_a_number(recorded: object, version: int) -> None:
+def test_the_version_in_a_header_is_a_number(recorded: object, version: int) -> None:
     assert session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
 
 
@@ -299,7 +297,7 @@ def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) 
     assert msgspec.convert(msgspec.to_builtins(log.state), ParserState) == log.state
 
 
-# ---- no session ---------------------------------------------------------------------------------------------
+# ---- files that are not sessions ----------------------------------------------------------------------------
 
 CLAUDE_CODE = [
     {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
@@ -349,23 +347,23 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
         with pytest.raises(BadInput):
             read_bytes(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
-    # Without the real one: a record of the same shape.
+    # Without a real one: a record of the same format.
     data = glued[0].read_bytes() if glued else session_bytes([*v1(user("a"), user("b")), FIRST + SECOND])
     log = read_bytes(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
 
 
-# ---- reading on ---------------------------------------------------------------------------------------------
+# ---- continued reading --------------------------------------------------------------------------------------
 
 
 def stored(state: ParserState) -> ParserState:
-    """The state as an index gives it back."""
+    """The state after being stored in an index."""
     return msgspec.convert(msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(state))), ParserState)
 
 
 def read_in_parts(data: bytes, places: Iterable[int]) -> tuple[list[Entry], list[Damage], ParserState]:
-    """What an index holds that reads the file each time it has grown to one of these sizes."""
+    """The contents of an index that reads the file each time it has grown to one of these sizes."""
     state, entries, faults = ParserState(), [], []
     for size in sorted({place % (len(data) + 1) for place in places} | {len(data)}):
         start = state.next_offset
@@ -411,14 +409,14 @@ def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], 
     assert read_in_parts(data, places) == read_in_parts(data, ())
 
 
-def test_a_line_without_newline_moves_nothing_that_is_kept() -> None:
+def test_a_line_without_newline_does_not_change_the_stored_state() -> None:
     data = session_bytes(v1(user("a"), user("b")))
     _, _, state = read_in_parts(data, ())
     _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
     assert unfinished == state
 
 
-def test_what_a_first_line_without_newline_told_is_told_again_by_what_it_becomes() -> None:
+def test_a_first_line_without_newline_is_read_again_when_it_is_complete() -> None:
     parser = SessionParser()
     unfinished = b'{"type":"message","message":{}}'
     parser.read(next(split_lines([unfinished])))
@@ -441,7 +439,7 @@ json_values = st.recursive(
 
 
 def hostile(*keys: str) -> dict[str, st.SearchStrategy[Any]]:
-    """These fields, with anything in them."""
+    """These fields, with any values."""
     return dict.fromkeys(keys, json_values)
 
 
@@ -489,7 +487,7 @@ def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dic
     data = session_bytes([header, *lines] if header else lines)
     entries, faults, state = read_in_parts(data, ())
     assert len(entries) + len(faults) >= len(recorded) - 1, "an entry is read or reported; one is the header"
-    # Everything kept can be stored, as text and as numbers.
+    # Everything that is kept can be stored, as text and as numbers.
     for entry in entries:
         msgspec.json.encode(
             [entry.id, entry.parent_id, entry.type, entry.role, entry.timestamp, entry.blocks]
@@ -518,7 +516,7 @@ def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
             assert ids(log) == ["e1"]
 
 
-def test_lines_in_the_wrong_order_still_form_their_branch() -> None:
+def test_lines_in_the_wrong_order_still_form_a_branch() -> None:
     lines = [json.dumps(one).encode() for one in chain(user("a"), assistant(text("b")), user("c"))]
     log = session_log(lines[::-1])
     assert ids(log) == ["e3", "e2", "e1"]

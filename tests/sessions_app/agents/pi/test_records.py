@@ -1,4 +1,4 @@
-"""Promises of the digest: the agent's token estimates, and an entry for whatever a line holds."""
+"""The digest: the agent's token estimates, and an entry for any line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE = {"type": "image", "data": "A" * 100_000, "mimeType": "image/png"}
 
 
 def described(recorded: dict[str, Any]) -> tuple[Entry, Texts]:
-    """The digest of an entry; of a message, where it has a role."""
+    """The digest of an entry, or of a message if it has a role."""
     data = message("e1", None, recorded) if "role" in recorded else recorded
     return describe(data, number=2, offset=0, length=1, entry_id="e1", parent_id=None)
 
@@ -33,12 +33,12 @@ def tokens(recorded: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)]
 )
-def test_four_utf16_units_are_a_token_and_a_part_of_four_is_one_too(units: int, estimate: int) -> None:
+def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units: int, estimate: int) -> None:
     assert tokens_of(units) == estimate
 
 
 @pytest.mark.parametrize("role", ["user", "custom", "toolResult"])
-def test_what_people_and_tools_say_counts_by_its_texts_and_images(role: str) -> None:
+def test_user_and_tool_messages_count_texts_and_images(role: str) -> None:
     def of(content: object) -> int:
         return tokens({"role": role, "content": content})
 
@@ -51,7 +51,7 @@ def test_what_people_and_tools_say_counts_by_its_texts_and_images(role: str) -> 
 
 
 def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json() -> None:
-    """As pi counts it; what has another shape counts nothing."""
+    """As pi counts it; fields of other types count nothing."""
 
     def of(content: object, **more: object) -> int:
         return tokens({"role": "system", "content": content, **more})
@@ -89,11 +89,11 @@ def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> N
         ({"type": "context_compaction", "deletedTargets": []}, False),
     ],
 )
-def test_what_only_pi_writes_is_marked(recorded: dict[str, Any], by_pi: bool) -> None:
+def test_entries_that_only_pi_writes_are_marked(recorded: dict[str, Any], by_pi: bool) -> None:
     assert described(recorded)[0].sole_agent == ("pi" if by_pi else "")
 
 
-def test_an_assistant_counts_text_thinking_and_calls_and_no_image() -> None:
+def test_an_assistant_counts_text_thinking_and_calls_but_no_images() -> None:
     assert tokens(assistant(text("12345678"))) == 2
     assert tokens(assistant(thinking("12345678"))) == 2
     # read{"path":"a"} has 4 + 12 units; the id of the call counts nothing.
@@ -119,7 +119,7 @@ def test_an_emoji_counts_two_units() -> None:
     assert tokens(user("\ud83d" * 5)) == 2, "a lone surrogate is one unit"
 
 
-def test_a_command_counts_with_its_output_and_without_what_is_put_around_them() -> None:
+def test_a_command_counts_with_its_output_but_without_the_added_words() -> None:
     entry, texts = described(bash("1234", "5"))
     assert entry.tokens == 2
     assert texts.whole == "Ran 1234\n5"
@@ -133,7 +133,7 @@ def test_a_branch_summary_counts_its_summary() -> None:
         assert (entry.is_message, entry.empty, entry.tokens) == (True, True, 0)
 
 
-def test_a_custom_message_counts_as_one_and_is_a_custom() -> None:
+def test_a_custom_message_counts_like_a_message_and_has_the_custom_role() -> None:
     entry, _ = described({"type": "custom_message", "customType": "x", "content": [text("12345"), IMAGE]})
     assert (entry.is_message, entry.role, entry.tokens) == (True, "custom", 1202)
 
@@ -156,7 +156,7 @@ def test_a_custom_message_counts_as_one_and_is_a_custom() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_block_has_a_text_and_an_estimate_of_its_own(block: object, estimate: int, shown: str) -> None:
+def test_a_block_has_its_own_text_and_estimate(block: object, estimate: int, shown: str) -> None:
     entry, texts = described({"role": "user", "content": [text("first"), block]})
     assert entry.blocks is not None
     assert texts.block(1) == shown
@@ -166,7 +166,7 @@ def test_a_block_has_a_text_and_an_estimate_of_its_own(block: object, estimate: 
     assert texts.joined(()) == ""
 
 
-# ---- what else the rules need -------------------------------------------------------------------------------
+# ---- other fields -------------------------------------------------------------------------------------------
 
 
 def test_calls_and_results_are_known_by_their_ids() -> None:
@@ -180,7 +180,7 @@ def test_calls_and_results_are_known_by_their_ids() -> None:
     assert list(entry.call_ids()) == []
 
 
-def test_a_call_and_its_result_still_meet_where_the_id_is_no_well_formed_text() -> None:
+def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed() -> None:
     entry, _ = described(assistant(call("c\ud800")))
     answer, _ = described(result("c\ud800"))
     assert list(entry.call_ids()) == [answer.result_for]
@@ -203,11 +203,11 @@ def test_a_call_and_its_result_still_meet_where_the_id_is_no_well_formed_text() 
     ],
     ids=str,
 )
-def test_only_what_failed_is_failed(recorded: dict[str, Any], failed: bool) -> None:
+def test_only_failures_are_marked_as_failed(recorded: dict[str, Any], failed: bool) -> None:
     assert described(recorded)[0].failed is failed
 
 
-def test_what_is_excluded_is_excluded_where_the_agent_looks_for_it() -> None:
+def test_exclusion_is_read_from_the_agents_field() -> None:
     assert described(bash("x", "", excludeFromContext=True))[0].excluded
     assert described({"role": "custom", "content": "x", "excludeFromContext": True})[0].excluded
     assert described({"type": "custom_message", "content": "x", "excludeFromContext": True})[0].excluded
@@ -247,7 +247,7 @@ def test_a_model_needs_both_its_names() -> None:
     assert described({"type": "model_change", "provider": "p", "modelId": 7})[0].model is None
 
 
-def test_every_name_that_is_kept_can_be_stored() -> None:
+def test_every_name_can_be_stored() -> None:
     lone = "x\ud800"
     said = assistant({"type": lone}, call(lone), provider=lone, model=lone, stopReason=lone)
     answer = {**result(lone), "toolName": lone}
@@ -255,14 +255,14 @@ def test_every_name_that_is_kept_can_be_stored() -> None:
         assert "�" in msgspec.json.encode(described(recorded)[0]).decode()
 
 
-def test_thinking_is_borne_by_either_kind_of_block() -> None:
+def test_both_kinds_of_thinking_blocks_count_as_thinking() -> None:
     assert described(assistant(thinking("x")))[0].bears_thinking
     assert described(assistant({"type": "redacted_thinking", "data": "x"}))[0].bears_thinking
     assert not described(assistant(text("thinking")))[0].bears_thinking
     assert not described(user("x"))[0].bears_thinking
 
 
-def test_what_steers_a_branch_is_kept_and_nothing_larger_is() -> None:
+def test_control_entries_are_kept_but_no_large_content() -> None:
     recorded = {"type": "label", "targetId": "e1", "label": "x", "extra": [1]}
     assert described(recorded)[0].control == LabelControl("e1", "x")
     assert described(user("x" * 1000))[0].control is None
@@ -295,7 +295,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary", "timestamp"]), json_values))
-def test_whatever_a_line_holds_it_has_a_digest_and_its_sums_hold(data: dict[str, Any]) -> None:
+def test_any_line_has_a_digest_with_consistent_sums(data: dict[str, Any]) -> None:
     entry, texts = described({"role-less": True, **data})
     assert entry.tokens >= 0
     entry.type.encode()
@@ -308,7 +308,7 @@ def test_whatever_a_line_holds_it_has_a_digest_and_its_sums_hold(data: dict[str,
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary"]), json_values))
-def test_what_is_described_is_not_changed(data: dict[str, Any]) -> None:
+def test_describing_does_not_change_its_argument(data: dict[str, Any]) -> None:
     before = repr(data)
     described({"role-less": True, **data})
     assert repr(data) == before

@@ -1,4 +1,4 @@
-"""Promises about the agents' own files: what counts most comes first, and nothing hostile is opened."""
+"""The agents' own files: precedence is respected, and nothing hostile is opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cwd(tmp_path: Path) -> Path:
 
 
 def put(path: Path, content: object) -> Path:
-    """Write a file, as JSON unless it is bytes, and its directories."""
+    """Write a file, as JSON unless it is bytes, creating its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
@@ -109,9 +109,7 @@ def test_a_directory_is_a_fault(cwd: Path, home: Path) -> None:
     assert project_settings(cwd, home).fault
 
 
-def test_a_symlink_that_leads_to_itself_is_a_fault_and_one_to_nowhere_is_not_there(
-    cwd: Path, home: Path
-) -> None:
+def test_a_symlink_loop_is_a_fault_and_a_dangling_symlink_is_a_missing_file(cwd: Path, home: Path) -> None:
     path = cwd / ".atomic" / "settings.json"
     path.parent.mkdir(parents=True)
     path.symlink_to(path)
@@ -128,7 +126,7 @@ def test_a_pipe_is_neither_waited_for_nor_opened(cwd: Path, home: Path) -> None:
     path = cwd / ".atomic" / "settings.json"
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
-    # Whoever waits at the other end of a pipe goes on as soon as someone opens this one.
+    # A process waiting at the other end of a pipe continues as soon as someone opens this one.
     went_on = threading.Event()
 
     def wait_at_the_other_end() -> None:
@@ -147,7 +145,7 @@ def test_a_pipe_is_neither_waited_for_nor_opened(cwd: Path, home: Path) -> None:
     assert went_on.is_set(), "the other end was there, and waiting"
 
 
-def test_a_device_without_end_is_not_read(cwd: Path, home: Path) -> None:
+def test_an_endless_device_is_not_read(cwd: Path, home: Path) -> None:
     path = cwd / ".pi" / "settings.json"
     path.parent.mkdir(parents=True)
     path.symlink_to("/dev/zero")
@@ -171,7 +169,7 @@ def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd: Path, home
 
 
 @pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])
-def test_a_relative_working_directory_is_not_looked_into(
+def test_a_relative_working_directory_is_ignored(
     cwd: Path, home: Path, relative: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
@@ -183,7 +181,7 @@ def test_a_relative_working_directory_is_not_looked_into(
 
 
 @pytest.mark.parametrize("tail", ["\0", "/a\0b", "/\ud800", "/" + "x" * 10_000, "/\n", "/\x1b[2J"])
-def test_a_working_directory_that_no_file_can_lie_in_does_no_harm(cwd: Path, home: Path, tail: str) -> None:
+def test_an_impossible_working_directory_is_harmless(cwd: Path, home: Path, tail: str) -> None:
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"a": 1}})
     *others, users = settings_files(f"{cwd}{tail}", home)
     assert users.compaction == {"a": 1}
@@ -218,7 +216,7 @@ def test_windows_come_from_every_provider_and_atomics_file_before_pis(home: Path
     assert model_windows(home) == {"a": 3, "b": 2}
 
 
-def test_without_the_agents_files_no_window_is_known(home: Path) -> None:
+def test_without_the_agents_files_all_windows_are_unknown(home: Path) -> None:
     assert model_windows(home) == {}
 
 
@@ -237,6 +235,6 @@ def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path, wi
     [b"{", b"[]", {"providers": []}, {"providers": {"p": None}}, {"providers": {"p": {"models": {}}}}, {}],
     ids=str,
 )
-def test_a_models_file_of_another_shape_names_no_window(home: Path, content: object) -> None:
+def test_a_models_file_of_another_shape_has_no_windows(home: Path, content: object) -> None:
     put(home / ".atomic" / "agent" / "models.json", content)
     assert model_windows(home) == {}
