@@ -123,6 +123,11 @@ class ResolvedModel:
         return self.base_url != self.provider.base_url
 
     @property
+    def is_here(self) -> bool:
+        """Whether its host is this machine."""
+        return is_loopback(self.base_url)
+
+    @property
     def host(self) -> str:
         """Host and port, for people."""
         return Endpoint(self.provider.name, self.provider.dialect, self.base_url).host

@@ -25,6 +25,12 @@ class Prices(msgspec.Struct, frozen=True):
     """If it is not known, cached input counts as input."""
     cache_write: float | None = None
 
+    @property
+    def sentence(self) -> str:
+        if self.input is None or self.output is None:
+            return "Its price is not known."
+        return f"{dollars(self.input)} for a million tokens in, {dollars(self.output)} for a million out."
+
     def cost(self, usage: ReportedUsage) -> float | None:
         """The cost in US dollars: as the provider reports, else by the prices; None if neither is known."""
         if usage.cost is not None:
