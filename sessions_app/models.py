@@ -17,6 +17,8 @@ from .agents.base import Agent
 from .agents.registry import AGENTS, agent_at
 from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
+from .sessionlog.errors import BadInput
+from .storage.files import real_path
 
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """What stands for itself in a path: RFC 3986."""
@@ -112,6 +114,15 @@ class Session(models.Model):
     def path(self) -> Path:
         """Where it lies by its row. Nothing is looked at: a link there now is not noticed."""
         return Path(self.root.path, self.relative_path)
+
+    def real_path(self) -> Path:
+        """The path, to open the file. Raises BadInput `outside_root` if a link now leads elsewhere."""
+        if real_path(self.path) != self.path:
+            raise BadInput(
+                "outside_root",
+                f"{self.path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
+            )
+        return self.path
 
     @property
     def heading(self) -> str:

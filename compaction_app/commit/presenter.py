@@ -16,7 +16,7 @@ from compaction_app.core.token_map import KINDS, pieces_of
 from compaction_app.core.transcript import Transcript
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
-from compaction_app.planning.snapshots import session_path, snapshot_of
+from compaction_app.planning.snapshots import snapshot_of
 from compaction_app.session_activity import Activity
 from sessions_app.agents.base import WriteFacts
 from sessions_app.models import Entry as EntryRow
@@ -200,7 +200,7 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     if row is None:
         return "", None, 0
     try:
-        with SessionReader(session_path(compaction.session)) as reader:
+        with SessionReader(compaction.session.real_path()) as reader:
             raw = reader.read_at(row.offset, row.length)
     except RedlineError:
         return "", None, 0

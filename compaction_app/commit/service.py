@@ -30,7 +30,7 @@ from compaction_app.core.loop import Origin
 from compaction_app.core.states import REVIEWABLE
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
-from compaction_app.planning.snapshots import session_as_prepared, session_path, snapshot_of
+from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.lease import require_state, wrong_state
 from compaction_app.runs.reviews import approved_of
 from sessions_app.agents.base import WriteFacts
@@ -128,7 +128,7 @@ def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Com
     Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
     and `being_committed`, and what `approval` raises.
     """
-    path = session_path(run.session)
+    path = run.session.real_path()
     with (
         lock_session(path) as locked,
         _committing(run, now),

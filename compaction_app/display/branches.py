@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
-from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.base import Reading
 from sessions_app.index.scan import read_entries
 from sessions_app.index.session_reading import reading_of_session
@@ -115,7 +114,7 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
 
     Raises BadInput `unknown_entry`, `no_entries`, `not_indexed` and `no_such_file`, and what reading the file raises.
     """
-    path = session_path(session)
+    path = session.real_path()
     found = file_state(path)
     if found is None:
         raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")

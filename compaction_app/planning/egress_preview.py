@@ -26,7 +26,7 @@ from sessions_app.sessionlog.entries import Texts
 from .effective_parameters import effective_parameters
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
-from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts, session_path
+from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts
 from .usage import CHARACTERS_PER_TOKEN
 
 
@@ -57,7 +57,7 @@ def measure_first_request(
     prepared = prepare_snapshot(
         session, leaf_id, in_force.values, window.tokens if window is not None else None
     )
-    transcript = prepared.transcript(_TextsOnDemand(session_path(session), prepared))
+    transcript = prepared.transcript(_TextsOnDemand(session.real_path(), prepared))
     prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)

@@ -30,7 +30,6 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
 from .api_keys import KeptKey, checked_key, hint_of, read_keys
-from .snapshots import session_path
 from .usage import Prices
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
@@ -367,6 +366,6 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """
     if not model.thinking_levels:
         return ""
-    with SessionReader(session_path(session)) as reader:
+    with SessionReader(session.real_path()) as reader:
         tree = SessionTree(list(read_entries(session, reader, session.version)))
     return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)

@@ -32,7 +32,7 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
+from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
 
 CACHED_ENTRIES: Final = 60_000
@@ -71,21 +71,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 
 
-def session_path(session: Session) -> Path:
-    """The path of a session. Raises BadInput `outside_root` if a link now leads elsewhere."""
-    path = session.path
-    if real_path(path) != path:
-        raise BadInput(
-            "outside_root",
-            f"{path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
-        )
-    return path
-
-
 def known_torn_line(session: Session) -> TornLine | None:
     """The last line of a session, if it is torn; also None if the file cannot be read, which is reported elsewhere."""
     try:
-        return torn_line_of(session_path(session))
+        return torn_line_of(session.real_path())
     except RedlineError:
         return None
 
@@ -97,7 +86,7 @@ def prepare_snapshot(
 
     Raises BadInput `unknown_entry`, `no_entries` and `nothing_to_compact`, and what reading the file raises.
     """
-    path = session_path(session)
+    path = session.real_path()
     with SessionReader(path) as reader:
         fingerprint = known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
@@ -263,7 +252,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
 
     Raises Conflict `session_rewritten` if the index no longer has those entries.
     """
-    path = session_path(session)
+    path = session.real_path()
     with SessionReader(path) as reader:
         _require_same(reader, prepared.fingerprint)
         known = read_entries(session, reader, prepared.parser.version)

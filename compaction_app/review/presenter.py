@@ -18,7 +18,7 @@ from compaction_app.core.stats import target_reduction
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, session_path, snapshot_of
+from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.targets import Target
@@ -361,7 +361,7 @@ class ReviewDesk:
         return self._read(wanted.values())
 
     def _read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
-        return read_snapshot_texts(session_path(self.run.session), self.prepared, entries)
+        return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
 
 
 def _only_in(one: Mapping[Target, ReviewItem], other: Mapping[Target, ReviewItem]) -> list[ReviewItem]:

@@ -37,7 +37,6 @@ from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
 from compaction_app.planning.planners import EMBEDDED
-from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS, reading_by
 from sessions_app.models import Session
 from sessions_app.querysets import WRITTEN_BY_OTHERS
@@ -116,7 +115,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
     if switched_off is not None:
         return f"{switched_off} disables automatic compaction (enabled: false)"
     try:
-        path = session_path(session)
+        path = session.real_path()
     except BadInput as fault:
         return fault.message
     if not os.access(path, os.R_OK | os.W_OK):

@@ -15,7 +15,7 @@ from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
-from compaction_app.planning.snapshots import session_path, snapshot_of
+from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.web.broadcast import publish, run_group
@@ -29,7 +29,7 @@ def require_writable(session: Session) -> None:
     if not session.has_header:
         raise BadInput(
             "no_header",
-            f"{session_path(session)} has no session header: agents reject such a file, and Atomic before 0.9.4 "
+            f"{session.real_path()} has no session header: agents reject such a file, and Atomic before 0.9.4 "
             "empties it on opening. Nothing was planned. Make a copy with a header on its page, and compact that.",
         )
     current = session.agent.current_version
@@ -37,7 +37,7 @@ def require_writable(session: Session) -> None:
     if session.version not in (0, current):
         raise BadInput(
             "needs_migration",
-            f"{session_path(session)} is a version {session.version} session, and only version {current} can "
+            f"{session.real_path()} is a version {session.version} session, and only version {current} can "
             "be written to. Nothing was planned. Make a version 3 copy on its page, and compact that.",
         )
 
@@ -119,7 +119,7 @@ def _require_no_active_run(session: Session) -> None:
     if other is not None:
         raise Conflict(
             "run_in_flight",
-            f"Run {other.pk} is already planning {session_path(session)}. No other run was started. Stop it first.",
+            f"Run {other.pk} is already planning {session.real_path()}. No other run was started. Stop it first.",
         )
 
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import model_of_session
-from compaction_app.planning.snapshots import session_path, snapshot_of
+from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
@@ -158,7 +158,7 @@ def transcript(request: HttpRequest, run: int) -> HttpResponseBase:
         prepared = snapshot_of(found).prepared
         # The first piece shows whether the file is still the one that was prepared.
         return stream(
-            transcript_lines(session_path(found.session), prepared), f"run-{found.pk}-transcript.jsonl"
+            transcript_lines(found.session.real_path(), prepared), f"run-{found.pk}-transcript.jsonl"
         )
     except RedlineError as fault:
         return refused(request, found, fault)

@@ -48,7 +48,6 @@ from compaction_app.planning.snapshots import (
     read_snapshot_texts,
     save_snapshot,
     session_as_prepared,
-    session_path,
 )
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
@@ -136,10 +135,10 @@ def _interrupt(recorder: Recorder, failure: str, more: str = "") -> None:
 
 def _plan(recorder: Recorder) -> Plan:
     run = recorder.run
-    session = index_file(session_path(run.session))
+    session = index_file(run.session.real_path())
     if session.pk != run.session_id:
         raise BadInput(
-            "outside_root", f"{session_path(run.session)} is now another session. Nothing was planned."
+            "outside_root", f"{run.session.real_path()} is now another session. Nothing was planned."
         )
     carried = _carried(run)
     plan = _prepare(run, session, carried)
@@ -178,7 +177,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
         session, run.leaf_id, effective.values, window.tokens if window is not None else None
     )
     save_snapshot(run, prepared)
-    transcript = prepared.transcript(read_snapshot_texts(session_path(session), prepared))
+    transcript = prepared.transcript(read_snapshot_texts(session.real_path(), prepared))
     answers = before_compact(
         lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compaction_app.planning.snapshots import session_path
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 
@@ -18,4 +17,4 @@ def select_reader(session: Session, name: str) -> None:
 
 def reindex(session: Session) -> None:
     """Bring the index of one session up to date. Raises what indexing raises."""
-    index_file(session_path(session))
+    index_file(session.real_path())

@@ -17,7 +17,6 @@ import msgspec
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, tied
 from compaction_app.display.entry_notes import EntryNote
-from compaction_app.planning.snapshots import session_path
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
@@ -151,7 +150,7 @@ def _items(
     shown = listed[start:end]
     texts = texts_of(session, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
-    with SessionReader(session_path(session)) as reader:
+    with SessionReader(session.real_path()) as reader:
         for position, entry in enumerate(shown, start):
             yield from _damaged(reader, between.get(position, ()))
             yield from items_of(
@@ -169,7 +168,7 @@ def texts_of(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
     """The texts of entries by id, read from the file. Raises Conflict if the file was rewritten."""
     wanted = list(entries)
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-    found = read_texts(session_path(session), fingerprint, wanted)
+    found = read_texts(session.real_path(), fingerprint, wanted)
     return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
 
@@ -299,5 +298,5 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
 
 def is_live(session: Session, now: datetime) -> bool:
     """Whether an agent wrote to the session in the last minutes."""
-    state = file_state(session_path(session))
+    state = file_state(session.real_path())
     return state is not None and session.is_live(now, state.mtime_ns)

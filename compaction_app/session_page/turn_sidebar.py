@@ -11,7 +11,6 @@ import msgspec
 
 from compaction_app.display.branches import BranchState, Fork
 from compaction_app.display.entry_notes import WORDS, is_ignored
-from compaction_app.planning.snapshots import session_path
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.storage.files import Fingerprint
@@ -146,7 +145,7 @@ def _by_position(forks: Iterable[tuple[int, Fork]]) -> Mapping[int, list[Fork]]:
 def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[str, str]:
     unknown = [entry for entry in users if entry.id not in state.titles]
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-    for entry_id, texts in read_texts(session_path(session), fingerprint, unknown).items():
+    for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
         blocks = state.tree.entry(entry_id).blocks
         state.titles[entry_id] = " ".join(texts.joined(blocks)[:200].split())[:80]
     return {entry.id: state.titles.get(entry.id, "") for entry in users}

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, leaf_below
 from compaction_app.lookups import known_session
-from compaction_app.planning.snapshots import session_path
 from sessions_app.agents.registry import READERS
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
@@ -131,7 +130,7 @@ def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
 @acts_on_post(_page)
 def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Write a version 3 copy beside an older session, and go there."""
-    return _act(request, root, path, lambda found: write_version_3(session_path(found)).session)
+    return _act(request, root, path, lambda found: write_version_3(found.real_path()).session)
 
 
 def _act(

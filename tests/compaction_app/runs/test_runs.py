@@ -28,7 +28,7 @@ from compaction_app.core.states import REVIEWABLE, TRANSITIONS, RunState
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
 from compaction_app.planning import planners
-from compaction_app.planning.snapshots import read_snapshot_texts, session_path, snapshot_of
+from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs import commands, lease, recorder, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.lease import (
@@ -199,7 +199,7 @@ def test_what_was_asked_for_is_kept_with_its_sources(session: Session) -> None:
 def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Session) -> None:
     run = planned(session)
     kept = snapshot_of(run)
-    texts = read_snapshot_texts(session_path(session), kept.prepared)
+    texts = read_snapshot_texts(session.real_path(), kept.prepared)
     assert len(texts) == len(kept.transcript) == session.entry_count
     entry = kept.transcript.entry("e3")
     assert entry is not None
@@ -208,7 +208,7 @@ def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Se
 
 def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session) -> None:
     run = planned(session)
-    path = session_path(session)
+    path = session.real_path()
     path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
     prepared = snapshot_of(run).prepared
     assert refusal(lambda: read_snapshot_texts(path, prepared)) == "4 session_rewritten"
