@@ -13,7 +13,7 @@ KEY_HEADERS = ("x-api-key", "authorization")
 
 
 class EchoProvider(ThreadingHTTPServer):
-    """`heard` are the headers of each request, `bodies` its contents.
+    """`received` are the headers of each request, `bodies` its contents.
 
     The first part of the path selects the answer: a status with an error of its dialect (`/401/v1`), a page (`/html`),
     a redirection (`/redirect`, to `aim`), an error in the event stream (`/stream`), an answer of the model that
@@ -24,7 +24,7 @@ class EchoProvider(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.heard: list[dict[str, str]] = []
+        self.received: list[dict[str, str]] = []
         self.bodies: list[Any] = []
         self.aim = ""
 
@@ -34,7 +34,7 @@ class EchoProvider(ThreadingHTTPServer):
 
     def keys(self) -> list[str]:
         """The keys in requests, in any header."""
-        return [value for headers in self.heard for name, value in headers.items() if name in KEY_HEADERS]
+        return [value for headers in self.received for name, value in headers.items() if name in KEY_HEADERS]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.heard.append(headers)
+        self.server.received.append(headers)
         self.server.bodies.append(body)
         said = (
             f"You sent {headers} and {headers.get('x-api-key') or headers.get('authorization')}, it is wrong."

@@ -57,8 +57,8 @@ def answer_on(opened: socket.socket) -> Answer:
 def head(method: str, path: str, server: Server, **headers: str) -> bytes:
     """The head of a request to the server; underscores in names become hyphens, and Host can be overridden."""
     lines = {"Host": host_of(server), **{name.replace("_", "-"): value for name, value in headers.items()}}
-    told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{method} {path} HTTP/1.1\r\n{told}\r\n".encode("latin-1")
+    fields = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{fields}\r\n".encode("latin-1")
 
 
 def ask(server: Server, request: bytes, body: Iterable[bytes] = ()) -> Answer:

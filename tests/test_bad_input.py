@@ -47,7 +47,7 @@ def run(redline: Installation, path: Path, command: str, *flags: str) -> Result:
 # Damage -----------------------------------------------------------------------------------------------------
 
 DAMAGED: dict[str, tuple[bytes, list[str]]] = {
-    "a line that is no JSON": (session_bytes([*WHOLE[:6], b"{not json", *WHOLE[6:]]), ["not_json"]),
+    "a line that is not JSON": (session_bytes([*WHOLE[:6], b"{not json", *WHOLE[6:]]), ["not_json"]),
     "two records on one line": (
         session_bytes([*WHOLE[:6], session_bytes(WHOLE[6:8]).replace(b"\n", b""), *WHOLE[8:]]),
         ["not_json", "missing_parent"],
@@ -89,7 +89,7 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
     ),
     "blank lines and carriage returns": (session_bytes(WHOLE).replace(b"\n", b"\r\n\n  \n"), []),
     "a byte order mark": (b"\xef\xbb\xbf" + session_bytes(WHOLE), []),
-    "bytes that are no UTF-8": (session_bytes(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
+    "bytes that are not UTF-8": (session_bytes(WHOLE).replace(b"line_3_3", b"\xff\xfe\xc3"), []),
     "a lone surrogate": (session_bytes(WHOLE).replace(b"line_3_3", b"\\ud800"), []),
     "entries of a type from the future": (
         session_bytes([*WHOLE, {"type": "hologram", "id": "n1", "parentId": LEAF, "beam": [1e300, 2**70]}]),

@@ -132,7 +132,7 @@ def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, id
 
 
 @pytest.mark.parametrize(
-    ("asked", "titles"),
+    ("query", "titles"),
     [
         ("?q=parser", {"fix the parser"}),
         ("?q=PARSER", {"fix the parser"}),
@@ -144,14 +144,14 @@ def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, id
         ("?age=day", {"fix the parser", "was compacted", "is damaged"}),
     ],
 )
-def test_the_list_can_be_narrowed(browser: Client, idle_root: Path, asked: str, titles: set[str]) -> None:
+def test_the_list_can_be_narrowed(browser: Client, idle_root: Path, query: str, titles: set[str]) -> None:
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e3"}]}
     add_session(
         idle_root, "b.jsonl", chain(user("was compacted"), assistant(text("a")), assistant(text("b")), done)
     )
     add_session(idle_root, "c.jsonl", [*chain(user("is damaged")), b"{"])
-    page = words_of(browser, f"/{asked}")
+    page = words_of(browser, f"/{query}")
     assert {title for title in ("fix the parser", "was compacted", "is damaged") if title in page} == titles
 
 

@@ -71,7 +71,7 @@ def echo() -> Iterator[EchoProvider]:
     with start_echo_provider() as running, start_echo_provider() as other:
         running.aim = f"{other.base}/good"
         yield running
-        assert other.heard == []
+        assert other.received == []
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +155,19 @@ def _plan_all(server: Server) -> None:
 
 def test_the_provider_received_each_key_and_the_search_finds_keys(server: Server, echo: EchoProvider) -> None:
     """Otherwise the tests below would prove nothing."""
-    heard = " ".join(echo.keys())
+    received = " ".join(echo.keys())
     for key in KEYS.values():
-        assert key in heard
+        assert key in received
         assert found_in(f"x{key[3:14]}y")
         assert found_in(f"x{key}y".encode())
         assert not found_in(key[-4:])
-    assert len(echo.heard) > len(_models(server)) > 2 * len(BOTH)
+    assert len(echo.received) > len(_models(server)) > 2 * len(BOTH)
 
 
 def test_no_test_of_a_model_shows_a_key(server: Server) -> None:
-    told = [_posted(server, f"/models/{key}/test") for key in _models(server)]
-    assert sum("refuses the key" in text for text in told) > 1
-    assert not [found for text in told if (found := found_in(text))]
+    pages = [_posted(server, f"/models/{key}/test") for key in _models(server)]
+    assert sum("refuses the key" in text for text in pages) > 1
+    assert not [found for text in pages if (found := found_in(text))]
 
 
 def test_no_request_body_contains_a_key(server: Server, echo: EchoProvider) -> None:

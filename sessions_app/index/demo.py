@@ -80,7 +80,7 @@ def _find_out(story: SessionStory) -> StoryStep:
     story.step("What the format promises.", "read", prose("feed", 86), path="docs/feed-format.md")
     story.label("the feed, before anything was changed")
     return story.step(
-        "How it stands now.",
+        "The tests before any change.",
         "bash",
         test_log(214, failing=3),
         command="pytest -v",
@@ -101,7 +101,7 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
         oldText="if minutes < 0:",
         newText="if minutes < -1440:",
     )
-    story.step("Does that hold?", "bash", test_log(214, failing=9), command="pytest -v")
+    story.step("Do the tests pass now?", "bash", test_log(214, failing=9), command="pytest -v")
     # That was the wrong approach: the agent returns to the earlier entry and continues from there.
     story.leaf = before
     story.step(
@@ -147,7 +147,7 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
     story.step("All of them.", "bash", test_log(216, failing=0), command="pytest -v")
     story.say(
         "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
-        "holds it. The feed format is as it was."
+        "tests it. The feed format has not changed."
     )
     # The tests have passed since. The agent itself compacted here: only Atomic 0.8 writes such a line.
     story.compact(first_tests)

@@ -27,8 +27,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def launch_path(server: Server) -> str:
     command = [sys.executable, "-P", "-m", "redline", "address", "--json"]
-    told = subprocess.run(command, env=server.environment, capture_output=True, check=True)
-    return str(json.loads(told.stdout)["address"]).removeprefix(server.base)
+    printed = subprocess.run(command, env=server.environment, capture_output=True, check=True)
+    return str(json.loads(printed.stdout)["address"]).removeprefix(server.base)
 
 
 def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Opener) -> None:

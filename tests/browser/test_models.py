@@ -60,13 +60,13 @@ def test_a_local_server_is_added_tested_and_removed(
     name = "local" if scripted else "plain"
     add_provider(page, name, provider.base_url("openai"))
     add_model(page, name, "wrong-key")
-    asked = len(provider.requests)
+    earlier = len(provider.requests)
     before = page.url
     page.get_by_role("button", name="Test wrong-key").click()
     verdict = page.locator(".verdict", has=page.locator("svg"))
     expect(verdict).to_have_count(1)
     expect(verdict).to_contain_text("key")
-    assert len(provider.requests) == asked + 1
+    assert len(provider.requests) == earlier + 1
     # With script, the result is inserted into the current page.
     if scripted:
         expect(page).to_have_url(before)

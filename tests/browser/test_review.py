@@ -205,11 +205,11 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     hold_decisions(page)
     press(page, "j", "a", "a", "a")
     expect(page.locator(".proposal[data-sent]")).to_have_count(3)
-    asked: list[str] = []
-    page.on("dialog", lambda dialog: asked.append(dialog.type))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.type))
     page.evaluate("() => { window.setTimeout(() => window.location.reload(), 0); }")
-    poll(page, lambda: bool(asked))
-    assert asked == ["beforeunload"]
+    poll(page, lambda: bool(dialogs))
+    assert dialogs == ["beforeunload"]
     page.unroute("**/decide")
     wait_for_undecided(page, total - 3)
 

@@ -172,12 +172,12 @@ class Stage:
         moved = {"name": "moved", "dialect": "openai"}
         self.server.post("/providers/add", "/providers/add", **moved, base_url=NOBODY, key=A_KEY)
         self.server.post("/models", "/providers/moved/agreement")
-        told = self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
+        changed_page = self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
         edit = html.elements(self.server.get("/models"), 'a[href^="/models/"][href$="/remove"]')[0]
         model = str(edit.attributes["href"]).removesuffix("/remove")
         self.pages |= {
             "models": "/models",
-            "models-told": told,
+            "models-told": changed_page,
             "model-add": "/models/add?provider=anthropic&name=claude-z",
             "model-edit": model,
             "model-remove": f"{model}/remove",

@@ -13,8 +13,8 @@ from tests.installation import Installation
 def offered(script: str, *words: str) -> list[str]:
     """The completions that bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
-    asked = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _redline; echo "${{COMPREPLY[@]}}"'
-    shown = subprocess.run(["bash", "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True)
+    command = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _redline; echo "${{COMPREPLY[@]}}"'
+    shown = subprocess.run(["bash", "-c", f"{script}\n{command}"], capture_output=True, text=True, check=True)
     return shown.stdout.split()
 
 

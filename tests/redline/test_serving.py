@@ -165,8 +165,8 @@ def test_an_unreadable_root_is_reported_and_the_others_are_served(tmp_path: Path
     ):
         running.session("readable")
         running.wait_for(lambda: "is not a directory" in running.text("/"))
-    told = (tmp_path / "stderr").read_text(encoding="utf-8").splitlines()
-    assert [line for line in told if "W001" in line] == [
+    printed = (tmp_path / "stderr").read_text(encoding="utf-8").splitlines()
+    assert [line for line in printed if "W001" in line] == [
         f"redline: warning: The root {tmp_path}/file is not a directory. Remove it from the roots, or make it a "
         "directory that this user can read. (redline.W001)"
     ]
@@ -195,9 +195,9 @@ def test_a_run_whose_worker_cannot_start_says_so(tmp_path: Path) -> None:
         page = running.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
         running.wait_for(lambda: "could not be started" in running.text(page))
         assert "Its worker could not be started (exit code 2)" in running.text(page)
-        told = (running.data / "logs" / "redline.log").read_text(encoding="utf-8")
-    assert "worker --until-idle: redline: live_minute" in told
-    assert "Run 1 was given up" in told
+        log = (running.data / "logs" / "redline.log").read_text(encoding="utf-8")
+    assert "worker --until-idle: redline: live_minute" in log
+    assert "Run 1 was given up" in log
 
 
 def test_a_browser_can_be_logged_in_at_two_plain_servers_on_one_machine(tmp_path: Path) -> None:
@@ -232,15 +232,15 @@ def test_output_of_a_child_that_is_not_a_fact_is_ignored(child: Callable[[str], 
         """head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '{"group": "defect"}'; echo '{"group": "last"}'; """
         "exit 7"
     )
-    told: list[object] = []
+    facts: list[object] = []
 
     def hear(fact: object) -> None:
         if fact == {"group": "defect"}:
             raise ZeroDivisionError
-        told.append(fact)
+        facts.append(fact)
 
     assert asyncio.run(children.Children(hear).run("index")) == 7
-    assert told == [{"group": "last"}]
+    assert facts == [{"group": "last"}]
 
 
 def test_the_error_output_of_a_child_is_logged_line_by_line(

@@ -505,7 +505,7 @@ def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
     told = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
     assert told.startswith("It can plan.")
     assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", told)
-    assert len(echo.heard) == 1
+    assert len(echo.received) == 1
 
 
 def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(
@@ -571,7 +571,7 @@ def test_a_key_arrives_where_it_was_entered_for_and_no_longer_after_the_base_url
         assert echo.keys() == [f"Bearer {TYPED}"]
         sent(browser, "/providers/own", {**OWN, "base_url": f"{evil.base}/good/v1"})
         verdict_of(browser, row)
-        assert (len(evil.heard), evil.keys()) == (1, [])
+        assert (len(evil.received), evil.keys()) == (1, [])
         sent(browser, "/providers/own", {**OWN, "base_url": f"{echo.base}/good/v1"})
         verdict_of(browser, row)
         assert echo.keys() == [f"Bearer {TYPED}"]
@@ -587,8 +587,8 @@ def test_a_model_elsewhere_is_asked_without_its_providers_key(
             provider=provider, name="m", base_url=f"{echo.base}/good/v1", window=9_999, output_limit=99
         )
         assert "called a tool" in verdict_of(browser, row)
-    assert (len(echo.heard), echo.keys()) == (2, [])
-    assert not [one for one in echo.heard if KEY in str(one) or TYPED in str(one)]
+    assert (len(echo.received), echo.keys()) == (2, [])
+    assert not [one for one in echo.received if KEY in str(one) or TYPED in str(one)]
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
@@ -601,8 +601,8 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(
         sent(browser, "/providers/add", {**OWN, "dialect": dialect, "base_url": base, "key": TYPED})
         sent(browser, "/models/add", MODEL)
         told = verdict_of(browser, PlannerModel.objects.get())
-        assert len(echo.heard) == 1
-        assert evil.heard == []
+        assert len(echo.received) == 1
+        assert evil.received == []
     assert TYPED not in told
     assert "called a tool" not in told
 

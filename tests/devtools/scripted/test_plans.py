@@ -96,14 +96,14 @@ def converse(
 
 
 def answered(run: Run, calls: Sequence[tuple[str, Any]]) -> list[str]:
-    told = []
+    texts = []
     for name, arguments in calls:
         gave = run.workbench.call(ToolCall(name, arguments))
         run.called.append(name)
         if gave.refusal is not None:
             run.refused.append(gave.refusal.code.value)
-        told.append(result_text(gave))
-    return told
+        texts.append(result_text(gave))
+    return texts
 
 
 def ask_tolerantly(
@@ -172,11 +172,11 @@ def test_changed_thinking_is_refused(dialect: Dialect) -> None:
         with ScriptedProvider() as provider:
             messages: list[Any] = [{"role": "user", "content": "Begin."}]
             read = ask(provider, dialect, name, messages)
-            told = results(dialect, read, ["{}"] * len(read.calls))
-            assert ask(provider, dialect, name, [*messages, read.message, *told]).stop
+            messages_with_results = results(dialect, read, ["{}"] * len(read.calls))
+            assert ask(provider, dialect, name, [*messages, read.message, *messages_with_results]).stop
             for changed in spoiled(dialect, name, read.message):
                 with pytest.raises((anthropic.BadRequestError, openai.BadRequestError)):
-                    ask(provider, dialect, name, [*messages, changed, *told])
+                    ask(provider, dialect, name, [*messages, changed, *messages_with_results])
             assert len(provider.faults) == len(spoiled(dialect, name, read.message)) > 1
 
 

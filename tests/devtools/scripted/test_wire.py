@@ -151,9 +151,9 @@ def test_the_command_serves_both_dialects(fresh: Installation) -> None:
     process = fresh.start("fake_provider", "--port", "0", "--json", "--script", "calls-2", "--pace", "0.01")
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        assert told.keys() == {"anthropic", "openai"}
-        names = httpx.get(told["openai"] + "/models", trust_env=False).json()
+        printed = json.loads(process.stdout.readline())
+        assert printed.keys() == {"anthropic", "openai"}
+        names = httpx.get(printed["openai"] + "/models", trust_env=False).json()
         assert names["data"][0]["id"] == "good-plan"
         body = {
             "model": "any",
@@ -162,7 +162,9 @@ def test_the_command_serves_both_dialects(fresh: Installation) -> None:
             "stream": True,
         }
         version = {"anthropic-version": "2023-06-01"}
-        answer = httpx.post(told["anthropic"] + "/v1/messages", json=body, headers=version, trust_env=False)
+        answer = httpx.post(
+            printed["anthropic"] + "/v1/messages", json=body, headers=version, trust_env=False
+        )
         assert answer.status_code == 200
         assert "event: message_stop" in answer.text
         process.send_signal(signal.SIGINT)

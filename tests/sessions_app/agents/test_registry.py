@@ -94,7 +94,7 @@ def test_every_reason_for_a_reader_is_distinguished() -> None:
     def reason(*messages: dict[str, Any], **known: str) -> str:
         return choose_reader(branch_of(chain(*messages)), **known).reason
 
-    told = [
+    reasons = [
         reason(user("x")),
         reason(user("x"), chosen="pi"),
         reason(user("x"), agent="pi"),
@@ -107,7 +107,7 @@ def test_every_reason_for_a_reader_is_distinguished() -> None:
         reason(USAGE),
         reason(THOUGHTFUL),
     ]
-    assert len(set(told)) == len(told)
+    assert len(set(reasons)) == len(reasons)
 
 
 @pytest.mark.parametrize(

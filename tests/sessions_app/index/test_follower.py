@@ -241,7 +241,7 @@ def test_changed_files_are_read_before_waiting_ones(
     follower.step()
 
     def is_noticed() -> bool:
-        # Written until the watcher, which has a thread of its own, has begun to watch.
+        # Written until the watcher, which runs in its own thread, has begun to watch.
         place(root / "live.jsonl", session_bytes(chain(user("just written"))))
         return not follower._watcher._changes.empty()
 

@@ -86,9 +86,9 @@ def test_updates_do_not_redraw_the_filter(browser: Client, known_root: Path) -> 
     index_roots()
     page = browser.get("/")
     part = browser.get("/", headers={"HX-Request": "true"})
-    asked = subscription_in('{"query": "?sort=name", "asked": 3}')
-    assert asked is not None
-    drawn = draw(asked)
+    subscription = subscription_in('{"query": "?sort=name", "asked": 3}')
+    assert subscription is not None
+    drawn = draw(subscription)
     for source in (page, part, drawn):
         assert len(elements(source, "#listing tbody")) == len(elements(source, "#summary")) == 1
     for update in (part, drawn):

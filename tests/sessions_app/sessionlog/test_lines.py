@@ -91,15 +91,15 @@ def test_a_line_of_twelve_million_characters_is_read_whole() -> None:
 
 
 def test_at_most_a_line_and_a_chunk_are_requested() -> None:
-    asked = []
+    requested = []
 
     def chunks() -> Iterator[bytes]:
         for number in range(100):
-            asked.append(number)
+            requested.append(number)
             yield b"line\nli"
 
     lines = split_lines(chunks())
     assert next(lines).raw == b"line"
-    assert asked == [0]
+    assert requested == [0]
     assert next(lines).raw == b"liline"
-    assert asked == [0, 1]
+    assert requested == [0, 1]

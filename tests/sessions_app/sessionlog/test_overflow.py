@@ -176,10 +176,10 @@ def test_a_message_overflows_a_window_as_the_agent_judges_it(
 
 
 def test_an_error_message_needs_no_window() -> None:
-    told = overflown_window("error", "prompt is too long", 0, 0)
-    assert told == ANY_WINDOW
-    assert has_overflown(told, None)
-    assert has_overflown(told, 10**9)
+    overflow = overflown_window("error", "prompt is too long", 0, 0)
+    assert overflow == ANY_WINDOW
+    assert has_overflown(overflow, None)
+    assert has_overflown(overflow, 10**9)
     assert not has_overflown(overflown_window("stop", "", WINDOW, 1), None)
 
 

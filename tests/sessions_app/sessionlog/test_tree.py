@@ -65,7 +65,7 @@ def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf() -> None:
         assert caught.value.code == "unknown_entry"
         assert "nowhere" in caught.value.message
     with pytest.raises(BadInput) as caught:
-        tree_of().leaf  # noqa: B018  what is asked for is the refusal
+        tree_of().leaf  # noqa: B018  the refusal is expected
     assert caught.value.code == "no_entries"
 
 

@@ -189,15 +189,15 @@ def test_a_choice_survives_a_reload_of_the_configuration(browser: Client, known_
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "values",
     [{"root": "x"}, {"root": "99999", "reader": "pi"}, {"reader": "nobody"}, {}, {"session": "99999"}],
 )
 def test_an_invalid_choice_is_refused_and_changes_nothing(
-    browser: Client, known_root: Path, asked: dict[str, str]
+    browser: Client, known_root: Path, values: dict[str, str]
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
-    asked = {"root": str(session.root_id), **asked} if "reader" in asked else asked
-    assert browser.post("/settings", asked).status_code == 422
+    values = {"root": str(session.root_id), **values} if "reader" in values else values
+    assert browser.post("/settings", values).status_code == 422
     assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
 
 

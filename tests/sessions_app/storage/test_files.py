@@ -558,14 +558,14 @@ def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, 
     last = json.dumps({"id": "2", "text": "x" * length}).encode()
     append_as_agent(session, last)
     before = session.read_bytes()
-    asked: list[bytes] = []
+    checked: list[bytes] = []
 
     def is_complete(line: bytes) -> bool:
-        asked.append(line)
+        checked.append(line)
         return True
 
     appended = append(data, session, is_complete=is_complete)
-    assert asked == [last]
+    assert checked == [last]
     assert session.read_bytes() == before + b"\n" + LINE + b"\n"
     assert appended == (len(before) + 1, len(LINE))
 
@@ -690,7 +690,7 @@ def test_our_line_joined_with_a_foreign_one_is_left_and_not_recorded(session: Pa
         return written
 
     def record(_: object) -> None:
-        raise AssertionError("it is no line of its own")
+        raise AssertionError("it is not a separate line")
 
     with pytest.raises(SystemFailure, match=f"at byte {len(before) + 11} were not cut off") as caught:
         append(data, session, write=glued, record=record)

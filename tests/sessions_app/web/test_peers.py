@@ -77,9 +77,9 @@ def test_a_socket_belongs_to_the_user_who_opened_it(served_at: str, asked_at: st
 
         teller = threading.Thread(target=tell)
         teller.start()
-        told = in_child(ask, become_nobody)
+        user = in_child(ask, become_nobody)
         teller.join()
-    assert told == str(NOBODY if os.geteuid() == 0 else os.geteuid())
+    assert user == str(NOBODY if os.geteuid() == 0 else os.geteuid())
 
 
 @linux

@@ -58,8 +58,8 @@ def test_targets_that_the_agent_will_not_apply_are_known_before_the_write() -> N
     branch = branch_of(
         chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1"))
     )
-    asked = (Target("e2", 1), Target("e2", 2), Target("e3"))
-    assert WRITER.unapplied(branch, asked) == asked
+    targets = (Target("e2", 1), Target("e2", 2), Target("e3"))
+    assert WRITER.unapplied(branch, targets) == targets
 
 
 def test_targets_that_the_agent_applies_are_not_among_them() -> None:
