@@ -39,9 +39,13 @@ class SessionQuerySet(QuerySet["Session"]):
     def due(self) -> Self:
         return self.filter(DUE)
 
+    def present(self) -> Self:
+        """Those whose file is not known to be missing."""
+        return self.filter(missing=False)
+
     def with_model(self) -> Self:
-        """Those whose file is there and names a model."""
-        return self.filter(missing=False).exclude(model="")
+        """Those whose file is present and names a model."""
+        return self.present().exclude(model="")
 
     def containing(self, text: str) -> Self:
         """Those with this text in their title or project."""

@@ -19,7 +19,6 @@ from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import snapshot_of
 from compaction_app.session_activity import Activity
 from sessions_app.agents.base import WriteFacts
-from sessions_app.models import Entry as EntryRow
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
@@ -196,7 +195,7 @@ def view_result(compaction: Compaction) -> ResultView:
 
 def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     """The line as it is in the file; empty if it is no longer there, or not indexed yet."""
-    row = EntryRow.objects.filter(session=compaction.session, entry_id=compaction.entry_id).first()
+    row = compaction.session.entries.filter(entry_id=compaction.entry_id).first()
     if row is None:
         return "", None, 0
     try:

@@ -58,13 +58,8 @@ def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
     return render(request, "models_page/list.html", {"shown": models_page(), **more, **HERE}, status=status)
 
 
-def _address(fragment: str) -> str:
-    """A place on the page of models."""
-    return reverse("compaction:models", fragment=fragment)
-
-
 def _address_of(provider: str) -> str:
-    return _address(f"provider-{provider}")
+    return reverse("compaction:models", fragment=f"provider-{provider}")
 
 
 def _say(request: HttpRequest, done: str, name: str) -> None:
@@ -106,7 +101,7 @@ def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
         return _model_page(request, form, fault)
     if is_new:
         _say(request, "Added", str(row))
-    return redirect(_address(f"model-{row.pk}"))
+    return redirect(row)
 
 
 def _model_page(
@@ -131,7 +126,7 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
 def test(request: HttpRequest, model: int) -> HttpResponse:
     """Ask a model for one tiny tool call, and say what came of it. htmx gets the words, anyone else the page."""
     if request.method != "POST":
-        return redirect(_address(f"model-{model}"))
+        return redirect(reverse("compaction:models", fragment=f"model-{model}"))
     found = _known(model)
     tested: dict[str, Any] = {"tested": found.pk, "verdict": _try(found)}
     if wants_fragment(request):

@@ -95,7 +95,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
     """The sessions that are due and that their rows do not exclude."""
     since = int((now - FRESH).timestamp() * 1e9)
     runs = Run.objects.filter(session=OuterRef("pk"))
-    readable = Session.objects.shown().due().filter(missing=False, fault="")
+    readable = Session.objects.shown().present().due().filter(fault="")
     found = readable.filter(WRITTEN_BY_OTHERS, mtime_ns__gte=since)
     idle = found.exclude(Exists(runs.active())).exclude(Exists(runs.unseen()))
     return idle.for_display().latest_first()

@@ -156,7 +156,7 @@ def lost_below(
 
 def known_paths() -> list[tuple[int, Path]]:
     """Keys and real paths of all sessions that are not marked as missing."""
-    known = Session.objects.filter(missing=False).values_list("pk", "root__path", "relative_path")
+    known = Session.objects.present().values_list("pk", "root__path", "relative_path")
     return [(key, Path(root, relative)) for key, root, relative in known.iterator()]
 
 
