@@ -282,7 +282,7 @@ def _planned(browser: BenchBrowser, address: str, **fields: str) -> str:
     """The path of a run that has ended."""
     run = _started(browser, address, **fields)
     deadline = time.monotonic() + WAIT_SECONDS
-    while "Review what it proposes" not in browser.get(run):
+    while f'href="{run}/review"' not in browser.get(run):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{run} did not end in {WAIT_SECONDS} s")
         time.sleep(0.1)
