@@ -69,12 +69,12 @@ class Wanted(BaseModel):
 def wanted_in(body: bytes) -> Wanted:
     """The fields of a JSON body; none if it is empty. Raises BadInput `bad_body`."""
     try:
-        told = json.loads(body) if body.strip() else {}
+        fields = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError) as fault:
         raise BadInput("bad_body", "The body is not JSON. Nothing was planned.") from fault
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise BadInput("bad_body", "The body is not a JSON object. Nothing was planned.")
-    return _wanted(told, strict=True)
+    return _wanted(fields, strict=True)
 
 
 def wanted_of(form: Mapping[str, str]) -> Wanted:

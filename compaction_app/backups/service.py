@@ -254,10 +254,12 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
     return restore_needs(session, backup, recorded_hash(backup), change, activity)
 
 
-def require_confirmations(session: Path, backup: Path, yeses: RestoreConfirmations, now: datetime) -> None:
+def require_confirmations(
+    session: Path, backup: Path, confirmations: RestoreConfirmations, now: datetime
+) -> None:
     """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
     for name, missing in needs_of(session, backup, now).items():
-        if not getattr(yeses, name):
+        if not getattr(confirmations, name):
             raise missing
 
 
@@ -271,7 +273,7 @@ def state_of(session: Path, backup: Path) -> str:
 
 
 def restore(
-    backup: Path, yeses: RestoreConfirmations, now: datetime, *, shown: str | None = None
+    backup: Path, confirmations: RestoreConfirmations, now: datetime, *, shown: str | None = None
 ) -> Restored:
     """Give a session the bytes of its backup, after backing up its current content.
 
@@ -290,7 +292,7 @@ def restore(
                 f"{locked.path}, or its backup, has changed since this was shown. {NOT_RESTORED} "
                 "Check what would be removed now, then decide again.",
             )
-        require_confirmations(locked.path, backup, yeses, now)
+        require_confirmations(locked.path, backup, confirmations, now)
         size = backup.stat().st_size
         restored = restore_session(
             locked,

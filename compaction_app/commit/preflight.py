@@ -106,13 +106,13 @@ class Preflight:
 
     def digest(self) -> str:
         """Identifies this preflight, so that a confirmation counts for it and for no other."""
-        told = [
+        facts = [
             [target.to_json() for target in self.validated.targets],
             self.parent_id,
             self.present.leaf_id,
             sorted(self.needs),
         ]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
@@ -131,10 +131,10 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight
     return Preflight(present, parent_id, validated, reading, activity, torn, needs)
 
 
-def require_confirmations(finding: Preflight, yeses: Confirmations) -> None:
+def require_confirmations(finding: Preflight, confirmations: Confirmations) -> None:
     """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation."""
     for name, failure in finding.needs.items():
-        if not getattr(yeses, name):
+        if not getattr(confirmations, name):
             raise failure
 
 

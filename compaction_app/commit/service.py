@@ -107,7 +107,7 @@ def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Tar
     return {target: known.get(target, by_pair) for target in targets}
 
 
-def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed:
+def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Committed:
     """Append the line that records the approved deletion.
 
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
@@ -117,12 +117,12 @@ def commit(approved: Approved, yeses: Confirmations, now: datetime) -> Committed
     require_writable(approved.loaded)
     with lock_session(path) as locked, _committing_what_is(approved, now):
         written = _commit(
-            locked, approved, find(approved, continue_loading(approved.loaded), now), yeses, now
+            locked, approved, find(approved, continue_loading(approved.loaded), now), confirmations, now
         )
     return _finish(approved, written)
 
 
-def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Committed:
+def commit_run(run: Run, confirmations: Confirmations, shown: str, now: datetime) -> Committed:
     """Append the approved plan of a run, if it is the one that was shown: `shown` is the digest of that preflight.
 
     Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
@@ -141,7 +141,7 @@ def commit_run(run: Run, yeses: Confirmations, shown: str, now: datetime) -> Com
                 f"The plan of run {run.pk} is no longer the one on this page. Nothing was written. "
                 "Review it again.",
             )
-        written = _commit(locked, approved, finding, yeses, now)
+        written = _commit(locked, approved, finding, confirmations, now)
     return _finish(approved, written)
 
 
@@ -212,9 +212,9 @@ def _finish(approved: Approved, written: Committed) -> Committed:
 
 
 def _commit(
-    locked: LockedSession, approved: Approved, finding: Preflight, yeses: Confirmations, now: datetime
+    locked: LockedSession, approved: Approved, finding: Preflight, confirmations: Confirmations, now: datetime
 ) -> Committed:
-    require_confirmations(finding, yeses)
+    require_confirmations(finding, confirmations)
     session = session_row(locked.path)
     present, parent_id, validated = finding.present, finding.parent_id, finding.validated
     copy = back_up(locked, present.fingerprint, now)
@@ -228,7 +228,7 @@ def _commit(
             line,
             present.state,
             is_complete_line,
-            after_torn_line=yeses.after_torn_line,
+            after_torn_line=confirmations.after_torn_line,
             note=text_of(note),
             record=lambda appended: _record(locked.path, note, appended.end),
         )

@@ -170,8 +170,8 @@ class Loop:
         added = tuple(target for target in chosen if target not in self._origins)
         for target in added:
             reason = planned.reasons.get(target, "")
-            asked = bool(reason) or _is_named_by(target, planned.call, result)
-            self._origins[target] = Origin(number, planned.call.name, reason, by_repair=not asked)
+            is_named = bool(reason) or _is_named_by(target, planned.call, result)
+            self._origins[target] = Origin(number, planned.call.name, reason, by_repair=not is_named)
         return Called(number, planned, result, added)
 
     def _stopped(self) -> Iterator[Event]:

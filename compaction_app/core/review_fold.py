@@ -144,16 +144,16 @@ class Reviewer:
         fit = Fitting(airlock, pins, self.proposed)
         # What was proposed with an approved result is approved with it. Repair would find it, but it might find
         # more: all blocks with the call's id, if one of them was proposed.
-        asked = [
+        requested = [
             target
             for target in order
             if target in word.approved
             or (self.leaders.get(target) in word.approved and target not in word.pinned)
         ]
         narrowed = {Target(entry_id) for entry_id in word.narrowed}
-        decided = {*asked, *word.pinned, *narrowed}
+        decided = {*requested, *word.pinned, *narrowed}
         undecided = [target for target in order if target not in decided]
-        approved = fit.add(airlock.empty_plan(), [], asked)
+        approved = fit.add(airlock.empty_plan(), [], requested)
         kept = list(fit.kept)
         goes = frozenset(airlock.targets(approved))
         planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])

@@ -111,7 +111,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
 
     @property
     def is_reported(self) -> bool:
-        """Whether anything is known of the tokens: until then their sums are no facts."""
+        """Whether anything is known of the tokens: until then the totals mean nothing."""
         return self.tokens_in + self.output > 0
 
     @property

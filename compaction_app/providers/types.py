@@ -23,7 +23,7 @@ class Dialect(StrEnum):
 
 
 class ThinkingStyle(StrEnum):
-    """How an Anthropic model is told a level."""
+    """How a level is sent to an Anthropic model."""
 
     BUDGET = "budget"
     ADAPTIVE = "adaptive"

@@ -204,11 +204,11 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
     Raises what reading the session raises, if the thinking level of its own model is needed.
     """
-    asked = settings.REDLINE.plan_by_itself_with
-    if asked == EMBEDDED:
+    configured = settings.REDLINE.plan_by_itself_with
+    if configured == EMBEDDED:
         return ChosenPlanner(EMBEDDED)
     try:
-        model = model_of_session(session) if asked == OWN_MODEL else model_named(asked)
+        model = model_of_session(session) if configured == OWN_MODEL else model_named(configured)
     except BadInput as fault:
         return ChosenPlanner(EMBEDDED, note=fault.message)
     if model is None:
@@ -224,11 +224,11 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
 def note_on_planner() -> str:
     """Why the model configured for all sessions is not used automatically, in words; empty if it is."""
-    asked = settings.REDLINE.plan_by_itself_with
-    if asked in (EMBEDDED, OWN_MODEL):
+    configured = settings.REDLINE.plan_by_itself_with
+    if configured in (EMBEDDED, OWN_MODEL):
         return ""
     try:
-        return _kept_from(model_named(asked))
+        return _kept_from(model_named(configured))
     except BadInput as fault:
         return fault.message
 

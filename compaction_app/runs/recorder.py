@@ -257,16 +257,16 @@ def heartbeat(recorder: Recorder) -> Iterator[None]:
         while not over.wait(STOP_LOOK_SECONDS):
             try:
                 if time.monotonic() < due:
-                    asked: bool | None = is_stop_requested(recorder.run.pk)
+                    is_requested: bool | None = is_stop_requested(recorder.run.pk)
                 else:
-                    asked = renew_lease(recorder.run.pk, recorder.worker, timezone.now())
+                    is_requested = renew_lease(recorder.run.pk, recorder.worker, timezone.now())
                     due = time.monotonic() + BEAT_SECONDS
             except DatabaseError as fault:
                 _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)
                 due = time.monotonic() + BEAT_AGAIN_SECONDS
                 continue
-            recorder.lost = recorder.lost or asked is None
-            recorder.stop_requested = recorder.stop_requested or bool(asked)
+            recorder.lost = recorder.lost or is_requested is None
+            recorder.stop_requested = recorder.stop_requested or bool(is_requested)
         connection.close()
 
     thread = threading.Thread(target=renew, name="heartbeat", daemon=True)

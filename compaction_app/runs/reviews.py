@@ -94,11 +94,11 @@ def carried_from(run: Run) -> Carried:
         return Carried([], [], [])
     review = review_of(run)
     goes = review.approved.targets if review.approved is not None else ()
-    asked = _chosen_targets(run)
+    chosen = _chosen_targets(run)
     refused = [
         item.target
         for item in review.items.values()
-        if item.standing is ReviewStatus.REFUSED and item.target in asked
+        if item.standing is ReviewStatus.REFUSED and item.target in chosen
     ]
     return Carried(
         [(target, _origin(review, target)) for target in (*goes, *refused)],
@@ -119,13 +119,13 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
 
 def _chosen_targets(run: Run) -> set[Target]:
     """The targets that a human's last decisions delete."""
-    asked: set[Target] = set()
+    chosen: set[Target] = set()
     for _, step, _ in _in_force(run):
         if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
-            asked.update(step.targets)
+            chosen.update(step.targets)
         else:
-            asked.difference_update(step.targets)
-    return asked
+            chosen.difference_update(step.targets)
+    return chosen
 
 
 def review_of(run: Run) -> Review:

@@ -85,8 +85,8 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 
 
 def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
-    asked = {"view": view, "leaf": leaf, "at": at}
-    query = urlencode({name: value for name, value in asked.items() if value})
+    parameters = {"view": view, "leaf": leaf, "at": at}
+    query = urlencode({name: value for name, value in parameters.items() if value})
     return f"{found.get_absolute_url()}?{query}"
 
 

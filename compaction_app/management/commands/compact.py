@@ -52,7 +52,7 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
         "write although the last line is torn: after it, on a new line",
     ),
     "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
-    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio asks for"),
+    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio requires"),
 }
 """The flag and help text of each field of `Confirmations`."""
 

@@ -50,11 +50,11 @@ class Command(RedlineCommand):
         newer = newer_lines(session, backup) if file_state(session) is not None else []
         if not options["yes"]:
             self._list("Would be removed", newer)
-        yeses = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
+        confirmations = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
         try:
             if not options["yes"]:
-                self._confirm(session, backup, yeses)
-            restored = restore(backup, yeses, datetime.now(UTC))
+                self._confirm(session, backup, confirmations)
+            restored = restore(backup, confirmations, datetime.now(UTC))
         except ConfirmationNeeded as missing:
             if options["yes"]:
                 self._list("Would be removed", newer)
@@ -85,10 +85,10 @@ class Command(RedlineCommand):
         )
         return None
 
-    def _confirm(self, session: Path, backup: Path, yeses: RestoreConfirmations) -> None:
+    def _confirm(self, session: Path, backup: Path, confirmations: RestoreConfirmations) -> None:
         """Ask for a confirmation. Raises ConfirmationNeeded, without asking if the answer would not be enough."""
         if self.can_ask:
-            require_confirmations(session, backup, yeses, datetime.now(UTC))
+            require_confirmations(session, backup, confirmations, datetime.now(UTC))
         if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded("not_confirmed", f"{session} was not restored.", "--yes")
 
