@@ -162,7 +162,7 @@ def test_no_line_that_a_restore_would_lose_goes_unsaid(
     for number, line in enumerate(lines, 1):
         if line.strip() and line not in kept:
             assert number in said
-    # What is said to go stands in the session, after the lines that both begin with.
+    # The lines listed as removed are in the session, after the common beginning.
     first = next((n for n, pair in enumerate(zip(lines, kept, strict=False)) if pair[0] != pair[1]), None)
     first = min(len(lines), len(kept)) if first is None else first
     assert all(lines[number - 1].strip() and number > first - 1 for number in said)
@@ -287,7 +287,7 @@ def test_what_is_no_backup_is_refused(path: Path, name: str, answer: str) -> Non
 
 
 def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) -> None:
-    # `backupPath` is text: only what lies beside the session and is named like a backup is one.
+    # `backupPath` is text: only a file beside the session that is named like its backup is one.
     elsewhere = place(tmp_path / f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak", b"not ours\n")
     entry = {"type": "context_compaction", "id": "n1", "parentId": "e27", "backupPath": str(elsewhere)}
     place(path, path.read_bytes() + session_bytes([entry]))

@@ -321,7 +321,7 @@ def test_a_dry_run_overrides_yes(redline: Installation, path: Path) -> None:
 def on_terminal(
     installation: Installation, answer: str, *arguments: object, **environment: str
 ) -> tuple[int, str]:
-    """Exit code and screen of a command on a terminal, where `answer` is typed at the question."""
+    """Exit code and screen of a command on a terminal, with `answer` typed at the prompt."""
     environment = installation.environment(**{"PAGER": "cat", "TERM": "dumb", **environment})
     pid, terminal = pty.fork()
     if pid == 0:
@@ -475,7 +475,7 @@ def test_two_concurrent_processes_write_one_compaction(redline: Installation, pa
     started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
     ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
     written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
-    # One that began late enough plans on the other's result; else its plan does not hold any more (4), or the line
+    # One that began late enough plans on the other's result; else its plan is no longer valid (4), or the line
     # is in the file and not yet recorded as Redline's own (5).
     assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0], [0, 5])
     assert path.read_bytes().startswith(before)

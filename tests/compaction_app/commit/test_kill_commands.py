@@ -49,7 +49,7 @@ def path(redline: Installation) -> Path:
 
 
 def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:
-    """Cleans up nothing: what a kill leaves behind is for the next process."""
+    """Cleans up nothing: the next process has to deal with what a kill leaves."""
     begin("commit")
     committed = commit(approved, YES, datetime.now(UTC))
     begin("restore")

@@ -1,4 +1,4 @@
-"""Promises beside a process that has the session open: it is named before, and nothing of it is lost unannounced."""
+"""Promises while another process has the session open: it is named first, and none of its text is lost unannounced."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def path(known_root: Path) -> Path:
 
 
 class Agent:
-    """A process that opens a session once and appends to it, as long as it is asked to."""
+    """A process that opens a session once and appends to it on request."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.written = process, 0

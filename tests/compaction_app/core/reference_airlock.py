@@ -1,7 +1,7 @@
 """The reference airlock: judgement and the two mutating tools, as slowly and as simply as their rules can be written.
 
 It is the oracle that the fast implementation is compared with, so it shares nothing with it: no caches, no
-incremental judgement, the whole plan validated anew for every candidate of a grep.
+incremental judgement, the whole plan validated again for every candidate of a grep.
 
 Shapes. *entries* is the compactable transcript as the conformance vectors print it (`prepare.entries`); a
 grep reads a `text` in every entry and content block as well. *preserve_recent* is how many entries at its end
@@ -10,7 +10,7 @@ are recent. A deletion target comes and goes as the agent writes it, `{"kind": "
 `("content_block", id, index)`, a plan is an insertion-ordered set of such tuples (the keys of a dict), and
 *pinned* a set of them. Tokens are the transcript's own estimates. Nothing that is handed in is changed.
 
-The order of judgement; the first fault is the one that is told:
+The order of judgement; the first fault is the one that is reported:
 
     each target    request_shape, unsupported_kind, not_id_only, invalid_entry_id, unknown_entry,
                    [invalid_block_index], recent_context, [thinking], protected,
@@ -75,7 +75,7 @@ def validate(
     thinking_guard: str = "latest",
 ) -> dict[str, Any]:
     """The airlock: `{"accepted": {deletedTargets, stats}}`, or `{"rejected": code}`, with the `target` if
-    one of the request's is at fault by itself. An empty list of deletions is a plan like any other.
+    one of the request's is at fault alone. An empty list of deletions is a plan like any other.
     """
     transcript = read(entries, preserve_recent, pinned, thinking_guard)
     if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
@@ -118,7 +118,7 @@ def is_index(value: Any) -> bool:
 
 
 def fault_of_target(target: Target, earlier: Plan, transcript: Transcript) -> str | None:
-    """What forbids a well-formed target by itself, beside the targets *earlier* in the request."""
+    """What forbids a well-formed target alone, given the targets *earlier* in the request."""
     entry = transcript.by_id[target[1]]
     if target[1] in transcript.recent_ids:
         return "recent_context"
@@ -209,7 +209,7 @@ def add(target: Target, plan: Plan, transcript: Transcript) -> None:
     """Add a target to *plan*; the last missing block of an entry adds the entry instead.
 
     Adding an entry takes its blocks out, even if the entry is chosen already (it keeps its place): a
-    result that was requested both as an entry and as a block is no overlap once its call needs it.
+    result that was requested both as an entry and as a block is not an overlap once its call needs it.
     """
     entry = transcript.by_id[target[1]]
     plan[target] = None
@@ -358,7 +358,7 @@ def grep_delete(
     stats}` after the call, and `error`, a code, if all the matches together were refused.
 
     What is already deleted, and what is recent or in a protected or pinned entry, is skipped first; then what
-    may not go when merged alone with the current targets. A count that is not as asked deletes nothing.
+    may not go when merged alone with the current targets. A count other than the expected one deletes nothing.
     """
 
     def judge(found: Iterable[Target]) -> dict[str, Any]:

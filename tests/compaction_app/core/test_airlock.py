@@ -58,7 +58,7 @@ TALK: list[Recorded] = [
     assistant(call("c2")),
     result("c2", "two"),
 ]
-"""What most cases are judged on: e2 is what a store holds already, before a case's request comes."""
+"""What most cases are judged on: a store contains e2 already, before a case's request comes."""
 
 GUARDED = [*TALK[:4], assistant(thinking("hm"), call("c3")), result("c3"), assistant(text("done"))]
 TWICE = [*TALK[:2], assistant(text("look"), call("c1"), call("c1")), result("c1"), assistant(text("done"))]
@@ -533,7 +533,7 @@ ACCEPTED = [
     ),
 ]
 
-# These two can only be met if nothing bears the task, and then a store cannot hold anything.
+# These two can only be met if nothing bears the task, and then a store must be empty.
 WITHOUT_TASK = {"no_context_left", "no_task_left"}
 
 
@@ -661,7 +661,7 @@ TANGLED = [
     assistant(thinking("well"), text("z")),
     user("thanks"),
 ]
-"""e10 is recent where one is. e2 is protected and bears thinking; e6 cannot go, because e7 is an error."""
+"""e10 is recent if one is. e2 is protected and bears thinking; e6 cannot go, because e7 is an error."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The loop: it ends by itself, tells a planner that stops how far it is, and knows where each target comes from."""
+"""The loop: it ends at the target, reports its progress to a planner that stops, and knows each target's origin."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(loop: Loop, *turns: PlannerTurn) -> list[Event]:
 
 
 class Script:
-    """A planner that says what it was told to say, and keeps what it was told."""
+    """A planner that takes scripted turns, and keeps the reports that it receives."""
 
     name = "script"
 
@@ -245,7 +245,7 @@ def test_a_run_that_ended_takes_no_turn() -> None:
     assert bench.call_count == 0
 
 
-# ---- what a planner is told -----------------------------------------------------------------------------
+# ---- reports to a planner ------------------------------------------------------------------------------
 
 
 def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older() -> None:
@@ -275,7 +275,7 @@ def test_a_silent_planner_is_prompted_twice() -> None:
     assert len(planner.reports) == 2
 
 
-# ---- where targets come from ----------------------------------------------------------------------------
+# ---- origins of targets --------------------------------------------------------------------------------
 
 
 def test_requested_targets_are_distinguished_from_repairs() -> None:

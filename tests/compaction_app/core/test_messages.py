@@ -1,4 +1,4 @@
-"""The conversation with a model: what it is told of results, and that it never outgrows the model's window."""
+"""The conversation with a model: what is sent of results, and that it never exceeds the model's window."""
 
 from __future__ import annotations
 
@@ -143,17 +143,17 @@ def test_what_was_dropped_once_is_not_counted_again() -> None:
 
 
 def test_a_result_is_its_facts_and_its_sentence() -> None:
-    told = json.loads(
+    sent = json.loads(
         result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5."))
     )
-    assert told == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
+    assert sent == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
 
 
 def test_a_list_of_thousands_is_cut_and_counted() -> None:
     skipped = [{"entryId": f"e{number}", "reason": "protected_entry"} for number in range(5_000)]
-    told = json.loads(result_text(ToolResult("context_grep_delete", {"skipped": skipped}, "done")))
-    assert told["skipped"] == skipped[:LISTED]
-    assert told["skippedNotShown"] == 5_000 - LISTED
+    sent = json.loads(result_text(ToolResult("context_grep_delete", {"skipped": skipped}, "done")))
+    assert sent["skipped"] == skipped[:LISTED]
+    assert sent["skippedNotShown"] == 5_000 - LISTED
 
 
 @pytest.mark.parametrize(

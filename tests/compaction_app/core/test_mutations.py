@@ -1,7 +1,7 @@
 """Rules broken on purpose: each break has to be noticed by some fact that the others rely on.
 
-The facts are the conformance vectors and a few that no vector holds. A mutation that nobody notices is a rule
-that nobody tests.
+The facts are the conformance vectors and a few that no vector covers. A mutation without a failure is a rule
+without a test.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def judged(request: list[Recorded], messages: list[Recorded], *pins: Target, gua
 
 
 def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) -> str | None:
-    """What the gates on whole plans say of a plan that nobody repaired."""
+    """The verdict of the gates on whole plans on an unrepaired plan."""
     judge = Judgement(transcript_of(*messages, **settings), NO_RESTRAINTS, frozenset())
     plan = Airlock(judge.transcript).empty_plan()
     for found in chosen:
@@ -173,7 +173,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
 
 
 def noticed() -> str:
-    """The first fact that does not hold; empty if all do."""
+    """The first fact that is false; empty if all are true."""
     for number, (fact, expected) in enumerate(FACTS):
         if fact() != expected:
             return f"fact {number}"
@@ -181,7 +181,7 @@ def noticed() -> str:
     try:
         return next(map(str, parted), "")
     except AssertionError as fault:
-        # What the airlock holds to be impossible has happened.
+        # Something that the airlock considers impossible has happened.
         return str(fault)
 
 
@@ -215,7 +215,7 @@ def without_gate(name: str, gate: Any) -> Mutation:
 for table in ("TARGET_GATES", "PLAN_GATES", "SKIPPING_GATES"):
     for left_out in getattr(gates, table):
         MUTATIONS[f"{table} without {left_out.__name__}"] = without_gate(table, left_out)
-# A recent candidate is passed over before any gate, and a recent partner by the repair: nobody gets here.
+# A recent candidate is skipped before any gate, and a recent partner by the repair: this is never reached.
 del MUTATIONS["SKIPPING_GATES without refuse_recent_in_plan"]
 
 

@@ -107,7 +107,7 @@ def test_repair_continues_until_nothing_changes() -> None:
 
 
 def test_what_a_later_call_brings_to_an_earlier_one_waits_for_the_next_pass() -> None:
-    # c1 stands first, but is made by what answers c2: its result comes after that of c3.
+    # c1 comes first, but is made by the entry that answers c2: its result comes after that of c3.
     messages = [
         user("go"),
         assistant(text("once"), call("c1")),

@@ -1,4 +1,4 @@
-"""What a model is told: the task, the parameters, a manifest that cannot break out of its place, and the tools."""
+"""The prompts of a model: the task, the parameters, a manifest that cannot break out of its place, and the tools."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_prompt_of_any_transcript_is_under_100_kilobytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "sentence",
     [
         "Only tool calls do anything", "never taken for a plan", "summary", "strict gate", "already acted on",
         "Dead ends", "Boilerplate", "later one replaced", "line numbers", "exact words", "Decisions", "last operations",
@@ -82,9 +82,9 @@ def test_the_prompt_of_any_transcript_is_under_100_kilobytes() -> None:
         "not for you",
     ],
 )  # fmt: skip
-def test_the_system_prompt_says(told: str) -> None:
+def test_the_system_prompt_says(sentence: str) -> None:
     assert PROMPT_VERSION == 1
-    assert told in SYSTEM
+    assert sentence in SYSTEM
 
 
 # ---- the tools ---------------------------------------------------------------------------------------------

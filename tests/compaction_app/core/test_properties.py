@@ -1,6 +1,6 @@
-"""What holds whatever is asked: of every session that can be recorded, and every deletion that is accepted.
+"""Properties of any request: on every session that can be recorded, and every deletion that is accepted.
 
-Sessions are generated as JSON lines and read as a file is read. Orphans and dangling calls are told here by
+Sessions are generated as JSON lines and read as a file is read. Orphans and dangling calls are recognised here by
 the ids of what is kept, not by the code that prevents them.
 """
 
@@ -47,7 +47,7 @@ from tests.factories import (
     whole,
 )
 
-# ---- what is kept, told by ids --------------------------------------------------------------------------
+# ---- what is kept, by its ids ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def kept_of(transcript: Transcript, gone: Iterable[Target] = ()) -> list[Kept]:
 
 
 def makers(kept: list[Kept]) -> dict[str, str]:
-    """Which entry makes a call, the last one where several do."""
+    """Which entry makes a call, the last one if several do."""
     return {call_id: one.entry_id for one in kept for _, call_id in one.blocks if call_id is not None}
 
 
@@ -296,7 +296,7 @@ SHIELDED = [
 @pytest.mark.parametrize(
     ("messages", "asked_for", "comes_back"),
     [
-        # The airlock lets go what is no thinking, as the agent's own does; the agent then ignores it.
+        # The airlock accepts the deletion of other blocks, as the agent's own does; the agent then ignores it.
         (SHIELDED, [block("e2", 1)], {"e2"}),
         (SHIELDED, [whole("e3")], {"e2", "e3"}),
         # The last assistant goes, and one that has lost a block becomes the last.
@@ -319,7 +319,7 @@ def test_what_the_agents_replay_safety_brings_back(
     assert {key for key in after if after[key] != expected.get(key)} == comes_back
 
 
-# ---- what the embedded planner asks for -------------------------------------------------------------------
+# ---- requests of the embedded planner ---------------------------------------------------------------------
 
 
 CALLING_RESULTS = st.builds(
@@ -351,7 +351,7 @@ def test_the_embedded_planner_leaves_no_call_without_its_answer(
     assert not made & (answered(before) - answered(after))
 
 
-# ---- whatever is asked for ------------------------------------------------------------------------------
+# ---- any request at all ---------------------------------------------------------------------------------
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from(["", "e2", "entry", "kind"]),

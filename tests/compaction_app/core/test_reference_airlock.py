@@ -89,7 +89,7 @@ def text_of_block(block: dict[str, Any]) -> str:
 
 def with_texts(entries: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The prepared *entries* with the texts that their session's *records* give them, by entry id."""
-    told = []
+    verdicts = []
     for entry in entries:
         record = records[entry["entryId"]]
         source = record.get("message", record)
@@ -105,8 +105,8 @@ def with_texts(entries: list[dict[str, Any]], records: dict[str, dict[str, Any]]
             text = source["content"]
         else:
             text = "\n".join(block["text"] for block in blocks)
-        told.append({**entry, "text": text, "contentBlocks": blocks})
-    return told
+        verdicts.append({**entry, "text": text, "contentBlocks": blocks})
+    return verdicts
 
 
 def session_records(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -147,10 +147,12 @@ def test_the_vectors_are_there() -> None:
 def test_every_request_is_answered_as_the_agent_answers_it(name: str) -> None:
     prepare = CASES[name]["prepare"]
     preserve_recent = prepare["parameters"]["preserve_recent"]
-    for asked in CASES[name].get("validate", []):
-        answer = reference_airlock.validate(asked["request"], prepare["entries"], preserve_recent)
+    for request in CASES[name].get("validate", []):
+        answer = reference_airlock.validate(request["request"], prepare["entries"], preserve_recent)
         answer.pop("target", None)
-        assert answer == {key: value for key, value in asked.items() if key != "request"}, asked["request"]
+        assert answer == {key: value for key, value in request.items() if key != "request"}, request[
+            "request"
+        ]
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "tools" in case])

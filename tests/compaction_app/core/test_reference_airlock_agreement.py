@@ -1,8 +1,8 @@
 """The airlock gives what the reference airlock gives, on thousands of requests over sessions made to be difficult.
 
-The sessions are generated, written as lines and read like any file. They hold what real ones seldom do: call
+The sessions are generated, written as lines and read like any file. They contain what is rare in real ones: call
 ids that several entries make, results that make calls themselves, entries that complete step by step,
-protected and recent partners, results and calls that nobody answers, and earlier compactions.
+protected and recent partners, results and calls without an answer, and earlier compactions.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Situation:
         return arguments
 
     def is_free(self, target: Target) -> bool:
-        """Whether nothing is wrong with a target by itself."""
+        """Whether a target alone has no fault."""
         entry = self.transcript.entry(target.entry_id)
         assert entry is not None
         return not entry.is_protected and (target.block_index is None or len(entry.blocks) > 1)
@@ -244,8 +244,8 @@ def test_every_request_is_judged_alike() -> None:
     assert sum(seen.values()) - seen["repaired"] >= 3_000
     assert seen["accepted"] >= 800
     assert seen["repaired"] >= 300
-    told = {code for code in Code if seen[code]}
-    assert told == {code for gate in GATES for code in gate.codes} - {
+    covered = {code for code in Code if seen[code]}
+    assert covered == {code for gate in GATES for code in gate.codes} - {
         Code.ORPHANED_RESULT,
         Code.DANGLING_CALL,
     }

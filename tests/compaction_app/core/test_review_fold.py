@@ -98,7 +98,7 @@ def gone(review: Review) -> tuple[Target, ...]:
     return review.approved.targets if review.approved is not None else ()
 
 
-# ---- where things stand ----------------------------------------------------------------------------------
+# ---- the status of items ---------------------------------------------------------------------------------
 
 
 def test_before_the_first_step_everything_is_undecided_and_nothing_would_be_written(
@@ -305,7 +305,7 @@ def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer: Reviewe
     assert reviewer.goes_with(Target("nowhere")) == ()
 
 
-# ---- whatever is decided ---------------------------------------------------------------------------------
+# ---- any decisions at all --------------------------------------------------------------------------------
 
 
 def _targets(given_: AcceptedDeletion) -> list[Target]:

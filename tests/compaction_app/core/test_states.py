@@ -1,4 +1,4 @@
-"""Promises of the table of states: what leads where, and that nothing else does."""
+"""Promises of the table of states: the allowed transitions, and that there are no others."""
 
 from __future__ import annotations
 

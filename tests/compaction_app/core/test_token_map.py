@@ -1,4 +1,4 @@
-"""Promises of the token map: order is kept, area is true, and a frame lies on the lines that it is about."""
+"""Promises of the token map: order is kept, area is true, and a frame is on the lines that it marks."""
 
 from __future__ import annotations
 

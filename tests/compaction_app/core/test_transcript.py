@@ -1,4 +1,4 @@
-"""The compactable transcript: which entries it holds, under which texts and weights, and what protects them."""
+"""The compactable transcript: its entries, with their texts and weights, and what protects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every conformance vector holds, and one that does not is told by its section and path."""
+"""Every conformance vector passes, and one that does not is reported by its section and path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_cases() -> list[Case]:
 
 
 def every_case() -> dict[str, Case]:
-    """The project's own vectors, and those that lie beside the project, where they do."""
+    """The project's own vectors, and those beside the project, if there are any."""
     found = {f"seed {case['seed']}": case for case in CASES}
     found |= {path.name: parse(path.read_bytes()) for path in sorted(OTHERS.rglob("*.json"))}
     return found

@@ -1,4 +1,4 @@
-"""Runs of models beside a real server: many in one process, a stop that closes, a killed process that loses nothing."""
+"""Runs of models with a real server: many in one process, a stop that closes, a killed process that loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of the page of models: what is configured and from where, forms that say what is wrong, and a test."""
+"""Promises of the page of models: the configuration and its sources, forms that explain errors, and a test."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
 
 
 def test_a_fresh_machine_is_told_both_ways_to_a_model(browser: Client) -> None:
-    told = text_of(page(browser))
+    words = text_of(page(browser))
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
-        assert f"set {variable} to use it" in told
-    assert "needs no key" in told
-    assert "nothing leaves this machine" in told
+        assert f"set {variable} to use it" in words
+    assert "needs no key" in words
+    assert "nothing leaves this machine" in words
 
 
 def test_the_page_stands_between_runs_and_settings(browser: Client) -> None:
@@ -100,9 +100,9 @@ def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_character
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
     shown = page(browser)
-    told = text_of(shown)
-    assert "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL" in told
-    assert "…WXYZ from the environment, sent only to https://gateway.example.com" in told
+    words = text_of(shown)
+    assert "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL" in words
+    assert "…WXYZ from the environment, sent only to https://gateway.example.com" in words
     assert KEY[:-4] not in shown
     assert "/providers/anthropic" not in addresses(shown)
 
@@ -112,18 +112,18 @@ def test_what_is_wrong_in_the_environment_stands_with_its_provider(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example.com/v1")
-    told = text_of(page(browser))
-    assert "Not used. OPENAI_BASE_URL is plain http to another machine." in told
-    assert "…WXYZ from the environment, not sent" in told
-    assert "Let them plan" not in told
+    words = text_of(page(browser))
+    assert "Not used. OPENAI_BASE_URL is plain http to another machine." in words
+    assert "…WXYZ from the environment, not sent" in words
+    assert "Let them plan" not in words
 
 
 def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", MODEL)
-    told = text_of(page(browser))
+    words = text_of(page(browser))
     for shown in ("own", "qwen3:32b", "40,960", "8,192", "low, high", "$0.5", "unknown", "added by you"):
-        assert shown in told
+        assert shown in words
 
 
 def test_a_model_with_an_address_of_its_own_shows_it(browser: Client) -> None:
@@ -183,7 +183,7 @@ def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "told"),
+    ("field", "typed", "words"),
     [
         (
             "window",
@@ -198,10 +198,10 @@ def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
     ],
 )
 def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
-    browser: Client, field: str, typed: str, told: str
+    browser: Client, field: str, typed: str, words: str
 ) -> None:
     sent(browser, "/providers/add", OWN)
-    assert told in text_of(sent(browser, "/models/add", {**MODEL, field: typed}, 422))
+    assert words in text_of(sent(browser, "/models/add", {**MODEL, field: typed}, 422))
     assert not PlannerModel.objects.exists()
 
 
@@ -316,9 +316,9 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_th
     sent(browser, "/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
     assert Provider.objects.get().dialect == "anthropic"
     assert read_keys(redline.data)["own"].key == TYPED
-    told = text_of(page(browser, "/providers/own/remove"))
-    assert "…ZYXW is deleted" in told
-    assert "1, removed with it: qwen3:32b" in told
+    words = text_of(page(browser, "/providers/own/remove"))
+    assert "…ZYXW is deleted" in words
+    assert "1, removed with it: qwen3:32b" in words
     assert Provider.objects.exists()
     sent(browser, "/providers/own/remove", {})
     assert (Provider.objects.count(), PlannerModel.objects.count(), read_keys(redline.data)) == (0, 0, {})
@@ -381,9 +381,9 @@ def test_changing_the_base_url_says_that_the_key_is_gone(browser: Client, redlin
     sent(browser, "/providers/add", {**OWN, "key": TYPED})
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
-    told = text_of(page(browser, place.partition("#")[0]))
-    assert "The key of own was deleted" in told
-    assert "plan only when you start a run" in told
+    words = text_of(page(browser, place.partition("#")[0]))
+    assert "The key of own was deleted" in words
+    assert "plan only when you start a run" in words
     assert read_keys(redline.data) == {}
 
 
@@ -413,17 +413,17 @@ def test_an_entered_key_counts_where_the_variable_cannot_be_used(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
-    told = text_of(page(browser))
-    assert "Not used. OPENAI_API_KEY cannot be used." in told
-    assert "or enter a key on the Models page" in told
+    words = text_of(page(browser))
+    assert "Not used. OPENAI_API_KEY cannot be used." in words
+    assert "or enter a key on the Models page" in words
     assert link(page(browser), "Key… of OpenAI") == "/providers/openai"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
     shown = page(browser)
-    told = text_of(shown)
-    assert "Not used." not in told
-    assert "…ZYXW entered by you, sent only to https://api.openai.com" in told
-    assert "OPENAI_API_KEY cannot be used." in told
-    assert "the key you entered is used" in told
+    words = text_of(shown)
+    assert "Not used." not in words
+    assert "…ZYXW entered by you, sent only to https://api.openai.com" in words
+    assert "OPENAI_API_KEY cannot be used." in words
+    assert "the key you entered is used" in words
     assert "torn" not in shown
     sent(browser, "/models/add", {**MODEL, "provider": "openai"})
     assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
@@ -461,14 +461,14 @@ def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
     assert Provider.objects.count() == 1
 
 
-# ---- planning without being asked --------------------------------------------------------------------------
+# ---- automatic planning ------------------------------------------------------------------------------------
 
 
 def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
-    told = text_of(page(browser))
-    assert "Not allowed: its models plan only when you start a run." in told
-    assert "This sends transcripts to https://llm.example.com without asking you." in told
+    words = text_of(page(browser))
+    assert "Not allowed: its models plan only when you start a run." in words
+    assert "This sends transcripts to https://llm.example.com without asking you." in words
     shown = sent(browser, "/providers/own/agreement", {"origin": "https://evil.example"}, 409)
     assert "and not where the page said" in text_of(shown)
     assert not Agreement.objects.exists()
@@ -502,9 +502,9 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
 def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
     browser: Client, echo: EchoProvider
 ) -> None:
-    told = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
-    assert told.startswith("It can plan.")
-    assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", told)
+    words = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
+    assert words.startswith("It can plan.")
+    assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", words)
     assert len(echo.received) == 1
 
 
@@ -531,12 +531,12 @@ def test_what_is_wrong_with_a_model_is_said_in_plain_words(
     }  # fmt: skip
     with ScriptedProvider() as provider:
         name = "no-such-model" if script == "unknown-model" else script
-        told = verdict_of(browser, put_model(provider.base_url(dialect), name, dialect))
-        assert expected[script] in told
-        assert told.endswith((".", "s."))
+        words = verdict_of(browser, put_model(provider.base_url(dialect), name, dialect))
+        assert expected[script] in words
+        assert words.endswith((".", "s."))
         assert len(provider.requests) == 1
-    assert "called a tool" not in told
-    assert "It can plan" not in told
+    assert "called a tool" not in words
+    assert "It can plan" not in words
 
 
 def test_nobody_at_the_address_is_said_with_the_address(browser: Client) -> None:
@@ -600,11 +600,11 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(
         base = f"{echo.base}/redirect"
         sent(browser, "/providers/add", {**OWN, "dialect": dialect, "base_url": base, "key": TYPED})
         sent(browser, "/models/add", MODEL)
-        told = verdict_of(browser, PlannerModel.objects.get())
+        words = verdict_of(browser, PlannerModel.objects.get())
         assert len(echo.received) == 1
         assert evil.received == []
-    assert TYPED not in told
-    assert "called a tool" not in told
+    assert TYPED not in words
+    assert "called a tool" not in words
 
 
 def test_a_key_of_the_environment_arrives_at_the_base_url_beside_it(
@@ -613,7 +613,7 @@ def test_a_key_of_the_environment_arrives_at_the_base_url_beside_it(
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{echo.base}/401")
     row = PlannerModel.objects.create(provider="anthropic", name="m", window=9_999, output_limit=99)
-    told = verdict_of(browser, row)
+    words = verdict_of(browser, row)
     assert echo.keys() == [KEY]
-    assert KEY not in told
-    assert "key" in told
+    assert KEY not in words
+    assert "key" in words

@@ -77,7 +77,7 @@ def labelled(*labels: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def restored_receivers() -> Iterator[None]:
-    """Disconnects after each test whatever it connected."""
+    """Disconnects after each test what it connected."""
     usual = [(signal, list(signal.receivers)) for signal in (session_before_compact, session_compact)]
     yield
     for signal, receivers in usual:

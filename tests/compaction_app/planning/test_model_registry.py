@@ -1,6 +1,6 @@
-"""The model registry: where providers come from, which model a name means, and which host a key is sent to.
+"""The model registry: the sources of providers, the model of a name, and the host that a key is sent to.
 
-The attacks come first. Each says what somebody did, and what the provider's side then sees of the key: nothing.
+The attacks come first. Each says what was done, and what the provider's side then sees of the key: nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What streams is gathered for rows, and never holds the key that the provider was asked with."""
+"""What a model streams is buffered for rows, and never contains the provider's key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compaction_app.providers.types import ArgumentsPiece, CallBegun, Piece, Tex
 KEY = "sk-ant-0123456789abcdef"
 
 
-def told(*batches: list[Piece]) -> list[list[list[object]]]:
+def batches_of(*batches: list[Piece]) -> list[list[list[object]]]:
     pieces = StreamBuffer(SecretRedactor(KEY))
     rows = []
     for batch in batches:
@@ -26,13 +26,13 @@ def told(*batches: list[Piece]) -> list[list[list[object]]]:
 
 
 def test_neighbours_of_one_kind_are_one_piece() -> None:
-    assert told([TextPiece("a"), TextPiece("b"), ThoughtPiece("c"), TextPiece("d")]) == [
+    assert batches_of([TextPiece("a"), TextPiece("b"), ThoughtPiece("c"), TextPiece("d")]) == [
         [["text", "ab"], ["thought", "c"], ["text", "d"]]
     ]
 
 
 def test_each_call_starts_afresh() -> None:
-    assert told(
+    assert batches_of(
         [CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]
     ) == [[["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]]
 
@@ -42,19 +42,21 @@ def test_a_key_is_hidden_however_it_is_cut_into_rows(cuts: list[int], is_thought
     whole = f"so it is {KEY} here"
     places = sorted({0, *cuts, len(whole)} & set(range(len(whole) + 1)))
     make = ThoughtPiece if is_thought else TextPiece
-    rows = told(*[[make(whole[one:other])] for one, other in pairwise(places)])
+    rows = batches_of(*[[make(whole[one:other])] for one, other in pairwise(places)])
     joined = "".join(str(text) for row in rows for *_, text in row)
     assert joined == "so it is …cdef here"
 
 
 @given(st.text(alphabet="sk-ant01 x", max_size=60), st.integers(1, 7))
 def test_text_without_a_key_is_passed_on_unchanged(text: str, length: int) -> None:
-    rows = told(*[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]])
+    rows = batches_of(
+        *[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]]
+    )
     assert "".join(str(one) for row in rows for *_, one in row) == text
 
 
 def test_the_texts_of_two_calls_are_not_taken_for_one() -> None:
-    (row,) = told([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
+    (row,) = batches_of([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
     of_call = ["".join(str(text) for _, call, text in row if call == number) for number in (0, 1)]
     assert of_call == [KEY[:10], KEY[10:]]
 

@@ -1,4 +1,4 @@
-"""A server of bare bytes on a loopback socket: it says what no well-behaved one does, and hears what is sent to it."""
+"""A server of raw bytes on a loopback socket: it can misbehave in any way, and records what is sent to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = Patience(
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own."""
+    """Run a test on its own event loop."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 @dataclass
-class Heard:
+class ReceivedRequest:
     """One request as it came, and the connection it came on."""
 
     number: int
@@ -66,7 +66,7 @@ class Heard:
         return json.loads(self.body)
 
 
-Play = Callable[[Heard], Awaitable[None]]
+Play = Callable[[ReceivedRequest], Awaitable[None]]
 
 
 class RawServer:
@@ -74,7 +74,7 @@ class RawServer:
 
     def __init__(self, *plays: Play | bytes) -> None:
         self._plays = plays
-        self.requests: list[Heard] = []
+        self.requests: list[ReceivedRequest] = []
         self.connections = 0
 
     async def __aenter__(self) -> Self:
@@ -87,8 +87,8 @@ class RawServer:
     ) -> None:
         await close()
         self._server.close()
-        for heard in self.requests:
-            heard.writer.close()
+        for received in self.requests:
+            received.writer.close()
         await self._server.wait_closed()
 
     def endpoint(self, dialect: Dialect, key: str = "", host: str = "127.0.0.1") -> Endpoint:
@@ -101,13 +101,13 @@ class RawServer:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 lengths = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
                 body = await reader.readexactly(int(lengths[0].partition(":")[2]) if lengths else 0)
-                heard = Heard(len(self.requests), head, body, reader, writer)
-                self.requests.append(heard)
-                play = self._plays[min(heard.number, len(self._plays) - 1)]
+                received = ReceivedRequest(len(self.requests), head, body, reader, writer)
+                self.requests.append(received)
+                play = self._plays[min(received.number, len(self._plays) - 1)]
                 if isinstance(play, bytes):
-                    await heard.say(play)
+                    await received.say(play)
                 else:
-                    await play(heard)
+                    await play(received)
                 if writer.is_closing():
                     break
         writer.close()
@@ -142,19 +142,19 @@ def as_json(value: object, status: str, *headers: str) -> bytes:
 
 
 def cutting(*said: bytes) -> Play:
-    async def play(heard: Heard) -> None:
+    async def play(received: ReceivedRequest) -> None:
         for one in said:
-            await heard.say(one)
-        heard.cut()
+            await received.say(one)
+        received.cut()
 
     return play
 
 
 def falling_silent(*said: bytes) -> Play:
-    async def play(heard: Heard) -> None:
+    async def play(received: ReceivedRequest) -> None:
         for one in said:
-            await heard.say(one)
-        await heard.wait()
+            await received.say(one)
+        await received.wait()
 
     return play
 

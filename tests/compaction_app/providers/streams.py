@@ -32,7 +32,7 @@ LOOK = ToolSchema(
 
 
 def small_request(*messages: Message, **more: Any) -> Request:
-    """A small request; without messages it is told to look."""
+    """A small request; without messages it has one of the user's."""
     values: dict[str, Any] = {
         "model": "m-1",
         "system": "Act.",
@@ -168,7 +168,7 @@ def calls(pieces: Sequence[Piece]) -> list[CallPart]:
 
 
 def shown(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """What somebody who watches has seen: text, reasoning, and each call's name and arguments."""
+    """What a viewer has seen: text, reasoning, and each call's name and arguments."""
     seen: dict[str, Any] = {"text": "", "thought": "", "calls": {}}
     for piece in pieces:
         if isinstance(piece, TextPiece):

@@ -1,4 +1,4 @@
-"""Addresses: what a key is held against is what is connected to."""
+"""Addresses: a key is checked against the host that is connected to."""
 
 from __future__ import annotations
 

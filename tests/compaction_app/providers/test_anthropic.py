@@ -402,7 +402,7 @@ def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> Non
 
 @pytest.mark.parametrize("junk", [None, 3, "x", [], {}, {"type": 3}, [{"type": "text"}], True])
 def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
-    """Whatever stands where an object is expected is read as nothing, or said to be unreadable."""
+    """Any other value in place of an object is ignored, or reported as unreadable."""
     events = [
         {"type": "message_start", "message": junk},
         {"type": "content_block_start", "index": 0, "content_block": junk},

@@ -23,8 +23,8 @@ from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
     UNTIL_CLOSED,
-    Heard,
     RawServer,
+    ReceivedRequest,
     answer,
     as_json,
     chunked,
@@ -197,9 +197,9 @@ async def test_after_repeated_broken_responses_the_client_gives_up_with_the_numb
 @pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
 @on_a_loop
 async def test_a_response_that_breaks_off_is_not_requested_again(dialect: Dialect, head: bytes) -> None:
-    async def play(heard: Heard) -> None:
-        await heard.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
-        heard.writer.close()
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
+        received.writer.close()
 
     async with RawServer(play) as server:
         error = await failure(server, dialect)
@@ -273,13 +273,13 @@ async def test_silence_within_a_response_times_out_and_closes_the_connection(dia
 async def test_keep_alive_events_extend_the_wait(dialect: Dialect) -> None:
     patience = replace(QUICK, first_byte=1.5, between=1.5)
 
-    async def play(heard: Heard) -> None:
-        await heard.say(STREAM)
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(STREAM)
         for _ in range(10):
-            await heard.say(chunked(b": still reading\n\n"))
+            await received.say(chunked(b": still reading\n\n"))
             # Together longer than either limit.
             await asyncio.sleep(0.2)
-        await heard.say(chunked(LOOKING[dialect]) + END)
+        await received.say(chunked(LOOKING[dialect]) + END)
 
     async with RawServer(play) as server:
         assert isinstance((await collect(server.endpoint(dialect), patience=patience))[-1], AnswerEnd)
@@ -311,10 +311,10 @@ async def test_a_stream_of_nothing_is_broken(dialect: Dialect, body: bytes) -> N
 @both
 @on_a_loop
 async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
-    async def play(heard: Heard) -> None:
-        await heard.say(UNTIL_CLOSED + b"data: ")
-        while not heard.writer.is_closing():
-            await heard.say(b"x" * 100_000)
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(UNTIL_CLOSED + b"data: ")
+        while not received.writer.is_closing():
+            await received.say(b"x" * 100_000)
 
     async with RawServer(play) as server:
         error = await failure(server, dialect)

@@ -1,4 +1,4 @@
-"""Whoever stops asking closes the connection at once, wherever it stands."""
+"""A caller that stops closes the connection immediately, at any point of the answer."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ import pytest
 
 from compaction_app.providers.client import Patience, ask
 from compaction_app.providers.types import CallBegun, Dialect, Piece, Retrying, Sent
-from tests.compaction_app.providers.raw_server import STREAM, Heard, RawServer, answer, chunked, on_a_loop
+from tests.compaction_app.providers.raw_server import (
+    STREAM,
+    RawServer,
+    ReceivedRequest,
+    answer,
+    chunked,
+    on_a_loop,
+)
 from tests.compaction_app.providers.streams import DIALECTS, LOOKING, small_request
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 
 
-async def stalling(heard: Heard) -> None:
-    await heard.wait()
+async def stalling(received: ReceivedRequest) -> None:
+    await received.wait()
 
 
 def stalling_in_a_call(dialect: Dialect) -> RawServer:
-    async def play(heard: Heard) -> None:
-        await heard.say(STREAM + chunked(LOOKING[dialect].partition(b"\\u00fc")[0]))
-        await heard.wait()
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(STREAM + chunked(LOOKING[dialect].partition(b"\\u00fc")[0]))
+        await received.wait()
 
     return RawServer(play)
 
 
-async def heard_by(server: RawServer) -> Heard:
+async def request_to(server: RawServer) -> ReceivedRequest:
     while not server.requests:
         await asyncio.sleep(0.001)
     return server.requests[0]
@@ -55,12 +62,12 @@ async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
 async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -> None:
     async with stalling_in_a_call(dialect) as server:
         task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
-        heard = await heard_by(server)
+        received = await request_to(server)
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await heard.closed.wait()
+        await received.closed.wait()
 
 
 @both
@@ -68,11 +75,11 @@ async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -
 async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
     async with RawServer(stalling) as server:
         task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
-        heard = await heard_by(server)
+        received = await request_to(server)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await heard.closed.wait()
+        await received.closed.wait()
         assert len(server.requests) == 1
 
 
@@ -124,9 +131,9 @@ async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
 async def test_a_timeout_is_reported_and_closes_the_connection() -> None:
     limit = asyncio.timeout(None)
 
-    async def play(heard: Heard) -> None:
+    async def play(received: ReceivedRequest) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
-        await heard.wait()
+        await received.wait()
 
     async with RawServer(play) as server:
         with pytest.raises(TimeoutError):
@@ -142,7 +149,9 @@ async def test_twenty_concurrent_requests_each_get_their_response() -> None:
         asked = (_collect(ask(endpoint, small_request(model=f"m-{number}"))) for number in range(20))
         found = await asyncio.gather(*asked)
         assert len(found) == 20
-        assert sorted(heard.json["model"] for heard in server.requests) == sorted(f"m-{n}" for n in range(20))
+        assert sorted(received.json["model"] for received in server.requests) == sorted(
+            f"m-{n}" for n in range(20)
+        )
 
 
 async def _collect(pieces: AsyncIterator[Piece]) -> list[Piece]:

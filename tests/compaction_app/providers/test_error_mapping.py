@@ -33,7 +33,7 @@ KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
 ENDPOINT = Endpoint("p", "openai", "https://api.example.com/v1", KEY)
 
 
-def told(
+def error_for(
     status: int, body: dict[str, Any] | str, dialect: Dialect = "openai", key: str = KEY
 ) -> ProviderError:
     raw = body if isinstance(body, str) else json.dumps(body)
@@ -240,17 +240,17 @@ REJECTIONS = [
 
 @pytest.mark.parametrize(("status", "body"), OVERFLOWS)
 def test_an_overflow_is_recognized_for_every_provider(status: int, body: dict[str, Any] | str) -> None:
-    assert isinstance(told(status, body), Overflow)
+    assert isinstance(error_for(status, body), Overflow)
 
 
 @pytest.mark.parametrize(("status", "body"), QUOTAS)
 def test_an_exhausted_quota_is_not_a_rate_limit(status: int, body: dict[str, Any]) -> None:
-    assert isinstance(told(status, body), QuotaUsed)
+    assert isinstance(error_for(status, body), QuotaUsed)
 
 
 @pytest.mark.parametrize(("status", "body", "code"), UNAVAILABLES)
 def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | str, code: str) -> None:
-    error = told(status, body)
+    error = error_for(status, body)
     assert isinstance(error, Unavailable)
     assert error.code == code
     assert f"({status})" in error.message
@@ -260,7 +260,7 @@ def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | st
 def test_permanent_faults_are_rejected_with_advice(
     status: int, body: dict[str, Any] | str, code: str
 ) -> None:
-    error = told(status, body)
+    error = error_for(status, body)
     assert isinstance(error, Rejected)
     assert error.code == code
     assert error.advice
@@ -268,18 +268,18 @@ def test_permanent_faults_are_rejected_with_advice(
 
 
 def test_without_a_key_a_401_says_that_one_is_needed() -> None:
-    error = told(401, "", key="")
+    error = error_for(401, "", key="")
     assert error.code == "no_key"
     assert error.message.startswith("api.example.com wants a key (401).")
 
 
 def test_a_web_page_is_not_quoted() -> None:
-    assert "Bad Gateway" not in told(502, "<html><title>502 Bad Gateway</title></html>").message
+    assert "Bad Gateway" not in error_for(502, "<html><title>502 Bad Gateway</title></html>").message
 
 
 def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one() -> None:
-    assert "An Anthropic base URL ends before /v1" in told(404, "", "anthropic").message
-    assert "mostly ends with /v1" in told(404, "", "openai").message
+    assert "An Anthropic base URL ends before /v1" in error_for(404, "", "anthropic").message
+    assert "mostly ends with /v1" in error_for(404, "", "openai").message
 
 
 def test_an_error_inside_a_stream_that_says_nothing_known_is_broken() -> None:
@@ -289,10 +289,10 @@ def test_an_error_inside_a_stream_that_says_nothing_known_is_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [None, [], "x", 3, {}, {"error": None}, {"error": ""}, {"error": {}}, {"type": "message"}]
+    "body_said", [None, [], "x", 3, {}, {"error": None}, {"error": ""}, {"error": {}}, {"type": "message"}]
 )
-def test_a_response_without_an_error_is_not_an_error(said: object) -> None:
-    assert fault_in(said) is None
+def test_a_response_without_an_error_is_not_an_error(body_said: object) -> None:
+    assert fault_in(body_said) is None
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def shows_key(text: str) -> bool:
 )
 def test_no_words_of_a_provider_show_the_key(words: str) -> None:
     for status in (0, 400, 401, 402, 403, 404, 413, 429, 500, 529):
-        for said in (openai(words), {"detail": words}, {"error": words}, words):
-            assert not shows_key(told(status, said).message)
+        for body_said in (openai(words), {"detail": words}, {"error": words}, words):
+            assert not shows_key(error_for(status, body_said).message)
     assert not shows_key(quoted(words, KEY))
 
 

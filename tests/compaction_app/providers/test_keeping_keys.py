@@ -14,9 +14,9 @@ from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint
 from tests.compaction_app.providers.raw_server import (
     QUICK,
     UNTIL_CLOSED,
-    Heard,
     Play,
     RawServer,
+    ReceivedRequest,
     answer,
     collect,
     on_a_loop,
@@ -87,8 +87,8 @@ async def test_no_error_shows_it_however_it_is_echoed(
             with pytest.raises(ProviderError) as caught:
                 await collect(endpoint)
             error = caught.value
-            told = "".join(traceback.format_exception(error))
-            assert not shows_key(f"{error} {error!r} {error.args} {error.what} {error.advice} {told}"), play
+            trace = "".join(traceback.format_exception(error))
+            assert not shows_key(f"{error} {error!r} {error.args} {error.what} {error.advice} {trace}"), play
             assert error.__context__ is None
             assert error.__cause__ is None
             verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
@@ -98,9 +98,9 @@ async def test_no_error_shows_it_however_it_is_echoed(
 
 
 def _said_once(said: bytes) -> Play:
-    async def play(heard: Heard) -> None:
-        await heard.say(said)
-        heard.writer.close()
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(said)
+        received.writer.close()
 
     return play
 
@@ -157,7 +157,7 @@ async def test_local_requests_bypass_the_proxy(dialect: Dialect, monkeypatch: py
         for host in ("127.0.0.1", "localhost"):
             assert isinstance((await collect(server.endpoint(dialect, KEY, host)))[-1], AnswerEnd)
         assert (proxy.connections, len(server.requests)) == (0, 2)
-        # Whatever is asked elsewhere goes through it.
+        # Every request to another machine goes through it.
         await collect(Endpoint("p", dialect, "http://elsewhere.invalid"))
         assert proxy.requests[0].head.startswith("POST http://elsewhere.invalid/")
 
@@ -179,4 +179,4 @@ async def test_no_cookie_is_kept(dialect: Dialect) -> None:
     ) as server:
         for _ in range(2):
             await collect(server.endpoint(dialect))
-        assert not any("cookie" in heard.head.lower() for heard in server.requests)
+        assert not any("cookie" in received.head.lower() for received in server.requests)

@@ -18,8 +18,8 @@ from tests.compaction_app.providers.provider_bombs import bomb
 from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
-    Heard,
     RawServer,
+    ReceivedRequest,
     answer,
     as_json,
     chunked,
@@ -104,11 +104,11 @@ async def test_an_encoding_that_quotes_the_key_does_not_show_it() -> None:
 # ---- the deadline of an answer ----------------------------------------------------------------------------
 
 
-async def dripping(heard: Heard, *, pause: float) -> None:
+async def dripping(received: ReceivedRequest, *, pause: float) -> None:
     """Comments without an end: each byte shows that the server lives."""
-    await heard.say(STREAM)
-    while not heard.writer.is_closing():
-        await heard.say(chunked(b": still here\n\n"))
+    await received.say(STREAM)
+    while not received.writer.is_closing():
+        await received.say(chunked(b": still here\n\n"))
         await asyncio.sleep(pause)
 
 
@@ -116,8 +116,8 @@ async def dripping(heard: Heard, *, pause: float) -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.05], ids=["at once", "slowly"])
 @on_a_loop
 async def test_an_answer_without_an_end_has_a_deadline(dialect: Dialect, pause: float) -> None:
-    async def play(heard: Heard) -> None:
-        await dripping(heard, pause=pause)
+    async def play(received: ReceivedRequest) -> None:
+        await dripping(received, pause=pause)
 
     patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
     async with RawServer(play) as server:
@@ -131,10 +131,12 @@ async def test_an_answer_without_an_end_has_a_deadline(dialect: Dialect, pause: 
 @both
 @on_a_loop
 async def test_one_json_value_has_the_same_deadline(dialect: Dialect) -> None:
-    async def play(heard: Heard) -> None:
-        await heard.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n")
-        while not heard.writer.is_closing():
-            await heard.say(b" ")
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
+        )
+        while not received.writer.is_closing():
+            await received.say(b" ")
             await asyncio.sleep(0.05)
 
     patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
@@ -145,8 +147,8 @@ async def test_one_json_value_has_the_same_deadline(dialect: Dialect) -> None:
 @both
 @on_a_loop
 async def test_a_head_that_never_comes_has_the_same_deadline(dialect: Dialect) -> None:
-    async def play(heard: Heard) -> None:
-        await heard.wait()
+    async def play(received: ReceivedRequest) -> None:
+        await received.wait()
 
     patience = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
     async with RawServer(play) as server:
@@ -159,11 +161,11 @@ async def test_a_head_that_never_comes_has_the_same_deadline(dialect: Dialect) -
 async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect: Dialect) -> None:
     """The deadline ends the connection; the answer is whole and is used."""
 
-    async def play(heard: Heard) -> None:
+    async def play(received: ReceivedRequest) -> None:
         end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
-        await heard.say(STREAM + chunked(LOOKING[dialect][:end]))
-        while not heard.writer.is_closing():
-            await heard.say(chunked(b": more\n\n"))
+        await received.say(STREAM + chunked(LOOKING[dialect][:end]))
+        while not received.writer.is_closing():
+            await received.say(chunked(b": more\n\n"))
             await asyncio.sleep(0.02)
 
     patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
@@ -177,10 +179,10 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
 @both
 @on_a_loop
 async def test_the_bytes_of_an_answer_are_counted_whatever_they_say(dialect: Dialect) -> None:
-    async def play(heard: Heard) -> None:
-        await heard.say(STREAM)
-        while not heard.writer.is_closing():
-            await heard.say(chunked(b"event: ping\ndata: {}\n\n" * 1_000))
+    async def play(received: ReceivedRequest) -> None:
+        await received.say(STREAM)
+        while not received.writer.is_closing():
+            await received.say(chunked(b"event: ping\ndata: {}\n\n" * 1_000))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sse, "STREAM_BYTES", 200_000)
@@ -190,7 +192,7 @@ async def test_the_bytes_of_an_answer_are_counted_whatever_they_say(dialect: Dia
     assert "it is longer than 200,000 bytes" in error.message
 
 
-# ---- the wait that a provider asks for --------------------------------------------------------------------
+# ---- the wait that a provider demands ---------------------------------------------------------------------
 
 FAR = "Fri, 31 Dec 9999 23:59:59 GMT"
 TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {FAR}", "retry-after: 86401"]

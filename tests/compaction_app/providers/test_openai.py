@@ -125,7 +125,7 @@ def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> 
 
 @pytest.mark.parametrize("arguments", ['{"a": [1, ', "[1]", "3", '{"a": NaN}', "[" * 100_000, "{}{}"])
 def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -> None:
-    """Servers parse the arguments they are told, and fail on what is no JSON."""
+    """Servers parse the arguments of earlier calls, and fail on what is not JSON."""
     call = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[2]["tool_calls"][0]
     assert json.loads(call["function"]["arguments"]) == {"unparsed": arguments}
 

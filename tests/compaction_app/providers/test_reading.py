@@ -1,4 +1,4 @@
-"""Bytes as they come: however they are cut, whatever stands in them, and however long they go on."""
+"""Bytes as they come: cut anywhere, with any content, and of any length."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(
     assert seen["text"] == "".join(part.text for part in answer.parts if isinstance(part, TextPart))
     assert seen["thought"] == "".join(part.text for part in answer.parts if isinstance(part, ThinkingPart))
     assert [one[1] for one in seen["calls"].values()] == [call.arguments for call in answer.calls]
-    told = json.dumps(seen, ensure_ascii=False)
-    assert "\\u0000" not in told
-    told.encode()
+    text_of_seen = json.dumps(seen, ensure_ascii=False)
+    assert "\\u0000" not in text_of_seen
+    text_of_seen.encode()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -28,7 +28,7 @@ def each(form: str, between: str = "") -> Callable[[str], str]:
 
 
 def inside(before: str, after: str) -> Callable[[str], str]:
-    """Base64 of data in which the key stands."""
+    """Base64 of data that contains the key."""
     return lambda key: base64.b64encode(f"{before}{key}{after}".encode()).decode()
 
 

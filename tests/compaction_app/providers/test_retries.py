@@ -1,4 +1,4 @@
-"""What passes is asked for again, as often and as late as the provider wants it; what stays is not."""
+"""Temporary failures are retried, as often and as late as the provider demands; permanent ones are not."""
 
 from __future__ import annotations
 

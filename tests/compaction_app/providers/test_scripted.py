@@ -1,4 +1,4 @@
-"""The scripted provider, asked turn after turn in both dialects: it checks what it is told, and refuses faults."""
+"""The scripted provider, turn after turn in both dialects: it checks the requests, and refuses faulty ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def provider() -> Iterator[ScriptedProvider]:
         yield running
 
 
-def asked(
+def exchange(
     provider: ScriptedProvider,
     dialect: Dialect,
     script: str,
@@ -65,8 +65,8 @@ def asked(
 
 def results_of(answer: AssistantMessage) -> ToolResults:
     """What a budget and any other tool would say, half of the way there."""
-    told = json.dumps({"tokensToDeleteForTarget": 3_000, "message": "ok"})
-    return ToolResults([CallResult(call.call_id, call.name, told) for call in answer.calls])
+    budget = json.dumps({"tokensToDeleteForTarget": 3_000, "message": "ok"})
+    return ToolResults([CallResult(call.call_id, call.name, budget) for call in answer.calls])
 
 
 @both
@@ -94,7 +94,7 @@ def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
     messages: list[Message] = [UserMessage(PROMPT)]
     ids: list[str] = []
     for _ in range(3):
-        pieces = asked(provider, dialect, script, *messages)
+        pieces = exchange(provider, dialect, script, *messages)
         last = pieces[-1]
         assert isinstance(last, AnswerEnd)
         assert [one[1] for one in shown(pieces)["calls"].values()] == [
@@ -113,7 +113,7 @@ def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
 def test_temporary_faults_are_retried_until_a_response_comes(
     provider: ScriptedProvider, dialect: Dialect, script: str
 ) -> None:
-    pieces = asked(
+    pieces = exchange(
         provider, dialect, script, patience=replace(PATIENCE, longest_wait=1 if "rate" in script else 0.05)
     )
     assert any(isinstance(piece, Retrying) for piece in pieces)
@@ -142,7 +142,7 @@ def test_permanent_faults_are_reported_by_kind(
     provider: ScriptedProvider, dialect: Dialect, script: str, kind: type[ProviderError]
 ) -> None:
     with pytest.raises(kind) as caught:
-        asked(provider, dialect, script, patience=STALLED if "stalls" in script else PATIENCE)
+        exchange(provider, dialect, script, patience=STALLED if "stalls" in script else PATIENCE)
     assert KEY not in caught.value.message
     assert KEY[:12] not in caught.value.message
 
@@ -155,7 +155,7 @@ def test_what_breaks_in_a_later_turn_ends_it(
     def go_on() -> None:
         messages: list[Message] = [UserMessage(PROMPT)]
         for _ in range(6):
-            last = asked(provider, dialect, script, *messages, patience=STALLED)[-1]
+            last = exchange(provider, dialect, script, *messages, patience=STALLED)[-1]
             assert isinstance(last, AnswerEnd)
             messages.extend([last.answer, results_of(last.answer)])
 
@@ -167,6 +167,6 @@ def test_what_breaks_in_a_later_turn_ends_it(
 def test_a_call_is_reported_while_its_arguments_still_arrive(
     provider: ScriptedProvider, dialect: Dialect
 ) -> None:
-    pieces = asked(provider, dialect, "split-bytes")
+    pieces = exchange(provider, dialect, "split-bytes")
     begun = [place for place, piece in enumerate(pieces) if isinstance(piece, CallBegun)]
     assert begun[0] < len(pieces) - 10

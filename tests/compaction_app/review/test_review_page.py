@@ -178,9 +178,9 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
         browser.get(f"/runs/{run.pk}/{fold.attributes['hx-get']}", headers=HTMX)
         for fold in elements(page(browser, run), '[hx-get^="stays"]')
     ]
-    told = " ".join(map(text_of, rows))
-    assert "Mend the parser." in told
-    assert "user message" in told
+    response = " ".join(map(text_of, rows))
+    assert "Mend the parser." in response
+    assert "user message" in response
     offered = [value for row in rows for value in values(row, "add")]
     assert offered
     assert "e1" not in offered
@@ -207,8 +207,8 @@ def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_r
     added, pair = Target(f"e{step}", 1), Target(f"e{step + 1}")
     if side == "result":
         added, pair = pair, added
-    told = post(browser, run, in_place=True, add=ref_of(added), **extent(shown))
-    assert "goes with it, −" in text_of(told)
+    response = post(browser, run, in_place=True, add=ref_of(added), **extent(shown))
+    assert "goes with it, −" in text_of(response)
     after = review_of(run)
     assert pair in after.goes
     assert pair not in after.items
@@ -216,7 +216,7 @@ def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_r
     # The result goes whole; of the call's entry its text stays.
     caller, answer = review_pages.ReviewDesk(run).transcript.entries[step - 1 : step + 1]
     assert folded(shown) == (entries - 1, tokens - answer.tokens - caller.tokens + caller.blocks[0].tokens)
-    assert folded(told) == folded(shown)
+    assert folded(response) == folded(shown)
     rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99")
     assert f"e{step}:0" in values(rows, "add")
     assert ref_of(pair) not in values(rows, "add")
@@ -228,7 +228,7 @@ def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client
     post(browser, run, reject=ref_of(first))
     call_of = review_of(run).followers[first][0]
     post(browser, run, approve=ref_of(call_of))
-    # It is told on the article of the result that it belongs to.
+    # It is mentioned on the article of the result that it belongs to.
     assert "protected_pair" not in page_words(browser, run)
     post(browser, run, add="e1")
     refused = page(browser, run)
@@ -290,8 +290,10 @@ def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> No
     assert answer.status_code == 200
     assert shown_entries(answer) == [first.entry_id]
     assert {"bar", "h-1", "r-1", "message"} <= set(ids(answer))
-    told = text_of(answer)
-    assert f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in told
+    response = text_of(answer)
+    assert (
+        f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in response
+    )
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
 
 
@@ -302,16 +304,16 @@ def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None
         for entry_id in (f"e{number}" for number in range(2, 26))
         if not any(target.entry_id == entry_id for target in review_of(run).items)
     )
-    told = post(browser, run, in_place=True, add=free, **shown)
-    assert "turn-1" in ids(told)
-    assert free in shown_entries(told)
+    response = post(browser, run, in_place=True, add=free, **shown)
+    assert "turn-1" in ids(response)
+    assert free in shown_entries(response)
 
 
 def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
-    told = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), shown="5-6")
-    assert shown_entries(told) == []
-    assert {"h-1", "r-1"}.isdisjoint(ids(told))
-    assert "bar" in ids(told)
+    response = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), shown="5-6")
+    assert shown_entries(response) == []
+    assert {"h-1", "r-1"}.isdisjoint(ids(response))
+    assert "bar" in ids(response)
 
 
 def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
@@ -321,8 +323,8 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
     monkeypatch.setattr(review_pages, "RAIL", 3)
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     shown = page(browser, run)
-    told = post(browser, run, in_place=True, approve_all="1", **extent(shown))
-    swapped = {str(one.id) for one in elements(told, "[hx-swap-oob]")}
+    response = post(browser, run, in_place=True, approve_all="1", **extent(shown))
+    swapped = {str(one.id) for one in elements(response, "[hx-swap-oob]")}
     assert {"bar", "h-1", "r-1", "r-2", "turns-done", "message"} <= swapped
     assert swapped <= set(ids(shown))
     assert len(review_pages.ReviewDesk(run).outline.turns) > 3
@@ -462,9 +464,9 @@ def test_a_run_that_ended_without_a_proposal_offers_no_review(
     assert not elements(shown, "form")
     review = f"/runs/{run.pk}/review"
     for address in ("/runs/", f"/runs/{run.pk}"):
-        told = browser.get(address)
-        assert review not in addresses(told), address
-        assert "can be reviewed" not in text_of(told)
+        response = browser.get(address)
+        assert review not in addresses(response), address
+        assert "can be reviewed" not in text_of(response)
     assert browser.get(f"/api/runs/{run.pk}").json()["reviewUrl"] is None
     Run.objects.filter(pk=run.pk).update(stats=run.stats)
     assert review in addresses(browser.get("/runs/"))

@@ -1,4 +1,4 @@
-"""Promises of a review that is open in two windows: nobody decides on what was decided otherwise meanwhile."""
+"""Promises of a review that is open in two windows: no decision overrides a different one made meanwhile."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_a_refused_decision_brings_how_it_stands_and_can_then_be_made(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
     post(browser, run, reject=ref_of(first))
-    told = post(browser, run, True, **stale, approve=ref_of(first))
-    assert shown_entries(told) == [first.entry_id]
-    assert "rejected, pinned" in text_of(told)
-    answer = post(browser, run, True, **{**stale, "seen": field(told, "seen")}, approve=ref_of(first))
+    response = post(browser, run, True, **stale, approve=ref_of(first))
+    assert shown_entries(response) == [first.entry_id]
+    assert "rejected, pinned" in text_of(response)
+    answer = post(browser, run, True, **{**stale, "seen": field(response, "seen")}, approve=ref_of(first))
     assert answer.status_code == 200
     assert review_of(run).items[first].standing is ReviewStatus.APPROVED
 
@@ -81,9 +81,9 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
 ) -> None:
     other = leads(run)[1]
     post(browser, run, reject=ref_of(other))
-    told = post(browser, run, True, **stale, approve=ref_of(first))
-    assert set(shown_entries(told)) == {first.entry_id, other.entry_id}
-    assert field(told, "seen") == str(version(run))
+    response = post(browser, run, True, **stale, approve=ref_of(first))
+    assert set(shown_entries(response)) == {first.entry_id, other.entry_id}
+    assert field(response, "seen") == str(version(run))
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -148,7 +148,7 @@ def test_it_plans_beside_another_run_of_the_session(redline: Installation, path:
 
 @pytest.fixture
 def approved(redline: Installation, path: Path) -> Approved:
-    """A run that the command planned, and what it showed before it asked."""
+    """A run that the command planned, and what it showed before its prompt."""
     redline.call("compact", path)
     approve_proposals(the_run(), timezone.now())
     shown = approval(the_run())
@@ -282,7 +282,7 @@ def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with: Callab
     assert the_run().events.filter(kind="ended").exists()
 
 
-# Beside a server ------------------------------------------------------------------------------------------
+# With a server --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def server(tmp_path: Path, provider: ScriptedProvider) -> Iterator[Server]:
 
 
 def start_command(server: Server, *arguments: str) -> subprocess.Popen[str]:
-    """`redline compact` of the first session in a process of its own."""
+    """`redline compact` of the first session in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "redline", "compact", str(server.root / "first.jsonl"), *arguments],
         cwd=PROJECT,

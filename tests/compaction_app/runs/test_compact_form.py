@@ -69,7 +69,7 @@ def address(session: Session) -> str:
 
 
 Look = Callable[..., HttpResponse]
-"""Opens the form; with `part`, as htmx asks for a part of it."""
+"""Opens the form; with `part`, as htmx requests a part of it."""
 
 
 @pytest.fixture

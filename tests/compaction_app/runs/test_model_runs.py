@@ -38,7 +38,7 @@ def session(known_root: Path) -> Session:
 
 @pytest.fixture(autouse=True)
 def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Waits are shorter than for a real provider; how often it is asked can be set."""
+    """Waits are shorter than for a real provider; the number of attempts can be set."""
 
     def set_to(number: int) -> None:
         short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
@@ -182,9 +182,9 @@ def test_a_refused_call_comes_back_as_an_error_where_the_dialect_has_a_word_for_
     plan: Start, provider: ScriptedProvider, dialect: str
 ) -> None:
     plan("unknown-tool")
-    told = provider.requests[1].body["messages"][-1]["content"]
+    content = provider.requests[1].body["messages"][-1]["content"]
     if dialect == "anthropic":
-        assert [one.get("is_error", False) for one in told] == [True, False]
+        assert [one.get("is_error", False) for one in content] == [True, False]
 
 
 def test_an_answer_that_the_output_limit_cut_is_told_so(plan: Start, provider: ScriptedProvider) -> None:

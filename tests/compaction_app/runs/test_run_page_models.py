@@ -1,4 +1,4 @@
-"""Promises of the page of a model's run: what streams is told in its place, and loading it anew changes nothing."""
+"""Promises of the page of a model's run: what streams appears in its place, and a reload changes nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
 ) -> None:
     add_plan(factory, turns=2)
     shown = words(look())
-    for said in (
+    for message in (
         f"Request 1 · 38,567 characters to {HOST}",
         "The largest entries are listings of the same directory",
         "I search for what replaced them first.",
@@ -86,7 +86,7 @@ def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
         "12 old results of 80,000 characters dropped from the conversation with the model",
         "The target is not reached",
     ):
-        assert said in shown
+        assert message in shown
     assert shown.index("38,567 characters") < shown.index("The largest entries") < shown.index("I search for")
     assert "The answer is still coming." not in shown
     assert "pending" not in shown
@@ -119,7 +119,7 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, l
 
 
 @pytest.mark.parametrize(
-    ("pieces", "said"),
+    ("pieces", "message"),
     [
         ([], "No answer came."),
         ([["text", ""]], "No answer came."),
@@ -128,13 +128,13 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, l
     ],
 )
 def test_an_answer_of_which_nothing_came_did_not_break_off(
-    factory: RunFactory, look: Look, pieces: list[list[Any]], said: str
+    factory: RunFactory, look: Look, pieces: list[list[Any]], message: str
 ) -> None:
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, *pieces)])
     factory.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
     shown = words(look())
-    assert said in shown
-    assert ("The answer broke off." in shown) is (said == "The answer broke off.")
+    assert message in shown
+    assert ("The answer broke off." in shown) is (message == "The answer broke off.")
 
 
 def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> None:
@@ -197,25 +197,25 @@ def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
 def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
     factory: RunFactory, look: Look
 ) -> None:
-    thought, said = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
+    thought, message = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
     factory.add_all([PREPARED, asked_event(1)])
     began = factory.seq
-    for kind, all_of_it in (("thought", thought), ("text", said)):
+    for kind, all_of_it in (("thought", thought), ("text", message)):
         factory.add_all(streamed_event(1, piece) for piece in pieces_of([kind], all_of_it, 4_000))
     open_page = look()
     assert thought in open_page
-    assert said in open_page
+    assert message in open_page
     factory.add_all([answered_event(1)])
     page = look()
     for kind, letter, shown, length in (
         ("thought", "T", THOUGHT_SHOWN, len(thought)),
-        ("text", "S", TEXT_SHOWN, len(said)),
+        ("text", "S", TEXT_SHOWN, len(message)),
     ):
         part = element(page, f"#turn-{began}-{kind}")
         assert text_of(part) == f"{letter * shown}… All {length:,} characters"
         assert addresses(part) == [f"/runs/{factory.run}/requests/{began}"]
     assert thought in look(f"/requests/{began}")
-    assert said in look(f"/requests/{began}")
+    assert message in look(f"/requests/{began}")
 
 
 def test_a_request_that_is_none_of_this_run_is_not_there(factory: RunFactory, browser: Client) -> None:
@@ -273,14 +273,14 @@ def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> 
 
 
 def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: RunFactory, look: Look) -> None:
-    told: list[Any] = [PREPARED]
+    events: list[Any] = [PREPARED]
     for turn in range(1, 51):
-        told += [
+        events += [
             asked_event(turn),
             *[streamed_event(turn, ["thought", "and so on, "]) for _ in range(110)],
             answered_event(turn),
         ]
-    factory.insert_all(told)
+    factory.insert_all(events)
     with CaptureQueriesContext(connection) as captured:
         page = look()
     assert len(elements(page, ".turn")) == 50
@@ -288,7 +288,7 @@ def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: Run
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "message"),
     [
         (0, "$0.00"),
         (0.00001, "less than $0.0001"),
@@ -299,11 +299,11 @@ def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: Run
         (1234.5, "$1,234.50"),
     ],
 )
-def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, said: str) -> None:
-    assert dollars(cost) == said
+def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, message: str) -> None:
+    assert dollars(cost) == message
 
 
-# ---- beside the log ----------------------------------------------------------------------------------------
+# ---- next to the log -----------------------------------------------------------------------------------------
 
 
 def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look) -> None:
@@ -312,14 +312,14 @@ def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look)
     factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
     page = look()
     assert HOST in texts(page, "#traffic dd")
-    for said in (
+    for message in (
         "70,000 characters",
         "about 33,080 tokens, 9,000 of them from its cache",
         "3,280 characters",
         "about 824 tokens",
         "about $0.024",
     ):
-        assert said in beside(page)
+        assert message in beside(page)
     assert f"planned by {MODEL} (high)" in text_of(page)
 
 
@@ -330,8 +330,8 @@ def beside(page: str) -> str:
 
 def test_what_was_not_reported_is_no_sum(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED, asked_event(1, 30_000)])
-    said = beside(look())
-    assert said.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
+    message = beside(look())
+    assert message.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
     assert "$" not in words_of_bar(look())
     factory.end("failed", "It is gone.")
     assert beside(look()).endswith("Received nothing Tokens, cost not reported")
@@ -345,12 +345,12 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory,
     assert beside(look()).endswith("Received 90 characters Tokens, cost not reported yet")
     factory.usage |= {"input": 7_500, "output": 23, "estimated": True}
     factory.end("cancelled")
-    said = beside(look())
-    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in said
+    message = beside(look())
+    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in message
 
 
 def words_of_bar(page: str) -> str:
-    """What stands beside Stop on a narrow screen."""
+    """What is next to Stop on a narrow screen."""
     return text_of(element(page, "#brief"))
 
 

@@ -1,4 +1,4 @@
-"""Promises of a run's socket, on a real server: each row arrives once, in order, from where the page stands."""
+"""Promises of a run's socket, on a real server: each row after those on the page arrives once, in order."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
 def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
     page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
     worker.kill()
-    # The lease ends by itself; no page has to be looked at for that.
+    # The lease expires without any visit to a page.
     server.wait_for(lambda: "interrupted" in server.text(page))
     server.post(page, f"{page}/resume")
     server.wait_for(lambda: "the target is met" in server.text(page))
@@ -276,9 +276,9 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
         await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
         assert "waiting for a worker" in (await socket.receive_output(10))["text"]
         await asyncio.to_thread(work, run, "one")
-        while (told := await socket.receive_output(10))["type"] == "websocket.send":
-            seen.extend(rows_in(told["text"]))
-        assert told["code"] == consumers.OVER
+        while (message := await socket.receive_output(10))["type"] == "websocket.send":
+            seen.extend(rows_in(message["text"]))
+        assert message["code"] == consumers.OVER
 
     talk(f"/ws/runs/{run}", watch)
     assert seen
@@ -292,27 +292,27 @@ def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
     factory.add_all(
         [PREPARED, was_asked(1), streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])]
     )
-    told: list[str] = []
+    messages: list[str] = []
 
     async def watch(socket: ApplicationCommunicator) -> None:
         await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {factory.seq}}}'})
-        told.append((await socket.receive_output(10))["text"])
+        messages.append((await socket.receive_output(10))["text"])
         factory.add_all(
             [
                 streamed_event(1, ["text", "this <b> "]),
                 streamed_event(1, ["text", "too."], ["arguments", 0, "{"]),
             ]
         )
-        told.append((await socket.receive_output(10))["text"])
+        messages.append((await socket.receive_output(10))["text"])
         factory.add_all([answered_event(1)])
         factory.add_call(1, 0, "context_delete", {})
         factory.end("target_met")
         while (said := await socket.receive_output(10))["type"] == "websocket.send":
-            told.append(said["text"])
+            messages.append(said["text"])
         assert said["code"] == compaction_app.runs.consumers.OVER
 
     talk(f"/ws/runs/{run}", watch)
-    first, second, *rest = told
+    first, second, *rest = messages
     assert "turn-2" not in first
     appended = [
         (one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')
@@ -354,8 +354,8 @@ def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.Monke
         for asked in (1, 2):
             hello = json.dumps({"query": "", "asked": asked})
             await socket.send_input({"type": "websocket.receive", "text": hello})
-            told = (await socket.receive_output(10))["text"]
-            assert element(told, "#listing").attributes["data-asked"] == str(asked)
+            message = (await socket.receive_output(10))["text"]
+            assert element(message, "#listing").attributes["data-asked"] == str(asked)
 
     talk("/ws/sessions", watch)
 

@@ -105,7 +105,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def swept() -> list[int]:
-    """The runs that are given up when nobody beats for the length of a lease."""
+    """The runs that are given up when no heartbeat comes for the length of a lease."""
     with pytest.MonkeyPatch.context() as patched:
         clock = Clock()
         patched.setattr(lease, "time", clock)
@@ -323,7 +323,7 @@ def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(
 
 
 def killed(session: Session, redline: Installation) -> Run:
-    """A run whose worker, a process of its own, was killed after its first deletions."""
+    """A run whose worker, a separate process, was killed after its first deletions."""
     run = started(session)
     connection.close()
     child = subprocess.Popen(
@@ -614,17 +614,17 @@ def test_the_log_tells_where_a_worker_failed_and_nothing_of_what_it_read(
     run = started(session, planner="stubborn")
     with kept_log(redline.data) as path:
         ended = redline.call("worker", "--run", run.pk)
-    told = path.read_text(encoding="utf-8")
+    seen = path.read_text(encoding="utf-8")
     assert ended.code == 1
-    assert f"run {run.pk} failed" in told
-    assert "test_runs.py" in told
-    assert "  ValueError\n" in told
-    assert "secret" not in told + ended.err + ended.out
+    assert f"run {run.pk} failed" in seen
+    assert "test_runs.py" in seen
+    assert "  ValueError\n" in seen
+    assert "secret" not in seen + ended.err + ended.out
 
 
 @contextmanager
 def held_database(seconds: float) -> Iterator[None]:
-    """Another writer holds the database for a while, from now on."""
+    """Another writer blocks the database for a while, from now on."""
     name, begun = str(connection.settings_dict["NAME"]), threading.Event()
 
     def hold() -> None:
@@ -800,13 +800,13 @@ def test_a_run_that_somebody_works_on_is_none_that_did_not_start(session: Sessio
 def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[bool] = []
+    seen: list[bool] = []
 
     def hear(group: str, **fact: object) -> None:
-        told.append(connection.in_atomic_block)
+        seen.append(connection.in_atomic_block)
 
     monkeypatch.setattr(commands, "publish", hear)
     run = started(session)
     claim(run.pk, "one", timezone.now())
     stop_run(run)
-    assert told == [False]
+    assert seen == [False]

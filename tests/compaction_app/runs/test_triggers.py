@@ -1,4 +1,4 @@
-"""Promises of what happens by itself: a session that is due is planned, once, and never committed."""
+"""Promises of automatic planning: a session that is due is planned, once, and never committed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def put(root: Path, *said: dict[str, Any], name: str = "work", hours: float = 1,
 
 
 def write_on(session: Session, number: int, message: dict[str, Any]) -> Session:
-    """An agent goes on with the session, some time ago."""
+    """An agent continued the session, some time ago."""
     path = Path(session.root.path) / session.relative_path
     entry = {
         "type": "message",
@@ -231,11 +231,11 @@ def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
     (known_root / "work.jsonl").chmod(0o444)
     for directory in (known_root, *known_root.parents[:-2]):
         directory.chmod(directory.stat().st_mode | 0o055)
-    told = in_child(
+    message = in_child(
         lambda: "left" if not os.access(known_root / "work.jsonl", os.W_OK) else "may be written to",
         become_nobody,
     )
-    assert told == "left"
+    assert message == "left"
     if os.geteuid():
         assert "is not writable" in left_because(session, timezone.now(), Path.home())
 
@@ -305,7 +305,7 @@ def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
 
 
 def go_on(session: Session, number: int) -> Session:
-    """An agent goes on with the session, after everything that was done to it so far."""
+    """An agent continues the session, after everything that was done to it so far."""
     path = Path(session.root.path) / session.relative_path
     write_on(session, number, full())
     # The clock of the file system lags a little behind ours.
@@ -515,9 +515,9 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         page = text_of(browser.get("/runs/"))
         assert "are planned with the embedded planner. Proposals wait for your review." in page
         assert "planned with here/small-model" not in page
-        told = page[page.index("here/small-model is configured for this, but not used yet.") :]
-        assert "You have not allowed automatic planning" in told
-        assert "The Models page has that setting." in told, told[:400]
+        message = page[page.index("here/small-model is configured for this, but not used yet.") :]
+        assert "You have not allowed automatic planning" in message
+        assert "The Models page has that setting." in message, message[:400]
         assert link(browser.get("/runs/"), "Models page") == "/models"
         agree()
         page = text_of(browser.get("/runs/"))
@@ -617,13 +617,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def heard(socket: ClientConnection) -> dict[str, Any]:
-    """The first thing that the socket tells as JSON."""
+def next_message(socket: ClientConnection) -> dict[str, Any]:
+    """The first JSON message of the socket."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
-        told = str(socket.recv(timeout=WAIT_SECONDS))
-        if told.startswith("{"):
-            found: dict[str, Any] = json.loads(told)
+        message = str(socket.recv(timeout=WAIT_SECONDS))
+        if message.startswith("{"):
+            found: dict[str, Any] = json.loads(message)
             return found
     raise AssertionError("nothing was told")
 
@@ -637,16 +637,16 @@ def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server)
             file.write(session_bytes([recorded(full())[-1]]))
         before = path.read_bytes()
         for socket in (page, quiet_page):
-            told = heard(socket)
-            assert told["waiting"] == 1
-            assert "Mend the parser." in told["tell"]["words"]
+            message = next_message(socket)
+            assert message["waiting"] == 1
+            assert "Mend the parser." in message["tell"]["words"]
     page_of_list = server.get("/")
     assert shown_badge(page_of_list) == 1
-    assert link(page_of_list, "proposal waits") == told["tell"]["address"]
+    assert link(page_of_list, "proposal waits") == message["tell"]["address"]
     assert "planned automatically" in server.text("/runs/")
     with server.socket("/ws/sessions") as socket:
-        review = server.text(told["tell"]["address"])
+        review = server.text(message["tell"]["address"])
         assert "Mend the parser." in review
-        assert heard(socket) == {"waiting": 0}
+        assert next_message(socket) == {"waiting": 0}
     assert path.read_bytes() == before
     assert [one.name for one in server.root.iterdir()] == ["work.jsonl"]

@@ -31,7 +31,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
-    """A run of a session of its own, which waits for a worker; its script deletes something and falls silent."""
+    """A queued run of a separate session; its script deletes something and then stops sending."""
     url = provider.base_url("openai")
     Provider.objects.create(name="scripted", dialect="openai", base_url=url)
     PlannerModel.objects.create(provider="scripted", name="stalls", window=100_000, output_limit=8_000)

@@ -23,7 +23,7 @@ from tests.files import backdate
 
 @pytest.fixture
 def queued(known_root: Path) -> Callable[..., Run]:
-    """A queued run of a session of its own; the planner needs no row of a model."""
+    """A queued run of a separate session; the planner needs no row of a model."""
 
     def queue(name: str, planner: str = "embedded") -> Run:
         path = known_root / name
@@ -36,7 +36,7 @@ def queued(known_root: Path) -> Callable[..., Run]:
 
 
 class Exits:
-    """Children of a server that end at once, each with the next of these exit codes."""
+    """Children of a server that end immediately, each with the next of these exit codes."""
 
     stopping = False
 
@@ -90,7 +90,7 @@ def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_need
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database is asked on the loop itself: its connection belongs to this thread."""
+    """Query the database on the loop itself: its connection belongs to this thread."""
 
     def wrap(act: Callable[..., Any]) -> Callable[..., Any]:
         async def acted(*arguments: Any) -> Any:
