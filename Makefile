@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INTEROP := .venv-interop
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
-# Each worker starts servers and browsers of its own.
+# Each worker starts its own servers and browsers.
 WORKERS ?= 2
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
@@ -12,10 +12,10 @@ PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sess
 .PHONY: help setup run check test test-deps lint format interop bench shots soak clean
 .DEFAULT_GOAL := help
 
-help: ## show this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## make the virtual environment and install Redline into it
+setup: $(VENV)/.installed ## create the virtual environment and install Redline
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Redline needs Python 3.11 or newer; set PYTHON=…")'
@@ -27,22 +27,22 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-run: $(VENV)/.installed ## serve the pages on this machine, with PORT=N on that port
+run: $(VENV)/.installed ## start the server; PORT=N selects the port
 	$(BIN)/redline serve $(if $(PORT),--port $(PORT))
 
-check: lint ## check the code and run the tests of the pure core, within a minute
+check: lint ## check the code and run the tests of the pure core: less than a minute
 	$(BIN)/python -m pytest -n $(WORKERS) $(PURE_TESTS)
 
-test: test-deps lint ## check the code and run all tests, also in a browser
+test: test-deps lint ## check the code and run all tests, including those in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-deps: ## install the browser that tests drive, where it is missing and may be installed
+test-deps: ## install the browser for tests, if it is missing and this user may install it
 	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
 	else echo "The browser tests need Chromium: install it, or set REDLINE_CHROMIUM to it." >&2; fi
 
-lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
+lint: $(VENV)/.installed-dev ## check style, types and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/djlint --lint --quiet templates
@@ -50,11 +50,11 @@ lint: $(VENV)/.installed-dev ## check style, types and the direction of imports
 	$(BIN)/lint-imports
 	@for file in $(STYLES); do $(CSS_BEAUTIFY) $$file | diff --unified $$file - || exit 1; done
 
-format: $(VENV)/.installed-dev ## format code and styles as lint wants them
+format: $(VENV)/.installed-dev ## format code and styles
 	$(BIN)/ruff format .
 	$(CSS_BEAUTIFY) --replace $(STYLES)
 
-interop: $(VENV)/.installed-dev $(INTEROP)/.installed ## run plans through LiteLLM's proxy, installed for itself
+interop: $(VENV)/.installed-dev $(INTEROP)/.installed ## run plans through LiteLLM's proxy, in a separate environment
 	$(BIN)/python -m pytest tests/interop
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
@@ -62,14 +62,14 @@ $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
-shots: $(VENV)/.installed-dev ## make screenshots of every page, narrow and wide, light and dark, in ./shots
+shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
 
-bench: $(VENV)/.installed ## measure the figures that Redline promises
+bench: $(VENV)/.installed ## measure the performance figures that Redline promises
 	$(BIN)/redline bench
 
 soak: $(VENV)/.installed-dev ## kill commits and restores 300 times each
 	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill.py tests/compaction_app/commit/test_kill_commands.py
 
-clean: ## remove what was built and cached
+clean: ## remove build products and caches
 	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

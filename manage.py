@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Redline's commands and Django's own, from a checkout."""
+"""Redline's commands and Django's, from a checkout."""
 
 from redline.main import develop
 
