@@ -1,7 +1,7 @@
-"""The index: what Redline knows of session files, and can find out again. The files stay the truth.
+"""The index of session files, which can be rebuilt. The files are authoritative.
 
-A session is known by its root and its path below it. Rebuilding the index touches nothing that a human has
-decided: a vanished file is marked missing, and a header id that turns up elsewhere is a hint, never a key.
+A session is identified by its root and its path below it. Rebuilding the index changes no user's decisions: a missing
+file is marked as missing, and a header id that appears elsewhere is a hint, never a key.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from .sessionlog.errors import BadInput
 from .storage.files import real_path
 
 UNQUOTED: Final = "/~:@!$&'()*+,;="
-"""What stands for itself in a path: RFC 3986."""
+"""The characters of a path that need no escape: RFC 3986."""
 
 
 class Root(models.Model):
-    """A directory in which sessions are looked for."""
+    """A directory that is searched for sessions."""
 
     path = models.TextField(unique=True)
     agent = models.CharField(max_length=20, blank=True, default="")
     reader = models.CharField(max_length=20, blank=True, default="")
-    """The configured reader; empty where none is."""
+    """The configured reader; empty if none is."""
     chosen_reader = models.CharField(max_length=20, blank=True, default="")
-    """The user's choice on the settings page, which wins over the configured one."""
+    """The user's choice on the settings page, which takes precedence over the configured reader."""
     configured = models.BooleanField(default=False)
-    """False for a directory that was only named on the command line: the web does not show it."""
+    """False for a directory that was only given on the command line: the pages do not show it."""
 
     def __str__(self) -> str:
         return self.path
 
 
 class Session(models.Model):
-    """One session file, and what its last reading found."""
+    """One session file, and the results of its last reading."""
 
     root = models.ForeignKey(Root, on_delete=models.CASCADE, related_name="sessions")
     relative_path = models.TextField()
     reader = models.CharField(max_length=20, blank=True, default="")
-    """The user's choice; empty where Redline chooses."""
+    """The user's choice; empty if Redline chooses."""
 
     header_id = models.TextField(blank=True, default="")
     version = models.PositiveSmallIntegerField(default=0)
@@ -54,17 +54,17 @@ class Session(models.Model):
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")
     title = models.TextField(blank=True, default="")
-    """The name, else the beginning of the first user message that is more than noise: see `sessionlog.noise`."""
+    """The name, or the beginning of the first user message that is not noise: see `sessionlog.noise`."""
     leaf_id = models.TextField(blank=True, default="")
     provider = models.TextField(blank=True, default="")
     model = models.TextField(blank=True, default="")
     read_as = models.CharField(max_length=20, blank=True, default="")
-    """The reader that the context tokens were counted with."""
+    """The reader with which the context tokens were counted."""
     window = models.PositiveIntegerField(null=True)
-    """The model's context window in tokens; null where it is unknown."""
+    """The model's context window in tokens; null if it is unknown."""
     window_source = models.TextField(blank=True, default="")
     reserve_tokens = models.PositiveIntegerField(default=0)
-    """What the agent's settings keep free of the window."""
+    """The tokens of the window that the agent's settings leave free."""
 
     size = models.BigIntegerField(default=0)
     entry_count = models.PositiveIntegerField(default=0)
@@ -73,26 +73,26 @@ class Session(models.Model):
     context_tokens = models.BigIntegerField(null=True)
     context_source = models.CharField(max_length=10, blank=True, default="")
     overflow = models.BigIntegerField(null=True)
-    """The largest window, in tokens, that the branch's last assistant message says to have been too small; null where
-    it says none. See `sessionlog.overflow`."""
+    """The largest window, in tokens, that the branch's last assistant message reports as too small; null if it reports
+    none. See `sessionlog.overflow`."""
     last_used = models.DateTimeField(null=True)
     """When the file was last written to."""
     mtime_ns = models.BigIntegerField(null=True)
-    """The same in nanoseconds, as the file system has it."""
+    """The same in nanoseconds, as in the file system."""
     indexed_at = models.DateTimeField(null=True)
     own_write_ns = models.BigIntegerField(null=True)
     """The file's mtime in nanoseconds after Redline last wrote to it."""
     imported_at = models.DateTimeField(null=True)
-    """When it was put into the managed root; null for a session that an agent left."""
+    """When it was imported; null for an agent's own session."""
     missing = models.BooleanField(default=False)
     fault = models.TextField(blank=True, default="")
-    """Why the file could not be read, where it could not."""
+    """Why the file could not be read; empty if it could."""
 
     schema = models.PositiveSmallIntegerField(default=0)
-    """The version of what is indexed; another one is indexed anew."""
+    """The version of the indexed data; sessions with another version are indexed again."""
     fingerprint: models.JSONField[Any, Any] = models.JSONField(null=True)
     state: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """Where the next reading goes on: see `sessionlog.session.ParserState` and `sessionlog.context.Tally`."""
+    """Where the next reading continues: see `sessionlog.session.ParserState` and `sessionlog.context.Tally`."""
     damage: models.JSONField[Any, Any] = models.JSONField(default=list)
 
     objects = SessionQuerySet.as_manager()
@@ -107,12 +107,12 @@ class Session(models.Model):
         return self.relative_path
 
     def get_absolute_url(self) -> str:
-        """As `reverse` gives it, but without loading the pages: commands list thousands of sessions."""
+        """The result of `reverse`, without loading the pages: commands list thousands of sessions."""
         return f"/sessions/{self.root_id}/{quote(self.relative_path, safe=UNQUOTED)}"
 
     @property
     def path(self) -> Path:
-        """Where it lies by its row. Nothing is looked at: a link there now is not noticed."""
+        """The path according to its row. The disk is not checked: a link that is there now is not noticed."""
         return Path(self.root.path, self.relative_path)
 
     def real_path(self) -> Path:
@@ -126,13 +126,13 @@ class Session(models.Model):
 
     @property
     def heading(self) -> str:
-        """Its title, else the name of its file."""
+        """The title, or the name of the file."""
         return self.title or self.path.name
 
     def is_live(self, now: datetime, mtime_ns: int | None = None) -> bool:
-        """Whether somebody other than Redline wrote to the file in the last minutes.
+        """Whether anyone other than Redline wrote to the file in the last minutes.
 
-        `mtime_ns` is that of the file as it is now, if the index may not know it yet.
+        `mtime_ns` is that of the current file, if the index may be out of date.
         """
         if mtime_ns is None and not self.missing:
             mtime_ns = self.mtime_ns
@@ -140,36 +140,36 @@ class Session(models.Model):
 
     @property
     def fill_percent(self) -> int | None:
-        """How full the window is, at most 100; None if that is not known."""
+        """The usage of the window in percent, at most 100; None if it is unknown."""
         if self.context_tokens is None or not self.window:
             return None
         return min(100, round(100 * self.context_tokens / self.window))
 
     @property
     def due_percent(self) -> float | None:
-        """Where compaction falls due, in percent of the window."""
+        """The threshold for compaction, in percent of the window."""
         if not self.window or self.window <= self.reserve_tokens:
             return None
         return round(100 * (self.window - self.reserve_tokens) / self.window, 1)
 
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:
-        """Why the agent would compact it by itself; empty where it would not."""
+        """Why the agent would compact it automatically; empty if it would not."""
         return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
 
     @property
     def reader_choice(self) -> str:
-        """The reader that the user chose, for the session or for its root; empty where nobody chose."""
+        """The reader that the user chose for the session or its root; empty if there is none."""
         return self.reader or self.root.chosen_reader
 
     @property
     def agent(self) -> Agent:
-        """The agent whose files it is read as, as its root is configured or its place shows."""
+        """The agent whose parser reads it, by the configuration of its root or by its location."""
         return AGENTS.get(self.root.agent) or agent_at(self.path)
 
     @property
     def has_header(self) -> bool:
-        """Whether the file begins with a session header. While it is indexed anew, nothing else is known."""
+        """Whether the file begins with a session header. True while it is being indexed again."""
         return self.state is None or self.state["parser"].get("header") is not None
 
     def has_entry(self, entry_id: str) -> bool:
@@ -177,14 +177,14 @@ class Session(models.Model):
 
     @property
     def own_entries(self) -> frozenset[str]:
-        """The ids of the entries that Redline appended: they say nothing of the agent that owns the session."""
+        """The ids of the entries that Redline appended, which do not show the session's agent."""
         if self.pk is None:
             return frozenset()
         return frozenset(self.compactions.values_list("entry_id", flat=True))
 
 
 class Entry(models.Model):
-    """One line's place in the file, and what the rules need of it. No content is copied."""
+    """The position of one line in the file, and the data that the rules need. No content is copied."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="entries", db_index=False)
     number = models.PositiveIntegerField()
@@ -193,7 +193,7 @@ class Entry(models.Model):
     entry_id = models.TextField()
     parent_id = models.TextField(null=True)  # noqa: DJ001  # a root has no parent, which is not an empty id
     digest = models.BinaryField()
-    """The rest of a `sessionlog.entries.Entry`."""
+    """The other fields of a `sessionlog.entries.Entry`."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "number"], name="entry_by_number")]

@@ -1,4 +1,4 @@
-"""What is asked of the index in more than one place."""
+"""Queries of the index that are used in more than one place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .models import Session  # noqa: F401  # the base class below names it
 
 OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
-"""The last assistant said that the context was too long."""
+"""The last assistant message reported that the context was too long."""
 PAST_THRESHOLD: Final = Q(context_tokens__gt=F("window") - F("reserve_tokens"))
 DUE: Final = PAST_THRESHOLD | OVERFLOWN
 """The rule of `Session.due`."""
@@ -22,7 +22,7 @@ WRITTEN_BY_OTHERS: Final = ~Q(own_write_ns=F("mtime_ns"))
 
 
 def live_since(now: datetime) -> int:
-    """A session that somebody else wrote to after this moment is live. In nanoseconds, like the times of files."""
+    """A session that others wrote to after this time is live. In nanoseconds, like the times of files."""
     return int((now.timestamp() - 60 * settings.REDLINE.live_minutes) * 1e9)
 
 
@@ -33,26 +33,26 @@ def live(now: datetime) -> Q:
 
 class SessionQuerySet(QuerySet["Session"]):
     def shown(self) -> Self:
-        """Those of configured roots: pages and the API know no others."""
+        """The sessions of configured roots: pages and the API show no others."""
         return self.filter(root__configured=True)
 
     def due(self) -> Self:
         return self.filter(DUE)
 
     def present(self) -> Self:
-        """Those whose file is not known to be missing."""
+        """Sessions whose file is not marked as missing."""
         return self.filter(missing=False)
 
     def with_model(self) -> Self:
-        """Those whose file is present and names a model."""
+        """Sessions with an existing file and a model."""
         return self.present().exclude(model="")
 
     def containing(self, text: str) -> Self:
-        """Those with this text in their title or project."""
+        """Sessions with this text in their title or project."""
         return self.filter(Q(title__icontains=text) | Q(cwd__icontains=text))
 
     def for_display(self) -> Self:
-        """With their roots, and without what only the indexer reads."""
+        """With their roots, and without the fields that only the indexer reads."""
         return self.select_related("root").defer("state", "fingerprint", "damage")
 
     def latest_first(self) -> Self:

@@ -1,7 +1,7 @@
-"""The socket of the list: it hears of changes and draws the list anew, and passes on what a page is told as JSON.
+"""The socket of the list: renders the list again when it changes, and passes on notices for open pages as JSON.
 
-A page says which list it shows (`{"query": "?show=due&page=2"}`), and again when that changes. What it gets is the
-same part of the page that the page itself was made from, for htmx to put in its place.
+A page sends the query of the list that it shows (`{"query": "?show=due&page=2"}`), and again when it changes. It
+receives the part of the page that contains the list, for htmx to insert.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from sessions_app.web.broadcast import SESSIONS
 from .service import ListFilters, browse
 
 MESSAGE_LIMIT: Final = 4_096
-"""Characters of a message; an address is shorter."""
+"""The maximum length of a message in characters; a URL is shorter."""
 TOO_BIG: Final = 1009
 FAILED: Final = 1011
-"""The code after a defect of ours: a page that hears it connects again."""
+"""The close code after a bug in Redline: the page reconnects."""
 DRAW_SECONDS: Final = 1
-"""Between two drawings: an agent that writes all the time moves the list once a second."""
+"""Between two renderings: while an agent writes continuously, the list is updated once a second."""
 IDLE_SECONDS: Final = 30
-"""Without any news: a session stops being live because time passes."""
+"""Without any events: a session stops being live as time passes."""
 
 _log = logging.getLogger("redline")
 
 
 class Hello(msgspec.Struct):
-    """What a page says: the query of its address, and how often it said one."""
+    """A message from a page: the query of its URL, and a counter of such messages."""
 
     query: str
     asked: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class ListSubscription(NamedTuple):
-    """The list that a page shows, and the number by which it knows what is drawn for it."""
+    """The list that a page shows, and the number of the message that requested it."""
 
     choice: ListFilters
     number: int
 
 
 class SessionsConsumer(AsyncWebsocketConsumer):
-    """Draws the list for the address that its page shows."""
+    """Renders the list for the URL of its page."""
 
     async def connect(self) -> None:
-        self._asked: ListSubscription | None = None
+        self._subscription: ListSubscription | None = None
         self._news = asyncio.Event()
         self._drawing: asyncio.Task[None] | None = None
         await self.channel_layer.group_add(SESSIONS, self.channel_name)
@@ -70,27 +70,27 @@ class SessionsConsumer(AsyncWebsocketConsumer):
                 await self._drawing
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Take up the list that the page shows; what is no such message is passed over."""
+        """Accept the list that the page shows; other messages are ignored."""
         if len(text_data or "") > MESSAGE_LIMIT or len(bytes_data or b"") > MESSAGE_LIMIT:
             await self.close(TOO_BIG)
             return
-        asked = subscription_in(text_data or "")
-        if asked is None:
+        subscription = subscription_in(text_data or "")
+        if subscription is None:
             return
-        self._asked = asked
+        self._subscription = subscription
         self._news.set()
         if self._drawing is None:
             self._drawing = asyncio.create_task(self._draw())
 
     async def on_event(self, message: dict[str, Any]) -> None:
-        """Something changed. What it is the rows say, but for what is meant for the page as it is."""
-        told = message.get("fact", {}).get("page")
-        if told is not None:
-            await self.send(text_data=json.dumps(told))
+        """Handle a fact: notices are passed on unchanged; any other fact makes the list be rendered again."""
+        notice = message.get("fact", {}).get("page")
+        if notice is not None:
+            await self.send(text_data=json.dumps(notice))
         self._news.set()
 
     async def _draw(self) -> None:
-        """Draw the list at the first news, and not again for a while; a drawing that changes nothing stays here."""
+        """Render the list after an event, then pause; an unchanged list is not sent."""
         sent = ""
         try:
             while True:
@@ -107,10 +107,10 @@ class SessionsConsumer(AsyncWebsocketConsumer):
             await self.close(FAILED)
 
     async def _drawn(self) -> str | None:
-        """The list; None where the database could not be read, and then it is drawn again soon."""
-        assert self._asked is not None  # noqa: S101  # nothing is drawn before
+        """The list; None if the database could not be read, and then it is rendered again soon."""
+        assert self._subscription is not None  # noqa: S101  # set before the task starts
         try:
-            drawn: str = await database_sync_to_async(draw)(self._asked)
+            drawn: str = await database_sync_to_async(draw)(self._subscription)
         except DatabaseError as fault:
             _log.warning("The list could not be drawn: %s", type(fault).__name__)
             self._news.set()
@@ -119,7 +119,7 @@ class SessionsConsumer(AsyncWebsocketConsumer):
 
 
 def subscription_in(message: str) -> ListSubscription | None:
-    """What a page's message asks for; None where it is no such message."""
+    """The subscription in a page's message; None if it is not valid."""
     try:
         hello = msgspec.json.decode(message, type=Hello)
         return ListSubscription(ListFilters.of(QueryDict(hello.query.removeprefix("?"))), hello.asked)
@@ -127,7 +127,7 @@ def subscription_in(message: str) -> ListSubscription | None:
         return None
 
 
-def draw(asked: ListSubscription) -> str:
-    """The list as its page draws it, and the line above it, each to be put in its place by its id."""
-    context = {"listing": browse(asked.choice, timezone.now()), "asked": asked.number}
+def draw(subscription: ListSubscription) -> str:
+    """The list as its page renders it, and the line above it, with ids by which htmx inserts them."""
+    context = {"listing": browse(subscription.choice, timezone.now()), "asked": subscription.number}
     return render_to_string("list/list.html#listing", context)

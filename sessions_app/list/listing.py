@@ -1,4 +1,4 @@
-"""The indexed sessions for scripts: as JSON, with how full each one's window is."""
+"""The indexed sessions for scripts, as JSON, with the usage of their context windows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sessions_app.storage.files import SESSION_SUFFIX
 
 
 class SessionPage(NamedTuple):
-    """Some sessions of a longer list, and whether more follow."""
+    """Part of a longer list of sessions, and whether more follow."""
 
     sessions: list[Session]
     more: bool
 
 
 def list_page(text: str, limit: int, after: int | None = None) -> SessionPage:
-    """At most `limit` sessions of configured roots, the most recently used first, with `text` in title or project.
+    """At most `limit` sessions of configured roots, most recently used first, with `text` in title or project.
 
-    `after` is the id of the last one of the page before. Raises BadInput `no_such_session`.
+    `after` is the id of the last session of the previous page. Raises BadInput `no_such_session`.
     """
     found = Session.objects.shown().containing(text).for_display().latest_first()
     if after is not None:
@@ -31,11 +31,11 @@ def list_page(text: str, limit: int, after: int | None = None) -> SessionPage:
 
 
 def _used_before(key: int) -> Q:
-    """Which sessions come behind this one, the most recently used being first. Raises BadInput `no_such_session`."""
+    """The sessions that follow this one, most recently used first. Raises BadInput `no_such_session`."""
     last = Session.objects.filter(pk=key).values_list("mtime_ns").first()
     if last is None:
         raise BadInput(
-            "no_such_session", f"There is no session {key}. Nothing was listed. List from the start."
+            "no_such_session", f"There is no session {key}. Nothing was listed. Start from the beginning."
         )
     (used,) = last
     if used is None:
@@ -44,9 +44,9 @@ def _used_before(key: int) -> Q:
 
 
 def session_json(session: Session) -> dict[str, Any]:
-    """A session as scripts are given it. Sizes in bytes, context and window in tokens; times are UTC.
+    """A session in the format for scripts. Sizes in bytes, context and window in tokens; times are UTC.
 
-    Only what a configured root holds has a page, and so an address.
+    Only sessions in configured roots have a page, and so URLs.
     """
     has_page = session.root.configured and session.relative_path.endswith(SESSION_SUFFIX)
     url = session.get_absolute_url() if has_page else None

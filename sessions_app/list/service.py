@@ -1,4 +1,4 @@
-"""The list of sessions as a page shows it: filtered, sorted, one page at a time. A handful of queries, at any size."""
+"""The list of sessions: filtered, sorted and paginated, with a constant, small number of queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .session_badges import SessionBadge, marks_of
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
-"""Projects, or models, that can be chosen from a list."""
+"""The maximum number of projects, or models, to choose from."""
 SHOW: Final = ("all", "due", "live", "damaged", "compacted")
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "used": ("-mtime_ns", "pk"),
@@ -38,7 +38,7 @@ AGES: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 @dataclass(frozen=True, slots=True)
 class ListFilters:
-    """What the reader of the list asked for. Every field has a value that asks for nothing."""
+    """The filters and order of the list. The default of every field means no restriction."""
 
     show: str = "all"
     text: str = ""
@@ -50,23 +50,23 @@ class ListFilters:
     page: int = 1
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> ListFilters:
-        """The choice in an address; what is not known there asks for nothing."""
-        page = asked.get("page", "")
+    def of(cls, query: Mapping[str, str]) -> ListFilters:
+        """The filters in a URL's query; unknown values are ignored."""
+        page = query.get("page", "")
         return cls(
-            show=asked["show"] if asked.get("show") in SHOW else "all",
-            text=asked.get("q", "").strip()[:200],
-            project=asked.get("project", ""),
-            agent=asked.get("agent", ""),
-            model=asked.get("model", ""),
-            age=asked["age"] if asked.get("age") in AGES else "",
-            sort=asked["sort"] if asked.get("sort") in SORTS else "used",
+            show=query["show"] if query.get("show") in SHOW else "all",
+            text=query.get("q", "").strip()[:200],
+            project=query.get("project", ""),
+            agent=query.get("agent", ""),
+            model=query.get("model", ""),
+            age=query["age"] if query.get("age") in AGES else "",
+            sort=query["sort"] if query.get("sort") in SORTS else "used",
             page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
 
     def address(self, **other: object) -> str:
-        """The query of an address that asks for this, with some of it changed."""
-        asked = {
+        """The query of a URL with these filters, some of them changed."""
+        query = {
             "show": self.show,
             "q": self.text,
             "project": self.project,
@@ -79,7 +79,7 @@ class ListFilters:
         }
         quiet = {"show": "all", "sort": "used", "page": 1}
         return "?" + urlencode(
-            {name: value for name, value in asked.items() if value and value != quiet.get(name)}
+            {name: value for name, value in query.items() if value and value != quiet.get(name)}
         )
 
 
@@ -89,12 +89,12 @@ class SessionRow(NamedTuple):
     session: Session
     is_live: bool
     badges: Sequence[SessionBadge]
-    """What other parts of Redline have to say of it."""
+    """Badges from other parts of Redline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One of the lists above the table, with how many sessions it has."""
+    """One of the filters above the table, with the number of its sessions."""
 
     name: str
     label: str
@@ -105,34 +105,34 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class ListColumn:
-    """A heading of the table; with an address where one can sort by it."""
+    """A heading of the table; with a URL if the table can be sorted by it."""
 
     label: str
     number: bool = False
     address: str = ""
     sorted: str = ""
-    """`ascending` or `descending` where the table is sorted by it."""
+    """`ascending` or `descending` if the table is sorted by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A root as the list names it."""
+    """A root in the list."""
 
     path: str
     kept: bool
-    """Whether it is the managed one."""
+    """Whether it is the managed root."""
     fault: str
-    """Why it cannot be looked at, where it cannot."""
+    """Why it cannot be read; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One page of the list, and what can be chosen beside it."""
+    """One page of the list, and the choices for its filters."""
 
     choice: ListFilters
     rows: list[SessionRow]
     managed: str
-    """The root of what was imported, and so of what lies with no agent."""
+    """The path of the managed root."""
     columns: list[ListColumn]
     tabs: list[Tab]
     projects: list[str]
@@ -142,7 +142,7 @@ class Listing:
     bytes: int
     roots: list[Place]
     indexing: Indexing | None
-    """How far the indexing is that goes on; None where none does."""
+    """The progress of the current indexing, or None."""
     indexed_at: datetime | None
     page: Page[Session]
     previous: str
@@ -150,12 +150,12 @@ class Listing:
 
     @property
     def searched(self) -> list[str]:
-        """The roots in which agents leave sessions."""
+        """The roots that agents write to."""
         return [root.path for root in self.roots if not root.kept]
 
 
 def browse(choice: ListFilters, now: datetime) -> Listing:
-    """The page of the list that a choice asks for; a page beyond the last is the last."""
+    """The page of the list for these filters; page numbers beyond the last mean the last."""
     shown = Session.objects.shown()
     filters = _filters(now)
     counts = shown.aggregate(
@@ -245,6 +245,6 @@ def _matching(
 
 
 def _values(shown: SessionQuerySet, field: str) -> list[str]:
-    """What there is to choose from. What could steer a display cannot be chosen: it is data from a file."""
+    """The values to choose from. Values with unprintable characters are omitted: they come from files."""
     values = shown.order_by(field).values_list(field, flat=True).distinct()[:CHOICES]
     return [value for value in values if value and value.isprintable()]

@@ -1,6 +1,6 @@
-"""What other parts of Redline have to say of a session in the list, as a mark with an address.
+"""Badges that other apps show beside a session in the list, each with a link.
 
-The list knows nothing of them: they put themselves in here when their app is ready.
+The list does not know the other apps: they register their badges when they are ready.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from django.utils.module_loading import import_string
 
 
 class SessionBadge(NamedTuple):
-    """A few words beside a session, and where they lead."""
+    """A few words beside a session, and a link."""
 
     words: str
     address: str
 
 
 Source = Callable[[Sequence[int]], Mapping[int, SessionBadge]]
-"""Gives a mark for some of the sessions with these keys, by one query."""
+"""Returns badges for some of the sessions with these keys, with one query."""
 
 _sources: Final[list[str]] = []
 
 
 def add_source(source: str) -> None:
-    """Add the dotted path of a Source. It is imported when a page needs it: commands show no marks."""
+    """Add the dotted path of a Source. It is imported when a page needs it: commands show no badges."""
     if source not in _sources:
         _sources.append(source)
 
 
 def marks_of(keys: Sequence[int]) -> dict[int, list[SessionBadge]]:
-    """The marks of the sessions with these keys; those that have none are left out."""
+    """The badges of the sessions with these keys; sessions without any are omitted."""
     found: dict[int, list[SessionBadge]] = {}
     for source in _sources if keys else ():
         marks: Source = import_string(source)

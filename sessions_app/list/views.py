@@ -1,4 +1,4 @@
-"""The pages of session files."""
+"""The page with the list of sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .service import ListFilters, browse
 
 @require_safe
 def sessions(request: HttpRequest) -> HttpResponse:
-    """The list of sessions. htmx asks for the same address and gets the list alone."""
+    """The list of sessions. htmx requests the same URL and receives only the list."""
     listing = browse(ListFilters.of(request.GET), timezone.now())
     template = "list/list.html#listing" if wants_fragment(request) else "list/list.html"
     return render(request, template, {"listing": listing, "here": "sessions"})
