@@ -8,9 +8,9 @@ from typing import Final
 from django.db.models import Count
 
 from compaction_app.planning.model_registry import (
-    ResolvedModel,
+    ProviderModels,
     ResolvedProvider,
-    models,
+    models_by_provider,
     providers,
 )
 from sessions_app.context_windows import Window
@@ -39,14 +39,6 @@ PRESETS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderCard:
-    """One provider that can be used, or that says why it cannot, and its models."""
-
-    provider: ResolvedProvider
-    models: list[ResolvedModel]
-
-
-@dataclass(frozen=True, slots=True)
 class Suggestion:
     """A model that sessions were written with, at a provider that is configured."""
 
@@ -60,28 +52,23 @@ class Suggestion:
 class ModelsPage:
     """Everything that the page shows."""
 
-    blocks: list[ProviderCard]
+    blocks: list[ProviderModels]
     unset: list[ResolvedProvider]
     """Those of the environment that nobody has set up, and that have no models."""
     suggestions: list[Suggestion]
     presets: tuple[Preset, ...] = PRESETS
 
-    @property
-    def models(self) -> int:
-        return sum(len(block.models) for block in self.blocks)
-
 
 def models_page() -> ModelsPage:
     """All providers with their models, and the models of sessions that could be added."""
-    found = models()
-    blocks = [
-        ProviderCard(provider, [model for model in found if model.provider.name == provider.name])
-        for provider in providers()
-    ]
+    blocks = models_by_provider()
     return ModelsPage(
         blocks=[block for block in blocks if block.models or not block.provider.unset],
         unset=[block.provider for block in blocks if block.provider.unset and not block.models],
-        suggestions=_suggestions([block.provider for block in blocks], {model.planner for model in found}),
+        suggestions=_suggestions(
+            [block.provider for block in blocks],
+            {model.planner for block in blocks for model in block.models},
+        ),
     )
 
 

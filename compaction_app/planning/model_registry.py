@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from django.conf import settings
 
@@ -242,6 +242,20 @@ def takes_a_key(base_url: str) -> bool:
 
 
 # ---- models ------------------------------------------------------------------------------------------------
+
+
+class ProviderModels(NamedTuple):
+    provider: ResolvedProvider
+    models: list[ResolvedModel]
+
+
+def models_by_provider() -> list[ProviderModels]:
+    """All providers, also those that have no models."""
+    found = models()
+    return [
+        ProviderModels(provider, [model for model in found if model.provider.name == provider.name])
+        for provider in providers()
+    ]
 
 
 def models() -> list[ResolvedModel]:

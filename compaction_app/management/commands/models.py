@@ -31,6 +31,7 @@ from compaction_app.planning.model_registry import (
     endpoint_of,
     model_named,
     models,
+    models_by_provider,
     provider_named,
     providers,
 )
@@ -96,16 +97,15 @@ class Command(RedlineCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         del options
-        found = models()
-        self.show_json({"providers": [_provider_json(one, found) for one in providers()]})
-        if found:
-            self.say_all(self.screen.table(COLUMNS, list(map(_row, found))))
+        found = models_by_provider()
+        self.show_json({"providers": [_provider_json(provider, own) for provider, own in found]})
+        rows = [_row(model) for _, own in found for model in own]
+        if rows:
+            self.say_all(self.screen.table(COLUMNS, rows))
         else:
             self.say("There are no models. `redline models add --help` shows how to add one.")
-        for provider in providers():
-            if provider.fault or (
-                provider.source == ADDED and not any(one.provider == provider for one in found)
-            ):
+        for provider, own in found:
+            if provider.fault or (provider.source == ADDED and not own):
                 self.say(f"{provider.name}: {printable(provider.fault or 'no models')}")
 
     # ---- add -----------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _names(planner: str) -> tuple[str, str]:
     return provider, name
 
 
-def _provider_json(provider: ResolvedProvider, found: list[ResolvedModel]) -> dict[str, Any]:
+def _provider_json(provider: ResolvedProvider, own: list[ResolvedModel]) -> dict[str, Any]:
     return {
         "name": provider.name,
         "dialect": provider.dialect,
@@ -280,7 +280,7 @@ def _provider_json(provider: ResolvedProvider, found: list[ResolvedModel]) -> di
         "keyHint": provider.key_hint or None,
         "plansUnasked": provider.agreed,
         "fault": provider.fault or None,
-        "models": [_model_json(model) for model in found if model.provider.name == provider.name],
+        "models": [_model_json(model) for model in own],
     }
 
 
