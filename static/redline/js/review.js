@@ -16,13 +16,13 @@
   let current = "";
   let moved = false; /* to a proposal that was undecided then; an earlier decision may decide it too */
 
-  const say = (words) => {
+  const showMessage = (words) => {
     document.getElementById("message").textContent = words;
   };
 
   /* ---- responses -------------------------------------------------------------------------------------- */
 
-  class Unanswered extends Error {
+  class RequestFailed extends Error {
     constructor(what, status) {
       const why = {
         0: "The server did not answer.",
@@ -33,7 +33,7 @@
   }
 
   /* Waits for the response to a request of an element. Resolves to its status, 0 if none came. */
-  const answered = (element, make) =>
+  const responseStatus = (element, make) =>
     new Promise((settle) => {
       const done = (event) => {
         if (event.detail.requestConfig.elt !== element) return;
@@ -45,9 +45,9 @@
     });
 
   /* Requests come from the area, which stays on the page, and post the form around it. htmx rejects a request without
-     a response; `answered` resolves to its status. */
+     a response; `responseStatus` resolves to its status. */
   const request = (verb, address, values) =>
-    answered(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
+    responseStatus(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
 
   /* The response to a refused decision draws what has changed, or says what is wrong. */
   const isRefused = (status) => status === 409 || status === 422;
@@ -69,9 +69,9 @@
       while (queue.length) {
         const button = queue[0]();
         const status = button ? await request("POST", form.action, { [button.name]: button.value }) : 200;
-        if (!button) say("One of these was already decided with another one.");
+        if (!button) showMessage("One of these was already decided with another one.");
         if (isRefused(status)) break;
-        if (status !== 200) throw new Unanswered("This decision may not have been saved.", status);
+        if (status !== 200) throw new RequestFailed("This decision may not have been saved.", status);
         queue.shift();
       }
     } catch (fault) {
@@ -81,7 +81,7 @@
     }
   };
 
-  const restore = () => {
+  const reopenUnsent = () => {
     const unsent = Array.from(form.querySelectorAll(".proposal[data-sent]"));
     unsent.forEach((one) => {
       one.removeAttribute("data-sent");
@@ -95,9 +95,10 @@
     const behind = queue.length - 1;
     queue.length = 0;
     sending = null;
-    restore();
-    if (behind > 0) say(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
-    if (moved && here() && !undecided(here())) press(() => nextUndecided());
+    reopenUnsent();
+    if (behind > 0) showMessage(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
+    const one = currentProposal();
+    if (moved && one && !isUndecided(one)) press(() => nextUndecided());
     moved = false;
   };
 
@@ -106,7 +107,7 @@
     sending = sending || Promise.resolve().then(send);
   };
 
-  const sent = async () => {
+  const allSent = async () => {
     while (sending) await sending;
   };
 
@@ -124,7 +125,7 @@
 
   /* Bugs of this page end here too: an error that is thrown on would stop all later keys. */
   const fail = (fault) => {
-    if (!(fault instanceof Unanswered)) console.error(fault);
+    if (!(fault instanceof RequestFailed)) console.error(fault);
     failures += 1;
     const banner = document.getElementById("unsent").content.cloneNode(true);
     banner.querySelector("span").textContent = fault.message;
@@ -134,15 +135,15 @@
   /* ---- the cursor ------------------------------------------------------------------------------------- */
 
   const proposals = () => Array.from(form.querySelectorAll(".proposal"));
-  const shown = () => proposals().filter((one) => one.offsetParent);
-  const here = () => document.getElementById(current);
-  const undecided = (one) => one.hasAttribute("data-open");
+  const visibleProposals = () => proposals().filter((one) => one.offsetParent);
+  const currentProposal = () => document.getElementById(current);
+  const isUndecided = (one) => one.hasAttribute("data-open");
 
   const mark = () => {
     form.querySelectorAll(".proposal.is-current").forEach((one) => {
       if (one.id !== current) one.classList.remove("is-current");
     });
-    const one = here();
+    const one = currentProposal();
     if (!one) return one;
     one.classList.add("is-current");
     const link = document.getElementById(`r-${one.closest(".hunk")?.dataset.turn}`);
@@ -177,53 +178,53 @@
 
   /* Loads later proposals below those on the page. Resolves to whether there were any. */
   const loadLater = async () => {
-    await sent();
+    await allSent();
     const link = document.querySelector("#later a");
     if (!link) return false;
-    const status = await answered(link, () => link.click());
-    if (status !== 200) throw new Unanswered("Later proposals could not be loaded.", status);
+    const status = await responseStatus(link, () => link.click());
+    if (status !== 200) throw new RequestFailed("Later proposals could not be loaded.", status);
     return true;
   };
 
   /* Loads other proposals in the place of those on the page. */
   const load = async (query) => {
-    await sent();
+    await allSent();
     const status = await request("GET", `?${query}&part=reload`);
-    if (status !== 200) throw new Unanswered("These proposals could not be loaded.", status);
+    if (status !== 200) throw new RequestFailed("These proposals could not be loaded.", status);
   };
 
   const step = async (by) => {
     moved = false;
-    const all = shown();
-    const at = all.indexOf(here());
+    const all = visibleProposals();
+    const at = all.indexOf(currentProposal());
     const next = at < 0 ? all.find((one) => one.getBoundingClientRect().bottom > 160) || all[0] : all[at + by];
     if (next) return select(next);
     if (by > 0 && (await loadLater())) return step(by);
     const earlier = document.querySelector("#earlier a");
     if (by < 0 && earlier) {
       await load(earlier.search.slice(1));
-      const last = shown().pop();
+      const last = visibleProposals().pop();
       if (last) return select(last);
     }
-    if (!all.length) return say("No proposal on this page is open.");
-    return say(by > 0 ? "This is the last proposal." : "This is the first proposal.");
+    if (!all.length) return showMessage("No proposal on this page is open.");
+    return showMessage(by > 0 ? "This is the last proposal." : "This is the first proposal.");
   };
 
   /* First below the cursor, loading later proposals; then from the top; then the server says where. */
   const nextUndecided = async () => {
     const all = proposals();
-    const next = all.slice(all.indexOf(here()) + 1).find(undecided);
+    const next = all.slice(all.indexOf(currentProposal()) + 1).find(isUndecided);
     if (next) return select(next);
     if (await loadLater()) return nextUndecided();
-    const first = proposals().find(undecided);
+    const first = proposals().find(isUndecided);
     if (first) return select(first);
-    await sent();
+    await allSent();
     const left = Number(document.getElementById("bar").dataset.undecided);
-    if (!left) return say("Everything is decided.");
+    if (!left) return showMessage("Everything is decided.");
     await load("undecided=1");
-    const found = proposals().find(undecided);
+    const found = proposals().find(isUndecided);
     if (found) return select(found);
-    return say(`${left} more undecided proposals are not shown; a decision on their turn applies to them.`);
+    return showMessage(`${left} more undecided proposals are not shown; a decision on their turn applies to them.`);
   };
 
   /* ---- what the keys do ------------------------------------------------------------------------------- */
@@ -232,7 +233,8 @@
 
   const begin = async () => {
     await nextUndecided();
-    if (here() && undecided(here())) say("No proposal was selected: this is the next undecided one.");
+    const one = currentProposal();
+    if (one && isUndecided(one)) showMessage("No proposal was selected: this is the next undecided one.");
   };
 
   const hide = (one) => {
@@ -247,20 +249,20 @@
   };
 
   const decide = async (name) => {
-    const one = here();
+    const one = currentProposal();
     if (!one) return begin();
-    if (one.hasAttribute("data-sent")) return say("This decision is being sent.");
-    if (!buttonOf(one, name)) return say(`Nothing to ${name} here: ${stateOf(one)}.`);
+    if (one.hasAttribute("data-sent")) return showMessage("This decision is being sent.");
+    if (!buttonOf(one, name)) return showMessage(`Nothing to ${name} here: ${stateOf(one)}.`);
     const { id } = one;
-    if (undecided(one)) hide(one);
+    if (isUndecided(one)) hide(one);
     decision(() => buttonOf(document.getElementById(id), name));
     return advance();
   };
 
   const approveTurn = async () => {
-    const hunk = here()?.closest(".hunk");
+    const hunk = currentProposal()?.closest(".hunk");
     if (!hunk) return begin();
-    if (!buttonOf(hunk, "approve_turn")) return say("Nothing is undecided in this turn.");
+    if (!buttonOf(hunk, "approve_turn")) return showMessage("Nothing is undecided in this turn.");
     const { id } = hunk;
     const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .proposal[data-open]`));
     all.forEach(hide);
@@ -269,11 +271,12 @@
   };
 
   const openFold = () => {
-    let near = here()?.previousElementSibling;
+    const one = currentProposal();
+    let near = one?.previousElementSibling;
     while (near && !near.matches(".fold, .staying")) {
       near = near.matches(".proposal") ? null : near.previousElementSibling;
     }
-    if (!near) say(here() ? "No entries stay directly above this proposal." : "No proposal is selected.");
+    if (!near) showMessage(one ? "No entries stay directly above this proposal." : "No proposal is selected.");
     else if (near.matches(".staying")) near.open = !near.open;
     else near.querySelector("a").click();
   };
