@@ -1,4 +1,4 @@
-"""Planning, reviewing and writing: runs with their events and proposals, what a human decided, what was written."""
+"""Planning, reviewing and writing: runs with their events and proposals, human decisions, compactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .querysets import RunQuerySet
 
 
 class Backup(models.Model):
-    """A byte-exact copy beside a session, with the hash that it must have."""
+    """A byte-exact copy beside a session, with its expected hash."""
 
     class Reason(models.TextChoices):
         COMPACT = "compact"
@@ -45,7 +45,7 @@ class Run(models.Model):
     """One planning of one branch: its parameters, its state, and the worker that has its lease."""
 
     class Reason(models.TextChoices):
-        """What made it start, as in the agent."""
+        """Why it was started, as in the agent."""
 
         MANUAL = "manual"
         THRESHOLD = "threshold"
@@ -53,13 +53,13 @@ class Run(models.Model):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="runs")
     leaf_id = models.TextField(blank=True, default="")
-    """The branch: its leaf. Empty until it is prepared, where the file's last entry was meant."""
+    """The leaf of its branch. Empty until it is prepared, if the file's last entry was meant."""
     planner = models.TextField()
     """`embedded`, or a model as `provider/name`."""
     thinking = models.CharField(max_length=10, blank=True, default="")
-    """The thinking level that a model is asked for; empty: none."""
+    """The thinking level of its model; empty: none."""
     base_url = models.TextField(blank=True, default="")
-    """Where its model is asked, as it was said before it started; empty where the planner is none."""
+    """The model's address, as confirmed before the start; empty if the planner is not an LLM planner."""
     reason = models.CharField(max_length=10, choices=Reason, default=Reason.MANUAL)
     automatic = models.BooleanField(default=False)
     """Whether automatic planning started it."""
@@ -72,12 +72,12 @@ class Run(models.Model):
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The effective parameters, once it is prepared."""
     sources: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    """Where each parameter comes from."""
+    """The source of each parameter."""
     thinking_guard = models.CharField(max_length=10, default="latest")
     replaces = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="replaced_by"
     )
-    """The run whose decisions this one goes on from."""
+    """The run whose decisions this one continues."""
 
     state = models.CharField(
         max_length=12, choices=[(state.value, state.value) for state in RunState], default=RunState.QUEUED
@@ -86,16 +86,16 @@ class Run(models.Model):
     """Why it failed or was interrupted, in words."""
     stop_requested = models.BooleanField(default=False)
     worker = models.TextField(blank=True, default="")
-    """Who has the lease."""
+    """The worker that has the lease."""
     beats = models.PositiveBigIntegerField(default=0)
-    """Heartbeats of its workers. If it stands still, the worker is gone: see `runs.lease.LeaseWatch`."""
+    """The number of heartbeats. If it stops changing, the worker is gone: see `runs.lease.LeaseWatch`."""
     heartbeat = models.DateTimeField(null=True)
-    """When the last one came, by the worker's clock. For people: nothing is decided by it."""
+    """The time of the last one, by the worker's clock. For display only: nothing depends on it."""
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     committing_since = models.DateTimeField(null=True)
-    """Since when its plan is being written: until then nobody decides on it."""
+    """Since when its plan is being written; meanwhile no decisions are accepted."""
     last_seq = models.PositiveIntegerField(default=0)
     """The number of its last event."""
     calls = models.PositiveIntegerField(default=0)
@@ -134,7 +134,7 @@ class Run(models.Model):
 
     @property
     def is_written(self) -> bool:
-        """Whether there is a result to see."""
+        """Whether there is a result to show."""
         return self.state in WRITTEN
 
     @property
@@ -146,7 +146,7 @@ class Run(models.Model):
 
     @property
     def can_resume(self) -> bool:
-        """Whether it can be taken up where it ended."""
+        """Whether it can be resumed."""
         is_broken_off = self.state == RunState.INTERRUPTED or (
             self.state == RunState.FAILED and self.is_by_llm
         )
@@ -161,7 +161,7 @@ class Run(models.Model):
 
     def was_planned_at(self, leaf_id: str) -> bool:
         """Whether it was planned on the branch that ends there."""
-        # The row does not say where it was prepared, so that it can continue elsewhere.
+        # The row does not record where it was prepared, so that it can continue elsewhere.
         return self.events.filter(kind=EventKind.PREPARED, data__leafId=leaf_id).exists()
 
     # ---- its plan ------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Run(models.Model):
 
     @property
     def is_by_llm(self) -> bool:
-        """A model is called by its provider's name and its own; no other planner has a slash in its name."""
+        """A model is named `provider/name`; no other planner has a slash in its name."""
         return "/" in self.planner
 
     @property
@@ -212,11 +212,11 @@ class Run(models.Model):
 
 
 class Snapshot(models.Model):
-    """What a run was planned on: the prepared transcript without its texts. Never changed, but by a resume."""
+    """What a run was planned on: the prepared transcript without its texts. Only a resume replaces it."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="snapshot")
     mark = models.CharField(max_length=16)
-    """Another one for each preparation: by it a review knows what it was made on."""
+    """Different for each preparation: it tells a review which preparation it belongs to."""
     packed = models.BinaryField()
     """A `planning.snapshots.Prepared`, compressed."""
 
@@ -225,7 +225,7 @@ class Snapshot(models.Model):
 
 
 class RunEvent(models.Model):
-    """One thing that happened in a run. It is a row before it is announced."""
+    """One event of a run. It is stored before it is announced."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)
     seq = models.PositiveIntegerField()
@@ -242,7 +242,7 @@ class RunEvent(models.Model):
 
 
 class Proposal(models.Model):
-    """A deletion that a planner proposed, as it stands at the end of its last call. A human's edits lie beside it."""
+    """A deletion that a planner proposed, after its last call. A human's decisions are stored separately."""
 
     class Source(models.TextChoices):
         PLANNER = "planner"
@@ -252,12 +252,12 @@ class Proposal(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="proposals", db_index=False)
     order = models.PositiveIntegerField()
-    """Its place in the plan, in which it would be recorded."""
+    """Its place in the plan, which is the order of recording."""
     entry_id = models.TextField()
     block_index = models.PositiveIntegerField(null=True)
     source = models.CharField(max_length=10, choices=Source)
     call = models.PositiveIntegerField()
-    """The number of the call that chose it, or that it goes with; 0 where it was carried over from another run."""
+    """The number of the call that chose it, or that it goes with; 0 if it was carried over from another run."""
     tool = models.TextField()
     reason = models.TextField(blank=True, default="")
 
@@ -277,9 +277,9 @@ class Proposal(models.Model):
 
 
 class Decision(models.Model):
-    """One step of a human's review. The review is what the steps that were not undone make of the proposals.
+    """One step of a human's review. The review is the result of applying the steps that were not undone.
 
-    Rows are only added: `undo` undoes the last row that is not undone. Number 0 is no step: it is what hooks pinned,
+    Rows are only added: `undo` undoes the last row that is not undone. Number 0 is not a step: it is what hooks pinned,
     each target with `by`, who pinned it and why (`planning.hook_runner`).
     """
 
@@ -291,7 +291,7 @@ class Decision(models.Model):
         max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)]
     )
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """What it is about, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: nothing."""
+    """Its targets, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: none."""
     at = models.DateTimeField()
 
     class Meta:
@@ -302,14 +302,14 @@ class Decision(models.Model):
 
 
 class Compaction(models.Model):
-    """One `context_compaction` that Redline appended, with what the entry itself does not hold."""
+    """One `context_compaction` that Redline appended, with what the entry itself does not contain."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
     run = models.OneToOneField(
         Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction"
     )
-    """The run it came from; null for one that the command line made before it made runs."""
+    """The run it came from; null for old ones of the command line, which then made no runs."""
     entry_id = models.TextField()
     leaf_id = models.TextField()
     planner = models.TextField()
@@ -325,7 +325,7 @@ class Compaction(models.Model):
 
 
 class Provider(models.Model):
-    """A provider that the user added. Those of the environment have no row; its key lies in no table at all."""
+    """A provider that the user added. Those of the environment have no row; keys are not in the database."""
 
     DIALECTS = [(dialect.value, dialect.label) for dialect in Dialect]
 
@@ -345,18 +345,18 @@ class PlannerModel(models.Model):
     provider = models.TextField()
     """The name of a provider, of the environment or of a row."""
     name = models.TextField()
-    """As the provider calls it."""
+    """The provider's name for it."""
     base_url = models.TextField(blank=True, default="")
-    """Where it is asked for, if not at its provider's own."""
+    """Its own address, if not its provider's."""
     window = models.PositiveIntegerField()
     output_limit = models.PositiveIntegerField()
     thinking_levels: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Which of `planning.model_registry.LEVELS` it takes; none: it is never asked to think."""
+    """The members of `planning.model_registry.LEVELS` that it supports; none: it does not think."""
     thinking_style = models.CharField(max_length=10, choices=THINKING, default=ThinkingStyle.BUDGET)
     price_in = models.FloatField(null=True)
     price_out = models.FloatField(null=True)
     price_cache_read = models.FloatField(null=True)
-    """Where it is not known, cached input counts as input."""
+    """If it is not known, cached input counts as input."""
     price_cache_write = models.FloatField(null=True)
 
     class Meta:
@@ -370,7 +370,7 @@ class PlannerModel(models.Model):
 
 
 class Agreement(models.Model):
-    """That a provider's models may plan without being asked for. It is for one host, and ends with that."""
+    """Permission for automatic planning with a provider's models. It is for one host, and ends if the host changes."""
 
     provider = models.TextField(unique=True)
     origin = models.TextField()

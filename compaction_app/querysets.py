@@ -1,4 +1,4 @@
-"""What is asked of runs in more than one place."""
+"""Filters of runs that are used in more than one place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_LLM: Final = Q(planner__contains="/")
 
 class RunQuerySet(QuerySet["Run"]):
     def shown(self) -> Self:
-        """Those of sessions in configured roots: pages and the API know no others."""
+        """Those of sessions in configured roots: pages and the API show no others."""
         return self.filter(session__root__configured=True)
 
     def with_session(self) -> Self:
@@ -40,7 +40,7 @@ class RunQuerySet(QuerySet["Run"]):
         return self.shown().filter(automatic=True, reviewed_at=None, state__in=FINISHED)
 
     def being_committed(self) -> Self:
-        """Those whose commit began and, unless it is still under way, was killed."""
+        """Those whose commit has begun and is still under way, or was killed."""
         return self.filter(committing_since__isnull=False)
 
     def of_llm(self) -> Self:

@@ -1,4 +1,4 @@
-"""Backups as their pages show them: the list, what a restore would change, and what was found by a verification."""
+"""Backups on their pages: the list, what a restore would change, and the results of verifications."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from .service import (
 )
 
 COMPARED_BYTES: Final = 256_000_000
-"""What the list reads at most to tell what restores would take away: some 0.2 s. Beyond it each page tells."""
+"""The most bytes that the list reads to say what restores would remove: some 0.2 s. Beyond it each page says it."""
 NEWER_SHOWN: Final = 50
 REMEMBERED: Final = 1_000
-"""Verifications that are kept in memory."""
+"""Verifications that are cached."""
 
 _KINDS: Final[Mapping[object, tuple[str, str]]] = {
     Role.USER: ("user message", "user messages"),
@@ -57,7 +57,7 @@ _LINES: Final = ("line", "lines")
 
 
 def in_words(change: RestoreDifference) -> str:
-    """What a restore would take away, as in `2 user messages and the compaction it was made for`."""
+    """What a restore would remove, as in `2 user messages and the compaction it was made for`."""
     counts: dict[tuple[str, str], int] = dict.fromkeys([*_KINDS.values(), _OTHER], 0)
     for line in change.newer:
         counts[_KINDS.get(EntryKind.DELETION if line.deletes else line.kind, _OTHER)] += 1
@@ -88,7 +88,7 @@ def _brought_back(change: RestoreDifference) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a backup's hash was found to be, and when. `holds` is None where none was recorded."""
+    """The actual hash of a backup, and the time. `holds` is None if no expected hash was recorded."""
 
     holds: bool | None
     sha256: str
@@ -100,7 +100,7 @@ _verified_lock = threading.Lock()
 
 
 def verify(listed: ListedBackup, now: datetime) -> Verified:
-    """Read a backup whole and compare its hash. It is remembered for as long as the file is not touched."""
+    """Read a whole backup and compare its hash. The result is cached until the file changes."""
     path = listed.file.path
     before = file_state(path)
     checked = files.verify(path, listed.recorded)
@@ -129,11 +129,11 @@ class BackupRow:
     listed: ListedBackup
     verified: Verified | None
     takes: str = ""
-    """What a restore would take away, in words; empty where the list does not tell."""
+    """What a restore would remove, in words; empty if the list does not say it."""
     back: str = ""
-    """What it would bring back."""
+    """What it would bring back, in words."""
     fault: str = ""
-    """Why that could not be told, or why it could not be verified."""
+    """Why that is unknown, or why the backup could not be verified."""
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class BackupRow:
 
     @property
     def anchor(self) -> str:
-        """Its id on the page: a session has one backup of a kind for a millisecond."""
+        """Its id on the page: a session has at most one backup of a kind per millisecond."""
         return f"backup-{self.listed.file.taken_at:%Y%m%dT%H%M%S%f}-{self.listed.file.label}"
 
     @property
@@ -156,7 +156,7 @@ class BackupRow:
 
     @property
     def standing(self) -> str:
-        """`holds`, `broken`, `unchecked`, or `unverified` where there is no hash to compare with."""
+        """`holds`, `broken`, `unchecked`, or `unverified` if there is no hash to compare with."""
         if self.listed.recorded is None:
             return "unverified"
         if self.verified is None:
@@ -165,7 +165,7 @@ class BackupRow:
 
     @property
     def hash_start(self) -> str:
-        """The first digits of the hash that it must have, else of the one that was found."""
+        """The first digits of the expected hash, else of the actual one."""
         sha256 = self.listed.recorded or (self.verified.sha256 if self.verified else "")
         return sha256[:12]
 
@@ -176,7 +176,7 @@ class BackupsView:
 
     path: str
     size: int | None
-    """Of the session; None where it is gone."""
+    """Of the session; None if it is gone."""
     rows: list[BackupRow]
 
     @property
@@ -185,7 +185,7 @@ class BackupsView:
 
 
 def session_file(session: Session) -> Path:
-    """The real path of a session. Raises BadInput `outside_root` where it leads out of its root."""
+    """The real path of a session. Raises BadInput `outside_root` if it leads out of its root."""
     return resolve_inside(Path(session.root.path), session.relative_path)
 
 
@@ -210,7 +210,7 @@ def view_backups(session: Session) -> BackupsView:
 
 
 def row_of(listed: ListedBackup, path: Path) -> BackupRow:
-    """One row of the list by itself."""
+    """One row of the list."""
     state = file_state(path)
     size = state.size if state is not None else None
     return _row(path, listed, size, compared=listed.file.size + (size or 0) <= COMPARED_BYTES)
@@ -233,27 +233,27 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 
 @dataclass(frozen=True, slots=True)
 class RestoreView:
-    """What the restore of a backup would do as things stand, and the confirmations that it requires."""
+    """What the restore of a backup would do at this moment, and the confirmations that it requires."""
 
     row: BackupRow
     path: str
     size: int | None
-    """What the session has now; None where it is gone."""
+    """The session's current size; None if it is gone."""
     newer: list[Newer]
-    """The first of the lines that would be taken away."""
+    """The first of the lines that would be removed."""
     more: int
     yeses: list[RequiredConfirmation]
     activity: Activity
     """What others do with the session."""
     shown: str
-    """The state of both files that this speaks of."""
+    """The state of both files that this describes."""
 
 
 def view_restore(session: Session, name: str) -> RestoreView:
     """What the restore would do. Raises BadInput `no_such_backup` and what reading both files raises."""
     path = session_file(session)
     listed = find_backup(path, name)
-    # The state comes first: what is written while it is read makes it another one.
+    # The state comes first: a write during the comparison then makes it outdated.
     shown = state_of(path, listed.file.path)
     state = file_state(path)
     change = difference(path, listed.file.path) if state is not None else RestoreDifference([], "", 0)
@@ -276,7 +276,7 @@ def view_restore(session: Session, name: str) -> RestoreView:
 def _needed_yeses(
     needs: Iterable[str], activity: Activity, change: RestoreDifference
 ) -> Iterable[RequiredConfirmation]:
-    """The explicit confirmations that are needed, each in its own words."""
+    """The required confirmations, each with its text."""
     for name in needs:
         if name == "live":
             yield RequiredConfirmation(
@@ -304,14 +304,14 @@ def _needed_yeses(
 
 @dataclass(frozen=True, slots=True)
 class DeletionView:
-    """What the deletion of a backup would take, and what is left then."""
+    """What the deletion of a backup would remove, and what is left then."""
 
     row: BackupRow
     session: str
     """The session's file name."""
     others: int
     there: bool
-    """Whether the session itself is there."""
+    """Whether the session itself exists."""
 
     @property
     def is_the_only_one(self) -> bool:
@@ -319,7 +319,7 @@ class DeletionView:
 
 
 def view_deletion(session: Session, name: str) -> DeletionView:
-    """What a deletion would take. Raises BadInput `no_such_backup`."""
+    """What a deletion would remove. Raises BadInput `no_such_backup`."""
     path = session_file(session)
     listed = find_backup(path, name)
     others = len(files.list_backups(path)) - 1
@@ -329,7 +329,7 @@ def view_deletion(session: Session, name: str) -> DeletionView:
 
 
 def verified_row(session: Session, name: str) -> BackupRow:
-    """The row of a backup after it was verified; where that failed, it says why."""
+    """The row of a backup after its verification; if that failed, it says why."""
     path = session_file(session)
     listed = find_backup(path, name)
     try:

@@ -1,4 +1,4 @@
-"""The forms of the Models page. `redline models add` fills in the same ones: each rule is written once."""
+"""The forms of the Models page. `redline models add` uses the same ones: each rule is written once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.web.forms import CheckedField
 
 RESERVED: Final = frozenset({*LABELS, "embedded", "add"})
-"""Names that mean something else already."""
+"""Names that have another meaning already."""
 NAME: Final = r"\A[a-z0-9][a-z0-9_-]{0,39}\Z"
 NAME_RULE: Final = (
     "A name is made of small letters, digits, - and _, 40 of them at most, such as “my-server”."
@@ -85,7 +85,7 @@ class PriceField(forms.CharField):
 
 
 class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no parameter when it runs
-    """Adds a provider, or changes all but the name of one. An empty key leaves the kept one, unless the base URL
+    """Adds a provider, or changes one except its name. An empty key leaves the stored one, unless the base URL
     changes."""
 
     name = forms.RegexField(
@@ -99,7 +99,7 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     dialect = forms.ChoiceField(
         choices=Provider.DIALECTS,
         initial=Dialect.OPENAI,
-        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose what it speaks."),
+        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose its API dialect."),
     )
     base_url = CheckedField(checked_base_url)
     key = CheckedField(checked_key, required=False)
@@ -116,7 +116,7 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if name in RESERVED:
-            raise forms.ValidationError(f"“{name}” means something else already. Choose another name.")
+            raise forms.ValidationError(f"“{name}” has another meaning already. Choose another name.")
         return name
 
     def clean(self) -> None:
@@ -127,7 +127,7 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
 
 
 class KeyForm(forms.Form):
-    """A key for a provider of the environment, entered for the origin that its user was shown; or none any more."""
+    """A key for a provider of the environment, entered for the origin that the page showed; or its removal."""
 
     origin = forms.CharField(required=False)
     key = CheckedField(checked_key, required=False)
@@ -160,7 +160,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     )
     base_url = CheckedField(checked_base_url, required=False)
     window = TokenCountField(
-        "window", SMALLEST_WINDOW, "A planner needs that much for what it is told and what it reads."
+        "window", SMALLEST_WINDOW, "A planner needs that much for its instructions and what it reads."
     )
     output_limit = TokenCountField(
         "output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls."
@@ -175,7 +175,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         initial=ThinkingStyle.BUDGET,
         required=False,
         empty_value=ThinkingStyle.BUDGET,
-        error_messages={"invalid_choice": "Choose how it is told how much to think."},
+        error_messages={"invalid_choice": "Choose its thinking style."},
     )
     price_in = PriceField("Input")
     price_out = PriceField("Output")
@@ -227,7 +227,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     def _clean_base_url_of(self, provider: ResolvedProvider) -> None:
         base_url: str = self.cleaned_data["base_url"]
         if base_url == provider.base_url:
-            # It follows its provider, wherever that moves.
+            # It follows its provider to any address.
             self.cleaned_data["base_url"] = ""
         elif origin_of(base_url) != provider.origin and provider.needs_key(base_url):
             self.add_error(

@@ -1,4 +1,4 @@
-"""A test of one model: one small tool call, with a connection of its own."""
+"""A test of one model: one small tool call, on a separate connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compaction_app.providers.types import Endpoint
 
 
 def test_model(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
-    """What came of asking a model for one tool call, at its lowest thinking level. For code without an event loop."""
+    """The result of one tool call of a model, at its lowest thinking level. For code without an event loop."""
     return asyncio.run(_test(endpoint, model))
 
 

@@ -18,12 +18,12 @@ from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 
 SUGGESTED: Final = 12
-"""Models of sessions that are suggested at most."""
+"""The most models of sessions that are suggested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A server that people run themselves, as it is after its installation."""
+    """A server that people run themselves, with its default address."""
 
     name: str
     label: str
@@ -54,7 +54,7 @@ class ModelsPage:
 
     blocks: list[ProviderModels]
     unset: list[ResolvedProvider]
-    """Those of the environment that nobody has set up, and that have no models."""
+    """Those of the environment that are not configured and have no models."""
     suggestions: list[Suggestion]
     presets: tuple[Preset, ...] = PRESETS
 
@@ -86,11 +86,11 @@ def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Su
     ][:SUGGESTED]
 
 
-# ---- what a form begins with -------------------------------------------------------------------------------
+# ---- initial values of forms --------------------------------------------------------------------------------
 
 
 def preset_values(name: str) -> dict[str, str]:
-    """What a preset fills in; nothing for a name that is not one."""
+    """The values of a preset; empty for an unknown name."""
     return {one.name: {"name": one.name, "base_url": one.base_url} for one in PRESETS}.get(name, {})
 
 

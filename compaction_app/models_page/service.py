@@ -1,6 +1,6 @@
-"""Providers, models and keys, added, changed and removed; and who agreed to automatic planning.
+"""Adding, changing and removing providers, models and keys; and the permission for automatic planning.
 
-A change of a base URL forgets the key that was entered, before anything else happens, and ends what was agreed to
+A change of a base URL deletes the entered key, before anything else happens, and ends the permission
 for another host.
 """
 
@@ -24,7 +24,7 @@ from .forms import KeyForm, PlannerModelForm, ProviderForm
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a change of a provider brought with it."""
+    """The side effects of a change of a provider."""
 
     key_dropped: bool = False
     agreement_ended: bool = False
@@ -35,9 +35,9 @@ class Consequence:
 
 @transaction.atomic
 def add_provider(form: ProviderForm) -> Provider:
-    """Add a provider, with its key if one was typed. Raises FormInvalid, and SystemFailure of the key file."""
+    """Add a provider, with its key if one was entered. Raises FormInvalid, and SystemFailure of the key file."""
     require_valid(form)
-    # A key that an earlier provider of this name left behind is not its key.
+    # A key left by an earlier provider of this name is not its key.
     drop_key(settings.REDLINE_DATA_DIR, form.cleaned_data["name"])
     row: Provider = form.save()
     _keep(row.name, row.base_url, form.cleaned_data["key"])
@@ -47,8 +47,8 @@ def add_provider(form: ProviderForm) -> Provider:
 def change_provider(form: ProviderForm) -> Consequence:
     """Change a provider that was added.
 
-    A key that is typed belongs to the base URL beside it. Without one, the key that is there stays only if the
-    base URL does. Raises FormInvalid, and SystemFailure of the key file.
+    An entered key belongs to the base URL in the same form. Without one, the stored key is kept only if the
+    base URL is unchanged. Raises FormInvalid, and SystemFailure of the key file.
     """
     require_valid(form)
     row, key = form.instance, form.cleaned_data["key"]
@@ -63,9 +63,9 @@ def change_provider(form: ProviderForm) -> Consequence:
 
 
 def change_key(form: KeyForm) -> None:
-    """Keep a key for a provider of the environment, for the origin that its user was shown, or forget the one it has.
+    """Store a key for a provider of the environment, for the origin that the page showed, or delete the one it has.
 
-    Raises FormInvalid, Conflict `other_address` if it has moved since, and SystemFailure of the key file.
+    Raises FormInvalid, Conflict `other_address` if its address has changed since, and SystemFailure of the key file.
     """
     require_valid(form)
     provider = form.provider
@@ -77,7 +77,7 @@ def change_key(form: KeyForm) -> None:
 
 
 def forget_key(name: str) -> bool:
-    """Forget the key that was entered for a provider; whether there was one. Raises SystemFailure of the key file."""
+    """Delete the entered key of a provider; returns whether there was one. Raises SystemFailure of the key file."""
     return drop_key(settings.REDLINE_DATA_DIR, name)
 
 
@@ -93,7 +93,7 @@ def added_provider(name: str) -> Provider:
 
 
 def remove_provider(name: str) -> None:
-    """Remove a provider that was added, with its models, its key and what was agreed to.
+    """Remove an added provider, with its models, its key and its permission for automatic planning.
 
     Raises BadInput `unknown_provider`, and SystemFailure of the key file.
     """
@@ -106,9 +106,9 @@ def remove_provider(name: str) -> None:
 
 
 def agree(name: str, origin: str) -> None:
-    """Let a provider's models plan automatically, at the origin that its user was shown.
+    """Let a provider's models plan automatically, at the origin that the page showed.
 
-    Raises BadInput `unknown_provider`, and Conflict `other_address` if it has moved since.
+    Raises BadInput `unknown_provider`, and Conflict `other_address` if its address has changed since.
     """
     _require_same_origin(provider_named(name), origin)
     Agreement.objects.update_or_create(
@@ -117,7 +117,7 @@ def agree(name: str, origin: str) -> None:
 
 
 def take_agreement_back(name: str) -> None:
-    """Let a provider's models plan only when somebody starts a run."""
+    """End the permission for automatic planning with a provider's models."""
     Agreement.objects.filter(provider=name).delete()
 
 
@@ -125,8 +125,8 @@ def _require_same_origin(provider: ResolvedProvider, origin: str) -> None:
     if not origin or provider.origin != origin:
         raise Conflict(
             "other_address",
-            f"{provider.label} is asked at {provider.origin or 'no address'} by now, and not where the page said. "
-            f"Nothing was changed. Look at it again.",
+            f"The address of {provider.label} is now {provider.origin or 'missing'}, not the one on the page. "
+            f"Nothing was changed. Reload the page.",
         )
 
 
@@ -147,5 +147,5 @@ def save_model(form: PlannerModelForm) -> PlannerModel:
 
 
 def remove_model(key: int) -> None:
-    """Remove a model. What it planned stays; it is not an error if it is gone already."""
+    """Remove a model. Its plans are kept; it is not an error if the model is gone already."""
     PlannerModel.objects.filter(pk=key).delete()

@@ -1,4 +1,4 @@
-"""The pages of models: which there are, the forms that add and change them, and a test of one."""
+"""The pages of models: the list, the forms that add and change them, and the test of one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _say(request: HttpRequest, done: str, name: str) -> None:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_model(request: HttpRequest) -> HttpResponse:
-    """The form that adds a model; what the address names of it is filled in."""
+    """The form that adds a model; values in the address are filled in."""
     if request.method == "POST":
         return _save_model(request, PlannerModelForm(request.POST))
     name = request.GET.get("name", "")
@@ -113,7 +113,7 @@ def _model_page(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove(request: HttpRequest, model: int) -> HttpResponse:
-    """Remove a model, after a page that says what that means."""
+    """Remove a model, after a page that explains the consequences."""
     found = _known(model)
     if request.method == "POST":
         remove_model(found.pk)
@@ -124,7 +124,7 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def test(request: HttpRequest, model: int) -> HttpResponse:
-    """Ask a model for one tiny tool call, and say what came of it. htmx gets the words, anyone else the page."""
+    """Have a model make one tiny tool call, and show the result. htmx gets the result, other clients the page."""
     if request.method != "POST":
         return redirect(reverse("compaction:models", fragment=f"model-{model}"))
     found = _known(model)
@@ -168,7 +168,7 @@ def new_provider(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def provider(request: HttpRequest, provider: str) -> HttpResponse:
-    """The form that changes a provider; one of the environment takes a key alone."""
+    """The form that changes a provider; one of the environment takes only a key."""
     known = _provider(provider)
     posted = request.POST if request.method == "POST" else None
     form: ProviderForm | KeyForm
@@ -189,7 +189,7 @@ def provider(request: HttpRequest, provider: str) -> HttpResponse:
 
 
 def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
-    """Say what a change of a provider brought with it."""
+    """Warn about the side effects of a change of a provider."""
     if done.key_dropped:
         messages.warning(
             request,
@@ -216,7 +216,7 @@ def _provider_page(
     known: ResolvedProvider | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """The form of a provider. A key is never put into it again: `retype` says that one was typed."""
+    """The form of a provider. A key is never filled in again: `retype` says that one was entered."""
     context = {
         "form": form,
         "known": known,
@@ -230,7 +230,7 @@ def _provider_page(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
-    """Remove a provider that was added, after a page that says what goes with it."""
+    """Remove an added provider, after a page that explains the consequences."""
     known = _provider(provider)
     if known.source != ADDED:
         raise Http404("That provider comes from the environment.")

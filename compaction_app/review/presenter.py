@@ -1,8 +1,8 @@
-"""A review as its page shows it: proposals in place with their texts, and the sums as the airlock sees them.
+"""A review on its page: proposals in place with their texts, and the totals as the airlock computes them.
 
-    rows ──reviewing──▶ Review ──Outline──▶ hunks of one window ──texts, by offset──▶ Page
+    rows ──reviews──▶ Review ──Outline──▶ hunks of one page ──texts, by offset──▶ Page
 
-Nothing is decided here. Texts are read for the window alone.
+Nothing is decided here. Texts are read for one page only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RAIL: Final = 120
 PARTS_SHOWN: Final = 400
 """Proposals and folds of one hunk that are shown: a hunk holds all blocks of an entry."""
 STAYS_SHOWN: Final = 60
-"""Entries that are opened in place at once."""
+"""Entries that are unfolded in place at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class ShownHunk:
     whole: bool
     parts: list[Article | Fold]
     left: int
-    """Proposals and folds of it that are not shown: one entry can hold more blocks than anybody reads."""
+    """Its proposals and folds that are not shown: one entry can have more blocks than anybody reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A turn in one line: what goes of it, and what is still to be decided."""
+    """A turn in one line: what is deleted of it, and what is undecided."""
 
     anchor: str
     number: int
@@ -77,7 +77,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The plan as the airlock sees it. Percentages and tokens are of the transcript's own estimate."""
+    """The plan as the airlock computes it. Percentages and tokens are of the transcript's own estimate."""
 
     approved: float
     planned: float
@@ -96,7 +96,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One window of a review."""
+    """One page of a review."""
 
     run: Run
     version: int
@@ -118,7 +118,7 @@ class Page:
 
 
 class ShownRanges(NamedTuple):
-    """What a browser shows: stretches of the transcript, by position, and of the rail, by turn; ends excluded."""
+    """What a browser shows: ranges of the transcript, by position, and of the rail, by turn; ends excluded."""
 
     stretches: Sequence[tuple[int, int]]
     rail: Sequence[tuple[int, int]]
@@ -126,7 +126,7 @@ class ShownRanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReviewChanges:
-    """What is other than it was, of what a browser shows. `heads` are of hunks, `rail` of the rail."""
+    """What has changed of what a browser shows. `heads` are of hunks, `rail` of the rail."""
 
     run: Run
     version: int
@@ -138,7 +138,7 @@ class ReviewChanges:
 
 
 class ReviewDesk:
-    """One run's review at one version (the latest, where none is given), from which pages and fragments are made.
+    """One run's review at one version (by default the latest), from which pages and fragments are made.
 
     Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
     """
@@ -161,12 +161,12 @@ class ReviewDesk:
         return entry.position if entry is not None else None
 
     def first_undecided(self) -> int | None:
-        """The position of the first proposal that is undecided."""
+        """The position of the first undecided proposal."""
         undecided = (item.position for item in self.review.leads() if item.standing is ReviewStatus.UNDECIDED)
         return min(undecided, default=None)
 
     def page(self, position: int) -> Page:
-        """The window that holds what lies at a position."""
+        """The page that contains a position."""
         outline = self.outline
         number = outline.window_at(position)
         window = outline.windows[number] if outline.windows else []
@@ -194,7 +194,7 @@ class ReviewDesk:
         )
 
     def changes(self, before: ReviewDesk, shown: ShownRanges) -> ReviewChanges | None:
-        """What is other than it was, of what a browser shows; None where that is most of it."""
+        """What has changed of what a browser shows; None if that is most of it."""
         was, now = before.review, self.review
         if was.items.keys() != now.items.keys() or before.outline.unasked != self.outline.unasked:
             return self._changed_hunks(before, shown)
@@ -212,7 +212,7 @@ class ReviewDesk:
         return self._changes(shown, articles, [], [(turn, self._head(turn, texts)) for turn in turns])
 
     def _changed_hunks(self, before: ReviewDesk, shown: ShownRanges) -> ReviewChanges | None:
-        """The hunks in which a proposal came or went, or what goes with one."""
+        """The hunks in which a proposal, or what goes with one, was added or removed."""
         was, now = before.review.items, self.review.items
         positions = [
             item.position for one, other in ((was, now), (now, was)) for item in _only_in(one, other)
@@ -251,7 +251,7 @@ class ReviewDesk:
         )
 
     def _changed_turns(self, before: ReviewDesk, shown: ShownRanges) -> list[OutlineTurn]:
-        """The turns that a browser shows and whose line is another one now."""
+        """The turns that a browser shows and whose line has changed."""
         was = before.outline.turns
         return [
             turn
@@ -373,12 +373,12 @@ def _holds(stretches: Sequence[tuple[int, int]], at: int) -> bool:
 
 
 def _line(turn: OutlineTurn) -> tuple[int, ...]:
-    """All that the line of a turn says, but for its title."""
+    """Everything on the line of a turn, except its title."""
     return turn.cut, turn.undecided, turn.kept, len(turn.leads)
 
 
 def _signature(item: ReviewItem, review: Review) -> tuple[object, ...]:
-    """All that an article says, but for its texts."""
+    """Everything in an article, except its texts."""
     own = review.items.get(item.target)
     followers = review.followers.get(item.target, ())
     unanswered = review.unanswered.get(item.target, ())

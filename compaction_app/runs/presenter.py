@@ -1,4 +1,4 @@
-"""A run as its page shows it: where it stands, what was called and streamed, and how far the plan is."""
+"""A run on its page: its state, its calls and what was streamed, and the plan's progress."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .turn_log import OF_A_TURN, Change, Event, Log, ModelTurn
 
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
-"""Rows on a page; of a longer run the last ones are shown, and the others on demand."""
+"""Rows on a page; of a longer run the last ones are shown, the others on request."""
 PAGE_STREAMED: Final = 6_000
-"""Events that hold streamed words on a page: a hundred milliseconds each."""
+"""Streaming events on a page, a hundred milliseconds each."""
 ASKED_AT_MOST: Final = 20
-"""More often than this a provider is not asked for one answer."""
+"""The most requests for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The reduction by call as a drawing: a path, and where the target lies. Units of the drawing."""
+    """The reduction by call as a drawing: a path, and the position of the target. Units of the drawing."""
 
     width: int
     height: int
@@ -37,7 +37,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One parameter in force, and where it comes from."""
+    """One parameter in effect, and its source."""
 
     name: str
     value: str
@@ -46,19 +46,19 @@ class Fact:
 
 @dataclass(slots=True)
 class FollowedRun:
-    """What a page has of a run that it follows."""
+    """What an open page shows of its run."""
 
     seq: int
     log: Log
     points: list[tuple[float, bool]]
-    """For each call the percentage afterwards, and whether it was refused."""
+    """For each call the reduction after it, and whether it was refused."""
     mark: object = None
-    """By what it is known whether the run's row is another one."""
+    """Changes whenever the run's row does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is new on a run, for a page that has it up to a sequence number."""
+    """What is new in a run, for a page that shows it up to a sequence number."""
 
     run: Run
     changes: list[Change]
@@ -84,7 +84,7 @@ class RunView:
     seq: int
 
 
-# ---- a page, and what it is told afterwards ----------------------------------------------------------------
+# ---- a page, and its updates -------------------------------------------------------------------------------
 
 
 def view_run(run: Run, *, whole: bool = False) -> RunView:
@@ -101,9 +101,9 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
-    """What is new after a sequence number, from at most `limit` events; None where there is no such run.
+    """What is new after a sequence number, from at most `limit` events; None if there is no such run.
 
-    `shown` is what the last one gave, or None at first, and is of no use afterwards, whatever comes of this.
+    `shown` is that of the last result, or None at first; it must not be used again afterwards.
     """
     run = Run.objects.with_session().filter(pk=run_id).first()
     if run is None:
@@ -125,7 +125,7 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
 
 
 def _as_shown(run: Run, after: int) -> FollowedRun:
-    """What a page has that shows the events up to `after`: its turn that may still grow, and the steps."""
+    """The content of a page with the events up to `after`: its last turn, which may still grow, and the steps."""
     log = Log()
     began = _turn_began(run, after)
     if began is not None:
@@ -152,7 +152,7 @@ def _first(run: Run) -> int:
 
 
 def _turn_began(run: Run, until: int) -> int | None:
-    """The first event of the latest turn up to an event; it may have been asked for more than once."""
+    """The first event of the latest turn up to an event; a turn may have several requests."""
     found = run.events.filter(kind__in=(EventKind.ASKED, EventKind.PREPARED), seq__lte=until).order_by("-seq")
     began = number = None
     for seq, kind, turn in found.values_list("seq", "kind", "data__turn")[:ASKED_AT_MOST]:
@@ -163,7 +163,7 @@ def _turn_began(run: Run, until: int) -> int | None:
 
 
 def words_of(run: Run, seq: int) -> ModelTurn | None:
-    """All that was streamed in the turn whose first event that is; None where it is none of this run's."""
+    """Everything streamed in the turn with that first event; None if this run has no such turn."""
     log = Log()
     for event in _events(run.events.filter(seq__gte=seq)).iterator(chunk_size=500):
         log.take([event])
@@ -175,7 +175,7 @@ def words_of(run: Run, seq: int) -> ModelTurn | None:
     return turn if isinstance(turn, ModelTurn) else None
 
 
-# ---- where it stands ---------------------------------------------------------------------------------------
+# ---- its progress ------------------------------------------------------------------------------------------
 
 
 def _points(run: Run, until: int | None = None) -> list[tuple[float, bool]]:
@@ -191,7 +191,7 @@ def _point(data: Mapping[str, Any]) -> tuple[float, bool]:
 
 
 def _steps(run: Run, points: Sequence[tuple[float, bool]]) -> Steps:
-    """A step per call, from the left edge to the right; the height is 100 %, or a little more than is needed."""
+    """A step per call, from left to right; the height is 100 %, or a little more than needed."""
     percents, target = [percent for percent, _ in points], run.target_percent
     top = max([target * 1.15, *percents, 1.0])
     width = STEP_WIDTH / max(len(percents), 1)

@@ -1,4 +1,4 @@
-"""What pages say of the proposals of automatic planning that nobody has looked at."""
+"""Automatic proposals that nobody has looked at yet, as pages and sockets show them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
 
 
 def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
-    """For the list: the sessions that have one, each with the way to its review."""
+    """For the list: the sessions that have one, each with the address of its review."""
     found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {
         session: SessionBadge(
@@ -40,7 +40,7 @@ def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
 
 
 def outgrown() -> Combinable:
-    """Of runs: whether their session has continued since they were planned."""
+    """The condition for runs whose session has continued since they were planned."""
     prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.PREPARED).annotate(
         leaf=KT("data__leafId")
     )
@@ -48,9 +48,9 @@ def outgrown() -> Combinable:
 
 
 def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[str, Any]]]:
-    """The runs that wait, and for each one not among the known what open pages are sent.
+    """The runs with such a proposal, and for each one not in `known` the message for open pages.
 
-    At a first look, without any known, nothing is new.
+    In the first call, with `known` None, nothing is new.
     """
     found = set(Run.objects.unseen().numbers())
     fresh = found - set(found if known is None else known)
@@ -59,7 +59,7 @@ def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[st
 
 
 def _fact(run: Run, count: int) -> dict[str, Any]:
-    """A fact for the sockets of the list. Its texts are shown as text, by a browser and by a system."""
+    """A message for the sockets of the list. Its texts are shown as plain text, by a browser and by a system."""
     percent = (run.stats or {}).get("percentReduction", 0)
     title = one_line(run.session.title or run.session.relative_path, TITLE_CHARACTERS)
     tell = {

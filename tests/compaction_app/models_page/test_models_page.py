@@ -188,7 +188,7 @@ def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
         (
             "window",
             "7999",
-            "The window is 8,000 tokens or more. A planner needs that much for what it is told",
+            "The window is 8,000 tokens or more. A planner needs that much for its instructions",
         ),
         (
             "output_limit",
@@ -403,7 +403,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 422)
     assert "Type the key." in text_of(shown)
     shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
-    assert "Look at it again" in text_of(shown)
+    assert "Reload the page" in text_of(shown)
     sent(browser, "/providers/openai", {"forget": "1", "origin": origin})
     assert read_keys(redline.data) == {}
     page(browser, "/providers/openai/remove", 404)
@@ -470,7 +470,7 @@ def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: 
     assert "Not allowed: its models plan only when you start a run." in words
     assert "This sends transcripts to https://llm.example.com without asking you." in words
     shown = sent(browser, "/providers/own/agreement", {"origin": "https://evil.example"}, 409)
-    assert "and not where the page said" in text_of(shown)
+    assert "not the one on the page" in text_of(shown)
     assert not Agreement.objects.exists()
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     assert provider_named("own").agreed
