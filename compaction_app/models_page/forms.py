@@ -232,6 +232,6 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         elif origin_of(base_url) != provider.origin and provider.needs_key(base_url):
             self.add_error(
                 "base_url",
-                f"The key of {provider.label} belongs to {provider.origin}, and goes nowhere else. Add that address "
+                f"The key of {provider.label} belongs to {provider.origin} and is sent nowhere else. Add that address "
                 "as a provider of its own.",
             )
