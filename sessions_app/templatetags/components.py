@@ -1,4 +1,4 @@
-"""Shared markup that a template cannot produce without adding white space to a text."""
+"""Markup that pages share. It is built into all templates, so none has to load it."""
 
 from __future__ import annotations
 
