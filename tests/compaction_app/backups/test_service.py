@@ -106,7 +106,7 @@ def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
     ]
 
 
-def test_lines_that_came_after_the_backup_need_a_yes(path: Path) -> None:
+def test_lines_that_came_after_the_backup_need_a_confirmation(path: Path) -> None:
     before = path.read_bytes()
     backup = compacted(path)
     assert newer_lines(path, backup) == []
@@ -171,7 +171,7 @@ def test_no_line_that_a_restore_would_lose_goes_unsaid(
         assert change == RestoreDifference([], "", 0)
 
 
-def test_a_session_that_lies_far_into_a_large_file_differs_where_it_differs(path: Path) -> None:
+def test_a_difference_far_into_a_large_file_is_found(path: Path) -> None:
     body = path.read_bytes() + b"".join(
         session_bytes([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
     )
@@ -191,7 +191,7 @@ def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> No
     assert difference(path, backup) == RestoreDifference([Newer(3, "00000002", "user")], "", 0)
 
 
-def test_a_difference_tells_what_comes_back_and_the_compaction_that_goes(path: Path) -> None:
+def test_a_difference_names_what_comes_back_and_the_removed_compaction(path: Path) -> None:
     backup = compacted(path)
     entry_id = Compaction.objects.get().entry_id
     assert difference(path, backup) == RestoreDifference([], entry_id, 0)
@@ -200,7 +200,7 @@ def test_a_difference_tells_what_comes_back_and_the_compaction_that_goes(path: P
     assert difference(path, previous.path) == RestoreDifference([], "", 1)
 
 
-def test_a_yes_that_was_given_for_another_state_is_none(path: Path) -> None:
+def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
     backup = compacted(path)
     seen = state_of(path, backup)
     with path.open("ab") as file:
@@ -222,7 +222,7 @@ def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
     assert refused(path, lambda: delete(backup, as_the_only_one=True)) == "2 no_such_file"
 
 
-def test_a_backup_that_redline_did_not_make_needs_a_yes(path: Path) -> None:
+def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> None:
     old = path.read_bytes()
     backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), old)
     with pytest.raises(RedlineError, match="--unverified"):
@@ -282,7 +282,7 @@ def test_a_vanished_session_comes_back(path: Path) -> None:
         (os.fsdecode(b"\xff.jsonl.2025-01-01T00-00-00-000Z.compact.bak"), "2 unusable_name"),
     ],
 )
-def test_what_is_no_backup_is_refused(path: Path, name: str, answer: str) -> None:
+def test_other_files_are_refused_as_backups(path: Path, name: str, answer: str) -> None:
     assert refused(path, lambda: back(path.with_name(name), unverified=True, drop_newer=True)) == answer
 
 
@@ -298,7 +298,7 @@ def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) ->
     assert refused(path, lambda: back(link, unverified=True, drop_newer=True)) != "done"
 
 
-def test_a_backup_that_is_no_session_is_restored_and_said_to_be(path: Path) -> None:
+def test_a_backup_that_is_not_a_session_is_restored_with_a_warning(path: Path) -> None:
     backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), b"no session\n")
     back(backup, unverified=True, drop_newer=True)
     assert path.read_bytes() == b"no session\n"

@@ -87,7 +87,7 @@ def plans_again(page: Any, run: Run) -> bool:
     return f"/runs/{run.pk}/again" in actions(page)
 
 
-def test_the_page_shows_what_will_be_written_where_and_warns_about_an_open_agent(
+def test_the_page_shows_the_line_and_its_place_and_warns_about_an_open_agent(
     browser: Client, run: Run
 ) -> None:
     answer = browser.get(f"/runs/{run.pk}/commit")

@@ -151,7 +151,7 @@ def test_the_page_of_a_restore_names_who_has_the_session_open(browser: Client, p
     assert not elements(browser.get(page), '[value="live"]')
 
 
-def test_no_line_of_a_writer_that_holds_the_file_open_is_lost_unannounced(
+def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place(path, session_bytes(working_session(steps=2 * ROUNDS)))

@@ -857,7 +857,7 @@ def test_a_whole_percentage_is_recorded_as_an_integer() -> None:
     assert isinstance(recorded, int)
 
 
-def test_deleting_empty_entries_is_no_reduction() -> None:
+def test_deleting_empty_entries_is_not_a_reduction() -> None:
     transcript = transcript_of(user(""), assistant())
     made = accepted(asks(whole("e2")), transcript)
     assert made.stats.to_json()["percentReduction"] == 0

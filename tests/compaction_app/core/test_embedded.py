@@ -468,7 +468,7 @@ def test_planning_ends_on_damaged_sessions(seed: int) -> None:
     assert not unanswered(transcript, run.targets)
 
 
-def test_what_was_deleted_before_the_run_is_no_obstacle() -> None:
+def test_earlier_deletions_are_not_an_obstacle() -> None:
     transcript = work(Session(), 7, 100).prepare(compression_ratio=0.5)
     store = DeletionStore(transcript)
     for entry in transcript.entries[:40:3]:

@@ -227,7 +227,7 @@ def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:
     assert bench.store.validated().targets == (Target("e4"),)
 
 
-def test_a_run_that_is_closed_ends_where_it_stands() -> None:
+def test_a_closed_run_ends_with_its_current_plan() -> None:
     empty, begun = Loop(workbench()), Loop(workbench())
     run(begun, PlannerTurn([delete(whole("e4"))]))
     assert empty.close() == Ended(Outcome.FAILED, None)

@@ -63,7 +63,7 @@ def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
     assert trimmed.results == left.count(DROPPED)
 
 
-def test_it_goes_down_to_two_thirds_so_that_what_is_cached_holds_for_a_while() -> None:
+def test_it_trims_to_two_thirds_so_that_the_cache_stays_valid_for_a_while() -> None:
     conversation = Conversation("prompt")
     for name in "abcdefghij":
         exchange(conversation, name, name * 1_000)
@@ -104,7 +104,7 @@ def test_a_turn_of_many_long_results_is_cut_evenly_and_marked() -> None:
     assert len({len(text) for text in left[:-1]}) == 1
 
 
-def test_whole_exchanges_go_where_blank_results_are_not_enough_but_never_the_prompt_or_the_last() -> None:
+def test_whole_exchanges_go_if_blank_results_are_not_enough_but_never_the_prompt_or_the_last() -> None:
     conversation = Conversation("p" * 1_000)
     for number in range(50):
         conversation.add(AssistantMessage([TextPart("t" * 500), CallPart(f"c{number}", "search", "{}")]))

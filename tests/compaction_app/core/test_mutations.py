@@ -185,7 +185,7 @@ def noticed() -> str:
         return str(fault)
 
 
-def test_every_fact_holds() -> None:
+def test_every_fact_is_true() -> None:
     assert noticed() == ""
 
 

@@ -58,7 +58,7 @@ def test_a_call_answered_twice_takes_both_results_in_transcript_order() -> None:
     assert repaired(messages, whole("e4")) == [whole("e4"), block("e2", 1), whole("e3")]
 
 
-def test_a_result_that_stands_before_its_call_goes_with_it_too() -> None:
+def test_a_result_before_its_call_goes_with_it_too() -> None:
     messages = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
     assert repaired(messages, whole("e3")) == [whole("e3"), whole("e2")]
 

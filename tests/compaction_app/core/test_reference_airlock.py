@@ -315,7 +315,7 @@ def test_one_of_two_blocks_of_a_call_may_stay_unless_it_is_pinned() -> None:
     assert judged(R1, entries=entries) == [R1, block_of("asks", 1), block_of("asks", 2)]
 
 
-def test_a_plan_that_was_not_repaired_is_told_what_it_breaks() -> None:
+def test_an_unrepaired_plan_is_refused_for_what_it_breaks() -> None:
     call, result = ("content_block", "asks", 1), ("entry", "r1")
     assert reference_airlock.fault_of_pairs({call: None}, TALK) == "orphaned_result"
     assert reference_airlock.fault_of_pairs({result: None}, TALK) == "dangling_call"
@@ -355,7 +355,7 @@ def test_something_must_remain() -> None:
         (block_of("r1", 0), "only_block"),
     ],
 )
-def test_the_first_fault_of_a_target_is_told(deletion: Any, code: str) -> None:
+def test_the_first_fault_of_a_target_is_reported(deletion: Any, code: str) -> None:
     assert judged(ENDS, deletion, R1, R1) == code
 
 

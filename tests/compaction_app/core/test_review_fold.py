@@ -219,7 +219,7 @@ def test_unknown_targets_are_refused(reviewer: Reviewer) -> None:
         assert review.pins == ()
 
 
-def test_the_guard_of_all_thinking_holds_for_additions() -> None:
+def test_the_guard_of_all_thinking_applies_to_additions() -> None:
     transcript = transcript_of(
         user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y")
     )
@@ -382,7 +382,7 @@ def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
 
 @often
 @given(reviews())
-def test_every_object_stands_where_the_plans_say(given_: Decided) -> None:
+def test_every_status_agrees_with_the_plans(given_: Decided) -> None:
     reviewer, steps = given_.reviewer, given_.steps
     review = reviewer.review(steps)
     for target, item in review.items.items():

@@ -24,7 +24,7 @@ def test_each_kind_covers_its_share() -> None:
         assert abs(cells[kind] - share * LINES * CELLS) <= 1
 
 
-def test_pieces_lie_in_their_order() -> None:
+def test_pieces_are_in_order() -> None:
     drawn = draw([("read", 500, False), ("user", 500, True)])
     paths = dict(drawn.paths)
     assert paths["read"].startswith("M0 0")
@@ -49,7 +49,7 @@ def test_nothing_makes_an_empty_map() -> None:
         (6_000, 0, 59, 59),
     ],
 )
-def test_a_frame_holds_the_lines_of_what_it_is_about(before: int, tokens: int, first: int, last: int) -> None:
+def test_a_frame_covers_the_lines_of_its_pieces(before: int, tokens: int, first: int, last: int) -> None:
     drawn = draw([("read", 6_000, False)])
     top, height = drawn.frame(before, tokens)
     assert top == first * STEP

@@ -204,7 +204,7 @@ def test_a_refused_pattern_leaves_no_matches() -> None:
 # ---- read -----------------------------------------------------------------------------------------------
 
 
-def test_a_read_returns_a_slice_and_marks_where_it_was_cut() -> None:
+def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut() -> None:
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
     shown = details(workbench, READ, entryId="e2")
     assert (shown["text"], shown["totalChars"]) == ("abc\ndefg", 8)
@@ -301,7 +301,7 @@ def test_the_budget_states_the_window_only_if_it_is_known() -> None:
 # ---- delete ---------------------------------------------------------------------------------------------
 
 
-def test_a_deletion_tells_the_progress_and_a_refusal_the_reason() -> None:
+def test_a_deletion_reports_the_progress_and_a_refusal_the_reason() -> None:
     workbench = bench()
     answer = workbench.call(ToolCall(DELETE, {"deletions": [block("e2", 1)]}))
     assert answer.refusal is None
@@ -461,7 +461,7 @@ def test_a_pattern_that_is_refused_deletes_nothing() -> None:
         assert targets(workbench) == [whole("e4")]
 
 
-def test_a_bulk_deletion_folds_case_unless_asked_and_reads_regular_expressions_only_when_asked() -> None:
+def test_a_bulk_deletion_ignores_case_and_takes_regular_expressions_only_on_request() -> None:
     for arguments, count in (
         ({"pattern": "NEEDLE"}, 5),
         ({"pattern": "NEEDLE", "caseSensitive": True}, 0),

@@ -174,7 +174,7 @@ def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
     assert transcript.objects == 5 + 4 + 2
 
 
-def test_an_empty_block_weighs_one_token_by_itself_and_none_in_its_entry() -> None:
+def test_an_empty_block_weighs_one_token_alone_and_none_in_its_entry() -> None:
     entry = transcript_of(user("go"), assistant(text(""), text(""))).entries[1]
     assert ([found.tokens for found in entry.blocks], entry.tokens) == ([1, 1], 0)
 

@@ -84,7 +84,7 @@ def test_a_stop_closes_the_connection_to_the_provider(server: Server, provider: 
     server.wait_for(lambda: state(server, run)["state"] == "cancelled")
 
 
-def test_a_killed_process_loses_nothing_and_its_run_goes_on(server: Server) -> None:
+def test_a_killed_process_loses_nothing_and_its_run_continues(server: Server) -> None:
     run = start(server, sessions(server)[0], "stalls")
     server.wait_for(lambda: state(server, run)["percent"])
     (worker,) = workers(server, [run])

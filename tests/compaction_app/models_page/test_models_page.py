@@ -79,7 +79,7 @@ def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
 # ---- what the page shows -----------------------------------------------------------------------------------
 
 
-def test_a_fresh_machine_is_told_both_ways_to_a_model(browser: Client) -> None:
+def test_a_fresh_machine_is_shown_both_ways_to_a_model(browser: Client) -> None:
     words = text_of(page(browser))
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         assert f"set {variable} to use it" in words
@@ -87,7 +87,7 @@ def test_a_fresh_machine_is_told_both_ways_to_a_model(browser: Client) -> None:
     assert "nothing leaves this machine" in words
 
 
-def test_the_page_stands_between_runs_and_settings(browser: Client) -> None:
+def test_the_page_is_between_runs_and_settings(browser: Client) -> None:
     nav = element(page(browser), 'nav[aria-label="Main"]')
     places = [address for _, address in links(nav)]
     assert places.index("/runs/") < places.index("/models") < places.index("/settings")
@@ -107,7 +107,7 @@ def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_character
     assert "/providers/anthropic" not in addresses(shown)
 
 
-def test_what_is_wrong_in_the_environment_stands_with_its_provider(
+def test_faults_of_the_environment_are_shown_with_their_provider(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -126,7 +126,7 @@ def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None
         assert shown in words
 
 
-def test_a_model_with_an_address_of_its_own_shows_it(browser: Client) -> None:
+def test_a_model_with_its_own_address_shows_it(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
     assert "at http://localhost:9/v1" in text_of(page(browser))
@@ -215,7 +215,7 @@ def test_readme_says_the_same_numbers(browser: Client) -> None:
     assert f"{SMALLEST_OUTPUT:,} or more." in form
 
 
-def test_a_price_that_nobody_gave_is_unknown_once_on_a_narrow_page(browser: Client) -> None:
+def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "price_in": ""})
     narrow = parse(page(browser))
@@ -225,7 +225,7 @@ def test_a_price_that_nobody_gave_is_unknown_once_on_a_narrow_page(browser: Clie
     assert text_of(narrow).count("unknown") == 1
 
 
-def test_words_between_variables_are_no_variables(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_between_variables_are_not_variables(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
     variables = texts(page(browser), ".mono")
@@ -257,7 +257,7 @@ def put_sessions(root: Path, *pairs: tuple[str, str]) -> None:
     index_roots()
 
 
-def test_models_of_sessions_are_suggested_where_their_provider_is_set_up(
+def test_models_of_sessions_are_suggested_if_their_provider_is_configured(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_sessions(
@@ -368,7 +368,7 @@ def test_a_key_is_never_filled_in_again(browser: Client) -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-ä", "sk a"])
-def test_a_key_that_is_none_is_refused_in_words_that_do_not_hold_it(
+def test_an_invalid_key_is_refused_without_quoting_it(
     browser: Client, redline: Installation, key: str
 ) -> None:
     shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
@@ -409,7 +409,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     page(browser, "/providers/openai/remove", 404)
 
 
-def test_an_entered_key_counts_where_the_variable_cannot_be_used(
+def test_an_entered_key_is_used_if_the_variable_is_unusable(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
@@ -430,7 +430,7 @@ def test_an_entered_key_counts_where_the_variable_cannot_be_used(
 
 
 @pytest.mark.parametrize("url", ["no address", "http://gateway.example.com/v1"])
-def test_a_key_is_not_asked_for_where_it_could_not_be_sent(
+def test_no_key_field_is_shown_if_a_key_could_not_be_sent(
     browser: Client, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", url)
@@ -539,20 +539,18 @@ def test_what_is_wrong_with_a_model_is_said_in_plain_words(
     assert "It can plan" not in words
 
 
-def test_nobody_at_the_address_is_said_with_the_address(browser: Client) -> None:
+def test_an_unreachable_server_is_reported_with_its_address(browser: Client) -> None:
     with start_echo_provider() as gone:
         base = gone.base
     assert base.removeprefix("http://") in verdict_of(browser, put_model(f"{base}/v1"))
 
 
-def test_a_test_without_a_key_that_is_needed_asks_nobody(browser: Client) -> None:
+def test_a_test_without_a_required_key_sends_nothing(browser: Client) -> None:
     row = PlannerModel.objects.create(provider="openai", name="m", window=9_999, output_limit=99)
     assert "Set OPENAI_API_KEY" in verdict_of(browser, row)
 
 
-def test_a_model_that_thinks_is_asked_to_think_as_little_as_it_takes(
-    browser: Client, echo: EchoProvider
-) -> None:
+def test_a_thinking_model_is_tested_at_its_lowest_level(browser: Client, echo: EchoProvider) -> None:
     verdict_of(browser, put_model(f"{echo.base}/good/v1", thinking_levels=["high", "low"]))
     assert b'"reasoning_effort":"low"' in echo.bodies[0].replace(b" ", b"")
 
@@ -560,7 +558,7 @@ def test_a_model_that_thinks_is_asked_to_think_as_little_as_it_takes(
 # ---- keys, as the provider's side sees them ----------------------------------------------------------------
 
 
-def test_a_key_arrives_where_it_was_entered_for_and_no_longer_after_the_base_url_was_edited(
+def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edited(
     browser: Client, echo: EchoProvider
 ) -> None:
     with start_echo_provider() as evil:
@@ -577,7 +575,7 @@ def test_a_key_arrives_where_it_was_entered_for_and_no_longer_after_the_base_url
         assert echo.keys() == [f"Bearer {TYPED}"]
 
 
-def test_a_model_elsewhere_is_asked_without_its_providers_key(
+def test_a_model_elsewhere_does_not_get_its_providers_key(
     browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -99,7 +99,7 @@ async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect: Dial
     "kind", ["text/event-stream; charset=latin-1", "TEXT/EVENT-STREAM", "text/plain", ""]
 )
 @on_a_loop
-async def test_a_stream_is_read_whatever_it_is_called(dialect: Dialect, kind: str) -> None:
+async def test_a_stream_is_read_under_any_content_type(dialect: Dialect, kind: str) -> None:
     async with RawServer(answer(LOOKING[dialect], kind=kind)) as server:
         last = (await collect(server.endpoint(dialect)))[-1]
     assert isinstance(last, AnswerEnd)

@@ -178,7 +178,7 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
 
 @both
 @on_a_loop
-async def test_the_bytes_of_an_answer_are_counted_whatever_they_say(dialect: Dialect) -> None:
+async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect: Dialect) -> None:
     async def play(received: ReceivedRequest) -> None:
         await received.say(STREAM)
         while not received.writer.is_closing():

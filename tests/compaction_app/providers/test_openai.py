@@ -394,7 +394,7 @@ def test_tokens_are_counted_without_what_was_cached(
     )
 
 
-def test_usage_may_stand_in_any_chunk() -> None:
+def test_usage_may_be_in_any_chunk() -> None:
     counted = {"prompt_tokens": 10, "completion_tokens": 5}
     in_last = sse(chunk({"content": "a"}), chunk(finish="stop", usage=counted))
     choice = chunk(finish="stop")

@@ -363,7 +363,7 @@ def test_below_the_target_a_commit_is_possible_and_says_so(browser: Client, run:
     assert "The target is met" in page_words(browser, run)
 
 
-def test_windows_hold_whole_turns_and_lead_on(
+def test_pages_contain_whole_turns_and_link_to_the_next(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outline, "WINDOW", 4)
@@ -490,7 +490,7 @@ def test_a_session_that_is_another_one_now_keeps_the_decisions(
     assert Decision.objects.count() == 1
 
 
-def test_where_nothing_is_proposed_one_can_delete_by_hand(browser: Client, run: Run) -> None:
+def test_without_proposals_deletions_can_be_added_by_hand(browser: Client, run: Run) -> None:
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1, state=RunState.BELOW_TARGET)
     shown = page(browser, run)
@@ -528,7 +528,7 @@ def test_what_is_approved_is_what_a_commit_gets(run: Run) -> None:
     assert (origins[added].tool, origins[added].call, origins[added].reason) == ("human", 0, "added by hand")
 
 
-def test_a_run_that_goes_on_carries_what_was_decided(run: Run) -> None:
+def test_a_run_that_continues_another_keeps_its_decisions(run: Run) -> None:
     first, second = leads(run)[:2]
     decide(run, Kind.APPROVE, [first], NOW)
     decide(run, Kind.REJECT, [second], NOW)
@@ -595,14 +595,14 @@ def test_what_stays_is_counted_in_words() -> None:
         ('toolCall c1 odd {"a":1,"b":{"c":2}}', ("odd", '1 b: {"c": 2}')),
     ],
 )
-def test_a_call_is_told_as_one_writes_it(text_: str, words: tuple[str, str]) -> None:
+def test_a_call_is_shown_as_one_writes_it(text_: str, words: tuple[str, str]) -> None:
     assert call_words(text_, "c1") == words
 
 
 # ---- the keys --------------------------------------------------------------------------------------------
 
 
-def test_the_keys_press_the_buttons_and_go_on_to_what_is_undecided(tmp_path: Path) -> None:
+def test_the_keys_press_the_buttons_and_move_to_the_next_undecided_proposal(tmp_path: Path) -> None:
     executable = find_chromium()
     assert executable is not None, MISSING
     place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))

@@ -46,7 +46,7 @@ def test_what_another_window_pinned_is_not_approved(
     assert Decision.objects.count() == 1
 
 
-def test_a_refused_decision_brings_how_it_stands_and_can_then_be_made(
+def test_a_refused_decision_shows_the_current_state_and_can_then_be_made(
     browser: Client, run: Run, stale: dict[str, Any], first: Target
 ) -> None:
     post(browser, run, reject=ref_of(first))
@@ -89,7 +89,7 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("button", ["approve_all", "reject_all", "approve_turn", "reject_turn"])
 @pytest.mark.parametrize("meanwhile", ["approve", "reject"])
-def test_a_bulk_decision_is_refused_where_another_window_decided_otherwise(
+def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
     browser: Client,
     run: Run,
     stale: dict[str, Any],
@@ -106,7 +106,7 @@ def test_a_bulk_decision_is_refused_where_another_window_decided_otherwise(
 
 
 @pytest.mark.parametrize("meanwhile", [{"approve": 0}, {"undo": "1"}])
-def test_undo_is_refused_where_the_last_step_is_another_one(
+def test_undo_is_refused_if_the_last_step_has_changed(
     browser: Client, run: Run, first: Target, meanwhile: dict[str, Any]
 ) -> None:
     post(browser, run, reject=ref_of(leads(run)[1]))
@@ -120,7 +120,7 @@ def test_undo_is_refused_where_the_last_step_is_another_one(
     assert post(browser, run, undo="1").status_code == 303
 
 
-def test_an_undo_elsewhere_is_told(browser: Client, run: Run, first: Target) -> None:
+def test_an_undo_in_another_window_is_reported(browser: Client, run: Run, first: Target) -> None:
     post(browser, run, approve=ref_of(first))
     seen = version(run)
     post(browser, run, undo="1")

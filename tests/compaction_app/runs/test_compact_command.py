@@ -179,7 +179,7 @@ def test_nothing_more_is_written_than_was_shown(approved: Approved, path: Path) 
 # Who works on it ------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_can_take_its_run(redline: Installation, path: Path) -> None:
+def test_no_other_worker_can_claim_its_run(redline: Installation, path: Path) -> None:
     run = new_run(index_file(path), "embedded", {})
     begin_run(run, "mine")
     assert not Run.objects.queued().exists()

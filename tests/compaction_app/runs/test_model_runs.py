@@ -169,7 +169,7 @@ def plan_of(run: Run) -> Run:
     return Run.objects.get(pk=run.pk)
 
 
-def test_an_unknown_tool_is_named_and_the_known_ones_are_told(
+def test_an_unknown_tool_is_refused_with_the_names_of_the_known_ones(
     plan: Start, provider: ScriptedProvider
 ) -> None:
     run = plan("unknown-tool")
@@ -178,7 +178,7 @@ def test_an_unknown_tool_is_named_and_the_known_ones_are_told(
     assert b"context_grep_delete" in provider.requests[1].raw.split(b"There is no tool")[1]
 
 
-def test_a_refused_call_comes_back_as_an_error_where_the_dialect_has_a_word_for_it(
+def test_a_refused_call_is_returned_as_an_error_if_the_dialect_has_one(
     plan: Start, provider: ScriptedProvider, dialect: str
 ) -> None:
     plan("unknown-tool")
@@ -187,7 +187,9 @@ def test_a_refused_call_comes_back_as_an_error_where_the_dialect_has_a_word_for_
         assert [one.get("is_error", False) for one in content] == [True, False]
 
 
-def test_an_answer_that_the_output_limit_cut_is_told_so(plan: Start, provider: ScriptedProvider) -> None:
+def test_a_model_is_notified_that_the_output_limit_cut_its_answer(
+    plan: Start, provider: ScriptedProvider
+) -> None:
     plan("cut-by-limit")
     assert b"reached the output limit" in provider.requests[1].raw
 
@@ -211,7 +213,7 @@ def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> No
     assert reasons <= {*said, ""}
 
 
-def test_the_thinking_level_is_asked_for(plan: Start, provider: ScriptedProvider, dialect: str) -> None:
+def test_the_thinking_level_is_sent(plan: Start, provider: ScriptedProvider, dialect: str) -> None:
     plan("thinking-signed", thinking="high")
     asked = provider.requests[0].body
     assert asked.get("thinking" if dialect == "anthropic" else "reasoning_effort")
@@ -223,7 +225,7 @@ def test_a_level_that_the_model_does_not_take_is_refused(start: Start) -> None:
         start("good-plan", thinking="xhigh")
 
 
-def test_nothing_but_the_manifest_is_sent_before_a_tool_asks(plan: Start, provider: ScriptedProvider) -> None:
+def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan: Start, provider: ScriptedProvider) -> None:
     plan("good-plan")
     first = provider.requests[0].body
     assert len(first["messages"]) == (1 if "system" in first else 2)
@@ -296,9 +298,7 @@ def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: s
 
 
 @pytest.mark.parametrize("script", ["quota-used", "rate-limited-long", "wrong-key", "unknown-model"])
-def test_what_asking_again_cannot_change_is_not_asked_again(
-    plan: Start, provider: ScriptedProvider, script: str
-) -> None:
+def test_permanent_errors_are_not_retried(plan: Start, provider: ScriptedProvider, script: str) -> None:
     run = plan(script)
     assert len(provider.requests) == 1
     assert data_of(run, "retried") == []
@@ -325,7 +325,7 @@ def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(
     assert kinds_of(run).count("nudged") == 1
 
 
-def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_never_finishes_is_stopped(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_planner, "TURNS", 7)
     run = plan("calls-50")
     assert run.state == RunState.FAILED
@@ -333,9 +333,7 @@ def test_a_model_that_goes_on_for_ever_is_asked_no_more(plan: Start, monkeypatch
     assert "has not finished after 7 requests" in run.failure
 
 
-def test_a_model_whose_calls_are_all_refused_is_asked_no_more(
-    plan: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_whose_calls_are_all_refused_is_stopped(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     run = plan("nonsense-arguments")
     assert run.state == RunState.FAILED
@@ -405,7 +403,7 @@ def test_a_request_that_was_refused_counts_no_tokens(plan: Start) -> None:
 
 
 @pytest.mark.parametrize("act", [resume_run, plan_again])
-def test_a_run_goes_on_only_where_it_was_said_to_go(
+def test_a_run_continues_only_at_the_confirmed_address(
     plan: Start, provider: ScriptedProvider, act: Callable[[Run], object]
 ) -> None:
     run = plan("cut-inside")
@@ -426,14 +424,16 @@ def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: Sc
     assert provider.requests == []
 
 
-def test_a_run_by_itself_ends_where_nobody_agrees_any_more(start: Start, provider: ScriptedProvider) -> None:
+def test_an_automatic_run_ends_if_the_permission_was_withdrawn(
+    start: Start, provider: ScriptedProvider
+) -> None:
     run = start("good-plan", automatic=True)
     assert worked_on(run).state == RunState.FAILED
     assert "no longer allowed" in run.failure
     assert provider.requests == []
 
 
-def test_the_first_call_after_a_resume_has_no_gain_and_goes_on_counting(plan: Start) -> None:
+def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan: Start) -> None:
     run = plan("cut-inside")
     last = run.calls
     resume_run(run)

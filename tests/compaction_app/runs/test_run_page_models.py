@@ -69,9 +69,7 @@ def words(page: str) -> str:
     return text_of(element(page, "#log"))
 
 
-def test_a_turn_says_what_was_sent_thought_said_asked_and_what_came_of_it(
-    factory: RunFactory, look: Look
-) -> None:
+def test_a_turn_shows_request_thinking_text_calls_and_results(factory: RunFactory, look: Look) -> None:
     add_plan(factory, turns=2)
     shown = words(look())
     for message in (
@@ -175,7 +173,7 @@ def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory,
     assert anchors.count("ev-1") == 1
 
 
-def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
+def test_everything_from_a_model_is_shown_as_text(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED, asked_event(1)])
     factory.add("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
     factory.add_all(
@@ -194,9 +192,7 @@ def test_whatever_a_model_says_is_text(factory: RunFactory, look: Look) -> None:
 # ---- long ones ---------------------------------------------------------------------------------------------
 
 
-def test_a_finished_turn_shows_so_much_of_its_words_and_where_the_rest_is(
-    factory: RunFactory, look: Look
-) -> None:
+def test_a_finished_turn_is_cut_and_links_to_the_rest(factory: RunFactory, look: Look) -> None:
     thought, message = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
     factory.add_all([PREPARED, asked_event(1)])
     began = factory.seq
@@ -253,7 +249,7 @@ def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) 
     assert len(elements(look("?all=1"), ".turn")) == turns
 
 
-def test_what_streams_is_told_once_however_long_it_gets(factory: RunFactory) -> None:
+def test_streamed_text_is_sent_once_at_any_length(factory: RunFactory) -> None:
     """A hundred kilobytes in three hundred rows: each look sends what is new, and reads two tables once."""
     factory.add_all([PREPARED, asked_event(1)])
     found = follow_run(factory.run, 0, None, 200)
@@ -328,7 +324,7 @@ def beside(page: str) -> str:
     return text_of(element(page, "#traffic"))
 
 
-def test_what_was_not_reported_is_no_sum(factory: RunFactory, look: Look) -> None:
+def test_unreported_tokens_are_not_shown_as_a_total(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED, asked_event(1, 30_000)])
     message = beside(look())
     assert message.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
@@ -354,7 +350,7 @@ def words_of_bar(page: str) -> str:
     return text_of(element(page, "#brief"))
 
 
-def test_beside_stop_stands_how_far_it_is_and_what_it_cost(factory: RunFactory, look: Look) -> None:
+def test_progress_and_cost_are_next_to_stop(factory: RunFactory, look: Look) -> None:
     add_plan(factory, turns=2)
     assert words_of_bar(look()) == "21.6% struck $0.024"
     factory.end("target_met")
@@ -379,9 +375,7 @@ def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser
     assert "$" not in row()
 
 
-def test_where_a_run_goes_on_it_says_to_which_host_it_sends_again(
-    factory: RunFactory, look: Look, browser: Client
-) -> None:
+def test_a_resumed_run_names_the_host_it_sends_to(factory: RunFactory, look: Look, browser: Client) -> None:
     factory.add_all([PREPARED, asked_event(1)])
     assert "again" not in text_of(look())
     add_turn(factory, 2)
@@ -399,7 +393,7 @@ def test_the_embedded_planner_sends_nothing(look: Look) -> None:
     assert "Nothing left this machine: the embedded planner works offline." in text_of(look())
 
 
-def test_a_run_that_failed_can_be_tried_again_and_reviewed_where_something_was_validated(
+def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(
     factory: RunFactory, look: Look
 ) -> None:
     factory.add_all([PREPARED, asked_event(1)])

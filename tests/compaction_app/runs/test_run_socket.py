@@ -89,7 +89,7 @@ def test_a_run_is_watched_to_its_end(server: Server) -> None:
     assert rows_in(server.get(page)) == seen
 
 
-def test_a_lost_connection_goes_on_from_where_the_page_stands(server: Server) -> None:
+def test_after_a_lost_connection_the_page_continues_from_its_last_row(server: Server) -> None:
     page = start(server, "small")
     with socket_of(server, page) as socket:
         socket.send('{"after": 0}')
@@ -176,7 +176,7 @@ def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resum
         assert seen == list(range(1, len(seen) + 1))
 
 
-def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
+def test_a_run_continues_after_its_server_was_killed(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     root.mkdir()
     path = root / "long.jsonl"
@@ -200,7 +200,7 @@ def test_a_run_goes_on_where_its_server_was_killed(tmp_path: Path) -> None:
     assert seen == list(range(1, len(seen) + 1))
 
 
-def test_a_worker_of_its_own_works_on_what_the_server_leaves_in_the_rows(tmp_path: Path) -> None:
+def test_a_separate_worker_takes_the_runs_that_the_server_left(tmp_path: Path) -> None:
     root = tmp_path / "sessions"
     root.mkdir()
     path = root / "small.jsonl"
@@ -285,9 +285,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
     assert seen == list(range(1, len(seen) + 1))
 
 
-def test_a_page_in_the_middle_of_a_turn_is_told_only_what_is_new_of_it(
-    run: int, redline: Installation
-) -> None:
+def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline: Installation) -> None:
     factory = RunFactory(redline.data / "redline.sqlite3", run)
     factory.add_all(
         [PREPARED, was_asked(1), streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])]

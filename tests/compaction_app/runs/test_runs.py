@@ -168,7 +168,7 @@ def test_a_run_keeps_every_step_as_a_row(session: Session) -> None:
     assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
 
 
-def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: Session) -> None:
+def test_proposals_are_the_chosen_targets_with_their_origins(session: Session) -> None:
     run = planned(session)
     proposals = list(run.proposals.order_by("order"))
     added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
@@ -183,7 +183,7 @@ def test_proposals_are_what_the_store_holds_with_who_chose_it_and_why(session: S
     assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
 
 
-def test_what_was_asked_for_is_kept_with_its_sources(session: Session) -> None:
+def test_requested_parameters_are_kept_with_their_sources(session: Session) -> None:
     run = planned(
         session,
         requested_parameters={"compression_ratio": 0.7, "preserve_recent": None, "query": "the parser"},
@@ -282,7 +282,7 @@ def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, s
     assert [event.kind for event in run.events.all()] == ["prepared"]
 
 
-def test_a_worker_that_is_told_to_end_leaves_its_run_interrupted(session: Session, stubborn: Any) -> None:
+def test_a_terminated_worker_leaves_its_run_interrupted(session: Session, stubborn: Any) -> None:
     def terminate() -> None:
         raise Terminated
 
@@ -377,7 +377,7 @@ def test_only_an_interrupted_run_can_be_resumed(session: Session) -> None:
     assert refusal(lambda: resume_run(run)) == "4 wrong_state"
 
 
-def test_what_no_longer_holds_is_dropped_and_listed(session: Session) -> None:
+def test_targets_that_are_no_longer_valid_are_dropped_and_listed(session: Session) -> None:
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     Proposal.objects.create(
@@ -534,9 +534,7 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_run_goes_on_where_nobody_hears_of_it_any_more(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_continues_if_its_announcements_fail(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcast, "_parent", Gone())
     assert planned(session).state == RunState.TARGET_MET
 
@@ -604,7 +602,7 @@ def as_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_command")
-def test_the_log_tells_where_a_worker_failed_and_nothing_of_what_it_read(
+def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(
     session: Session, redline: Installation, stubborn: Any
 ) -> None:
     def fail() -> None:
@@ -721,7 +719,7 @@ def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
     assert clock.watch(watch, 2) == []
 
 
-def test_a_watcher_that_begins_anew_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
+def test_a_new_watcher_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now() - timedelta(days=1))
     watch = LeaseWatch()
@@ -789,7 +787,7 @@ def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session
     assert "exit code 2" in run.failure
 
 
-def test_a_run_that_somebody_works_on_is_none_that_did_not_start(session: Session) -> None:
+def test_a_claimed_run_does_not_count_as_unstarted(session: Session) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
     assert not fail_unstarted(run.pk, "exit code 2")

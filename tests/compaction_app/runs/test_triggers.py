@@ -117,7 +117,7 @@ def test_a_session_past_its_threshold_is_due(known_root: Path) -> None:
     assert put(known_root, assistant(text("x"), **MODEL, usage={"totalTokens": 30_000})).due == ""
 
 
-def test_a_session_whose_last_answer_was_an_overflow_is_due_whatever_its_window(known_root: Path) -> None:
+def test_a_session_whose_last_answer_was_an_overflow_is_due_with_any_window(known_root: Path) -> None:
     unknown = {"provider": "p", "model": "nobody-knows-it"}
     session = put(known_root, assistant(**unknown, **TOO_LONG))
     assert (session.due, session.window) == ("overflow", None)
@@ -174,7 +174,7 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     assert list(Run.objects.unseen()) == [run]
 
 
-def test_a_run_that_somebody_asks_for_is_manual(known_root: Path) -> None:
+def test_a_run_started_by_hand_is_manual(known_root: Path) -> None:
     run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     assert (run.reason, run.automatic) == ("manual", False)
 
@@ -247,12 +247,12 @@ def test_what_is_not_there_or_unreadable_is_left(known_root: Path, change_of: di
     assert look() == []
 
 
-def test_a_session_that_nobody_works_on_any_more_is_left(known_root: Path) -> None:
+def test_an_abandoned_session_is_skipped(known_root: Path) -> None:
     put(known_root, full(), hours=1 + FRESH.total_seconds() / 3600)
     assert look() == []
 
 
-def test_what_redline_itself_wrote_is_left_until_an_agent_goes_on(known_root: Path) -> None:
+def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root: Path) -> None:
     session = put(known_root, full())
     remember_own_write(known_root / "work.jsonl", session.size)
     assert look() == []
@@ -336,7 +336,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
     )
 
 
-def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -> None:
+def test_a_run_started_by_hand_ends_the_series_of_failures(known_root: Path) -> None:
     session = put(known_root, full())
     for number in range(3):
         [run] = look(after=number * 10 * REST)
@@ -348,7 +348,7 @@ def test_a_run_that_somebody_starts_ends_the_row_of_failures(known_root: Path) -
     assert len(look()) == 1
 
 
-def test_what_was_stopped_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
+def test_a_stopped_session_is_skipped_until_a_run_is_started_by_hand(known_root: Path) -> None:
     session = put(known_root, full())
     [number] = look()
     stop_run(Run.objects.get(pk=number))
@@ -378,7 +378,7 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
     assert len(look()) == 1
 
 
-def test_what_a_hook_cancelled_is_not_begun_again_until_somebody_starts_a_run(known_root: Path) -> None:
+def test_a_session_that_a_hook_cancelled_is_skipped_until_a_run_is_started_by_hand(known_root: Path) -> None:
     def no(**sent: Any) -> Cancel:
         return Cancel("not on a Friday")
 
@@ -440,7 +440,7 @@ def agree() -> None:
 
 
 @pytest.mark.parametrize("asked", ["here/small-model", "session"])
-def test_a_model_plans_by_itself_only_where_the_user_agreed(
+def test_a_model_plans_automatically_only_with_permission(
     known_root: Path, model: PlannerModel, asked: str
 ) -> None:
     session = put(known_root, full())
@@ -452,7 +452,7 @@ def test_a_model_plans_by_itself_only_where_the_user_agreed(
         assert automatic_planner(session).planner == "here/small-model"
 
 
-def test_no_model_hears_of_a_session_before_the_user_agreed(known_root: Path) -> None:
+def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None:
     own = {"provider": "scripted", "model": "good-plan"}
     recorded_at_high = {
         "type": "thinking_level_change",
@@ -549,7 +549,7 @@ def shown_badge(page: Source) -> int:
     return 0 if "hidden" in found.attributes else int(text_of(found).split()[0])
 
 
-def test_the_badge_counts_what_nobody_has_looked_at(known_root: Path, browser: Client) -> None:
+def test_the_badge_counts_unseen_proposals(known_root: Path, browser: Client) -> None:
     put(known_root, full())
     assert badge(browser) == 0
     run = planned()
@@ -569,7 +569,7 @@ def test_the_list_leads_to_the_review_of_what_waits(known_root: Path, browser: C
     assert address == f"/runs/{run.pk}/review"
 
 
-def test_a_manual_run_is_no_proposal_that_waits(known_root: Path, browser: Client) -> None:
+def test_a_manual_run_does_not_count_as_unseen_proposal(known_root: Path, browser: Client) -> None:
     run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     work(run.pk, worker_name())
     assert badge(browser) == 0
@@ -590,7 +590,7 @@ def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path,
     assert "ignores what Redline writes" not in page
 
 
-def test_a_proposal_is_told_of_once_and_not_those_from_before(known_root: Path) -> None:
+def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root: Path) -> None:
     put(known_root, full(), title=HOSTILE)
     known, facts = new_proposals(set())
     assert (known, facts) == (set(), [])

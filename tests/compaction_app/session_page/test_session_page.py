@@ -87,7 +87,7 @@ def entry_of(page: Any, entry_id: str, block: int = 0) -> Element:
 # ---- what is damaged -------------------------------------------------------------------------------------
 
 
-def test_a_damaged_line_is_shown_where_it_lies(browser: Client, idle_root: Path) -> None:
+def test_a_damaged_line_is_shown_in_its_place(browser: Client, idle_root: Path) -> None:
     recorded = chain(user("before it"), assistant(text("after it")))
     address = add_session(
         idle_root, "a.jsonl", [*recorded[:2], b'{"type":"message","id":"torn<b>', *recorded[2:], b"\0" * 900]
@@ -225,7 +225,7 @@ def test_what_another_reading_leaves_out_is_faint_and_not_struck(browser: Client
     "content",
     ["the new words", [text("the new words"), text("and more")], [text("the new words"), call("n1")]],
 )
-def test_an_edit_shows_its_own_words_where_the_model_sees_them(
+def test_an_edit_shows_its_own_words_if_the_model_sees_them(
     browser: Client, idle_root: Path, content: Any
 ) -> None:
     recorded = chain(
@@ -259,7 +259,7 @@ def test_switching_the_view_keeps_the_place(browser: Client, idle_root: Path) ->
     assert "e69" not in again
 
 
-def test_only_an_entry_that_was_asked_for_is_selected(browser: Client, idle_root: Path) -> None:
+def test_only_a_requested_entry_is_selected(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one", "two"))
     assert "is-selected" in classes(entry_of(page_of(browser, f"{address}/entries/e4"), "e4"))
     assert not elements(page_of(browser, address, at="e4"), ".is-selected")
@@ -482,7 +482,7 @@ def test_what_was_not_read_yet_can_be_read(browser: Client, idle_root: Path) -> 
     assert "about one" in words_of(browser, address)
 
 
-def test_a_rewritten_file_is_no_other_text(browser: Client, idle_root: Path) -> None:
+def test_a_rewritten_file_is_not_shown_as_another_text(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     (idle_root / "a.jsonl").write_bytes(session_bytes(conversation("two")))
     answer = browser.get(address)
@@ -528,7 +528,7 @@ def test_what_the_session_does_not_have_is_not_found(browser: Client, idle_root:
         "x" * 300,
     ],
 )
-def test_whatever_an_id_is_its_links_lead_to_its_entry_and_its_text(
+def test_links_of_any_id_lead_to_its_entry_and_its_text(
     browser: Client, idle_root: Path, entry_id: str
 ) -> None:
     recorded = chain(user("one"), assistant(text("a line\n" * 40)), user("three"))
@@ -544,7 +544,7 @@ def test_whatever_an_id_is_its_links_lead_to_its_entry_and_its_text(
     assert "a line\n" * 40 in element(page_of(browser, whole_text), "article").text()
 
 
-def test_a_plain_id_stands_in_its_address() -> None:
+def test_a_plain_id_is_in_its_address() -> None:
     assert entry_address("/s.jsonl", "0a1B-c.d_~") == "/s.jsonl/entries/0a1B-c.d_~"
     assert text_address("/s.jsonl", "e1", 2) == "/s.jsonl/entries/e1/text?block=2"
     assert text_address("/s.jsonl", "a/b", 2) == "/s.jsonl/text?entry=a%2Fb&block=2"
@@ -591,7 +591,7 @@ def test_branches_of_one_file_share_its_entries(browser: Client, idle_root: Path
     assert [entry.id for entry in other.branch] == ["e1", "e2"]
 
 
-def test_a_file_that_grew_is_worked_out_anew(browser: Client, idle_root: Path) -> None:
+def test_a_file_that_grew_is_computed_again(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     assert "Later words" not in words_of(browser, address)
     with (idle_root / "a.jsonl").open("ab") as file:
@@ -600,7 +600,7 @@ def test_a_file_that_grew_is_worked_out_anew(browser: Client, idle_root: Path) -
     assert "Later words" in words_of(browser, address)
 
 
-def test_the_collection_of_garbage_goes_on_whatever_happens(browser: Client, idle_root: Path) -> None:
+def test_the_garbage_collector_is_always_switched_on_again(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", conversation("one"))
     session = Session.objects.select_related("root").get()
     branch_state(session)
@@ -677,7 +677,7 @@ LONG = 12_000_000
     ],
     ids=["damage", "label", "name", "targets", "summary", "blocks", "many blocks", "call"],
 )
-def test_whatever_is_long_leaves_the_page_short(browser: Client, idle_root: Path, made: Any) -> None:
+def test_long_content_leaves_the_page_short(browser: Client, idle_root: Path, made: Any) -> None:
     address = add_session(idle_root, "a.jsonl", made())
     for view in ("all", "sees", "removed"):
         answer = browser.get(address, {"view": view})
