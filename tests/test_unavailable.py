@@ -284,12 +284,12 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(
     rows = list(Root.objects.values_list())
     assert browser.get("/import").status_code == 200
     page = text_of(browser.get("/settings"))
-    assert "not looked through yet" not in page
+    assert "not indexed yet" not in page
     added = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "new")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": added})
     page = text_of(browser.get("/settings"))
     assert str(tmp_path / "new") in page
-    assert "not looked through yet" in page
+    assert "not indexed yet" in page
     assert list(Root.objects.values_list()) == rows
     assert not (redline.data / "sessions").exists()
 
