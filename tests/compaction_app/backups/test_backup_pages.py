@@ -77,7 +77,7 @@ def grown(path: Path, *words: str) -> bytes:
 
 
 def shown(browser: Client, page: str) -> str:
-    """The state of the session that the page shows, as its form sends it back."""
+    """The state of the session on the page, as its form sends it back."""
     return field(browser.get(page), "shown")
 
 

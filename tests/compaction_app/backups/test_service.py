@@ -1,4 +1,4 @@
-"""Promises of a restore: the old bytes come back, the present ones are kept, and nothing goes unasked."""
+"""Promises of a restore: the old bytes come back, the current ones are kept, and nothing is removed unconfirmed."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path
     line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
     backup = compacted(path)
-    assert newer_lines(path, backup) == []  # only its newline came since
+    assert newer_lines(path, backup) == []  # only its newline was added since
     torn = files.backup_name(path, datetime(2025, 1, 1, tzinfo=UTC))
     place(path.with_name(torn), path.read_bytes()[:-40])
     assert len(newer_lines(path, path.with_name(torn))) == 1
@@ -243,7 +243,7 @@ def test_a_backup_that_is_damaged_is_not_restored(path: Path, in_database: bool)
     assert refused(path, lambda: back(backup, **yeses)) == "4 backup_damaged"
 
 
-def test_the_database_knows_the_hash_when_the_record_beside_was_changed(path: Path) -> None:
+def test_the_database_has_the_hash_if_the_record_beside_the_backup_was_changed(path: Path) -> None:
     backup = compacted(path)
     content = backup.read_bytes()[:-9] + b"#"
     backup.write_bytes(content)

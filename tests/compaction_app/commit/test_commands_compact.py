@@ -62,7 +62,7 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         shutil.copyfile(source, path)
         backdate(path)
         whole = path.read_bytes()
-        # The life is that of an Atomic session: another agent's compactions are inert for it.
+        # The steps are those of an Atomic session: another agent's compactions are inert for it.
         context = context_ids(path)
 
         planned = redline.call("compact", path, "--dry-run", "--json")
@@ -393,7 +393,7 @@ def make_another_branch(path: Path) -> list[str]:
 
 
 def make_one_of_a_later_atomic(path: Path) -> list[str]:
-    """A compaction as Atomic writes it from 0.9.9 on: neither that nor pi honours a context_compaction."""
+    """A compaction as Atomic writes it from 0.9.9 on: neither that nor pi applies a context_compaction."""
     later = {"type": "compaction", "id": "b1", "parentId": "e27", "summary": "s"}
     place(path, path.read_bytes() + session_bytes([{**later, "details": {"strategy": "verbatim-lines"}}]))
     return []

@@ -144,7 +144,7 @@ def test_the_id_of_the_new_entry_is_unique_in_the_session(
     assert done(approved_plan(path)).entry_id == "00000001"
 
 
-def test_a_session_behind_a_symlink_is_written_at_its_real_path(path: Path, tmp_path: Path) -> None:
+def test_a_linked_session_is_written_at_its_real_path(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
     committed = done(approved_plan(link))

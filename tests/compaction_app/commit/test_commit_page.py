@@ -56,7 +56,7 @@ def run(path: Path) -> Run:
 
 
 class Killed(BaseException):
-    """The end of the process: nothing catches it."""
+    """Ends the process: nothing catches it."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """A process killed at any moment leaves a complete session: as before, or as after.
 
-The victim is `kill_target`. A kill is not a power cut: what the kernel was given survives it. `fsync` and the
+The victim is `kill_target`. A kill is not a power cut: what the kernel has received survives it. `fsync` and the
 order of the steps are for that, and cannot be tested here.
 """
 
@@ -72,7 +72,7 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
         left = session.read_bytes()
         assert left in (before, after)
         found["before" if left == before else "after"] += 1
-        for name, content in entries(home).items():  # whatever is named like a backup is complete
+        for name, content in entries(home).items():  # every file named like a backup is complete
             if name.endswith(files.BACKUP_SUFFIX):
                 assert content in (before, after), name
                 digest = hashlib.sha256(content).hexdigest()

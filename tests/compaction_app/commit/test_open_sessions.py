@@ -70,7 +70,7 @@ def small_plan(path: Path) -> Approved:
 
 
 def line_of(number: int) -> bytes:
-    """A line as an agent writes it that never reads its session again: it continues from its own last one."""
+    """A line of an agent that never reads its session again: it continues from its own last line."""
     parent = b"line%05d" % (number - 1) if number else b"e9"
     return b'{"type":"label","id":"line%05d","parentId":"%s","label":"x"}\n' % (number, parent)
 
@@ -108,7 +108,7 @@ def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(
     assert writers_of(state) == ()
 
 
-def test_a_commit_and_a_restore_beside_a_process_that_has_the_session_open_name_it_and_need_live(
+def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_live(
     path: Path,
 ) -> None:
     before = path.read_bytes()
@@ -216,9 +216,7 @@ def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confir
     assert [number for number in range(written) if line_of(number) not in kept] == []
 
 
-def test_a_session_that_is_open_elsewhere_is_said_on_the_page_of_its_commit(
-    browser: Client, path: Path
-) -> None:
+def test_the_commit_page_reports_that_the_session_is_open_elsewhere(browser: Client, path: Path) -> None:
     run = approve_proposals(plan_session(index_file(backdate(path))))
     with agent_on(path) as agent:
         shown = browser.get(f"/runs/{run.pk}/commit")

@@ -8,7 +8,7 @@ grep reads a `text` in every entry and content block as well. *preserve_recent* 
 are recent. A deletion target comes and goes as the agent writes it, `{"kind": "entry", "entryId"}` or
 `{"kind": "content_block", "entryId", "blockIndex"}`; in here it is a tuple, `("entry", id)` or
 `("content_block", id, index)`, a plan is an insertion-ordered set of such tuples (the keys of a dict), and
-*pinned* a set of them. Tokens are the transcript's own estimates. Nothing that is handed in is changed.
+*pinned* a set of them. Tokens are the transcript's own estimates. No argument is changed.
 
 The order of judgement; the first fault is the one that is reported:
 
@@ -94,7 +94,7 @@ def validate(
 
 
 def fault_of_shape(deletion: Any, transcript: Transcript) -> str | None:
-    """A target is an object that says by ids, and by nothing else, what is to go."""
+    """A target is an object that names what is to be deleted by ids only."""
     if not isinstance(deletion, dict):
         return "request_shape"
     kind, entry_id = deletion.get("kind"), deletion.get("entryId")
@@ -171,7 +171,7 @@ def repair_pairs(plan: Plan, transcript: Transcript) -> str | None:
 
     A pass: (1) each call: if its entry or one of its blocks is chosen, all its results go, as entries;
     else if one of its results is chosen as an entry, all its blocks go. (2) Each entry that makes calls,
-    has all its blocks chosen and is not chosen itself, goes as an entry. Gives the code of the first addition
+    has all its blocks chosen and is not chosen itself, goes as an entry. Returns the code of the first addition
     that may not be made.
     """
     calls = calls_of(transcript.entries)
@@ -398,7 +398,7 @@ def grep_delete(
 def find(matches: Callable[[str], bool], target: str, transcript: Transcript) -> list[Target]:
     """What a grep finds, in transcript order: entries, or content blocks.
 
-    A block that is all its entry has is found as the entry, unless that entry is protected without being
+    The only block of an entry is found as the entry, unless that entry is protected without being
     recent. (One that is recent *and* a user's is found as the entry.)
     """
     if target == "entry":
@@ -416,7 +416,7 @@ def find(matches: Callable[[str], bool], target: str, transcript: Transcript) ->
 
 
 def unchanged(current_targets: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
-    """What a call that changed nothing leaves: the current targets and their stats."""
+    """The result of a call that changed nothing: the current targets and their stats."""
     return {"deletedTargets": list(current_targets), "stats": measure(current_targets, entries)}
 
 

@@ -76,7 +76,7 @@ class Case:
     code: str = ""
     accepted: tuple[Recorded, ...] = ()
     named: str = ""
-    """What the refusal's message has to name."""
+    """What the refusal's message must name."""
     messages: list[Recorded] = field(default_factory=lambda: TALK)
     preserve_recent: int = 0
     pins: tuple[Target, ...] = ()

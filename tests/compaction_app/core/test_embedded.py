@@ -65,7 +65,7 @@ class Session:
     def calls(
         self, tool: str, output: str, *, thinking: str = "", failed: bool = False, **arguments: Any
     ) -> str:
-        """A call and its result. Gives the result's entry id."""
+        """Add a call and its result; returns the result's entry id."""
         call_id = f"call-{len(self.lines)}"
         blocks = [{"type": "thinking", "thinking": thinking}] if thinking else []
         call = {"type": "toolCall", "id": call_id, "name": tool, "arguments": arguments}
@@ -241,7 +241,7 @@ def test_of_two_copies_of_a_name_in_use_one_stays() -> None:
     assert run.gone.issuperset(others)
 
 
-def test_what_a_protected_entry_says_too_costs_nothing() -> None:
+def test_what_a_protected_entry_repeats_costs_nothing() -> None:
     session = Session()
     session.user(f"use {names('wanted')}")
     said_again = session.calls("bash", names("wanted"), command="a")
@@ -394,7 +394,7 @@ def test_pinned_objects_never_go_and_the_rest_still_does(seed: int) -> None:
     assert len(run.calls) <= most_calls(transcript)
 
 
-def test_beside_a_pinned_block_the_others_still_go() -> None:
+def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go() -> None:
     session = Session()
     session.user("go on")
     said = session.says(prose(1), prose(2), prose(3))
@@ -464,7 +464,7 @@ def test_planning_ends_on_damaged_sessions(seed: int) -> None:
     guard = source.choice(["latest", "all"])
     run = Run(transcript, Restraints(pins=pins, thinking_guard=guard))
     assert len(run.calls) <= most_calls(transcript)
-    # The airlock would accept a plan that does; the planner rather ends below the target.
+    # The airlock would accept such a plan; the planner prefers to end below the target.
     assert not unanswered(transcript, run.targets)
 
 

@@ -1,4 +1,4 @@
-"""Rules broken on purpose: each break has to be noticed by some fact that the others rely on.
+"""Rules broken on purpose: a fact that the other tests rely on must detect each break.
 
 The facts are the conformance vectors and a few that no vector covers. A mutation without a failure is a rule
 without a test.

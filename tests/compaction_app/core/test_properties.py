@@ -338,7 +338,7 @@ CALLING_RESULTS = st.builds(
 def test_the_embedded_planner_leaves_no_call_without_its_answer(
     messages: list[Recorded], ratio: float
 ) -> None:
-    """Whichever blocks carry one call id, in one entry or in several; repair itself does not look after them all."""
+    """Any blocks with one call id, in one entry or in several; repair itself does not handle all of them."""
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
     assume(transcript is not None)

@@ -359,7 +359,7 @@ def test_the_first_fault_of_a_target_is_reported(deletion: Any, code: str) -> No
     assert judged(ENDS, deletion, R1, R1) == code
 
 
-def test_merging_keeps_places_and_drops_what_says_nothing_new() -> None:
+def test_merging_keeps_places_and_drops_repeats() -> None:
     current = [block_of("ends", 0), R1, block_of("asks", 0)]
     assert reference_airlock.merge(current, [R1, block_of("r1", 0), block_of("asks", 0)]) == current
     assert reference_airlock.merge(current, [ENDS, block_of("ends", 1)]) == [R1, block_of("asks", 0), ENDS]

@@ -72,7 +72,7 @@ def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped() -> None:
     assert chosen(store) == before
 
 
-def test_what_is_fine_alone_can_be_refused_beside_what_was_chosen() -> None:
+def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones() -> None:
     store = store_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
     assert delete(store, block("e2", 0)) is None
     assert delete(store, block("e2", 1)) == "every_block"
@@ -164,7 +164,7 @@ def test_deleting_one_entry_costs_the_same_in_a_long_transcript() -> None:
     assert costs[0] == costs[1] < 20
 
 
-def test_deleting_one_entry_costs_the_same_beside_many_that_are_chosen() -> None:
+def test_deleting_one_entry_costs_the_same_with_many_chosen() -> None:
     store = store_of(*turns(2_500))
     first = cost(store, "context_delete", deletions=[whole("e3")])
     many = [whole(f"e{number}") for number in range(9, 4_009, 2)]

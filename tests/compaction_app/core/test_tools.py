@@ -1,4 +1,4 @@
-"""The five tools: what they take, what they give, and that a wrong call does nothing but count."""
+"""The five tools: their arguments, their results, and that a wrong call only counts as a call."""
 
 from __future__ import annotations
 

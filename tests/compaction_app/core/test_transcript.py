@@ -278,7 +278,7 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
     assert (found["matches"], found["skipped"]) == ([], [])
 
 
-def test_a_system_message_is_none_of_the_recent_entries_nor_of_the_two_that_are_needed() -> None:
+def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_required_entries() -> None:
     transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
     assert transcript is not None
     assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]

@@ -99,7 +99,7 @@ def test_a_killed_process_loses_nothing_and_its_run_continues(server: Server) ->
     server.wait_for(lambda: state(server, run)["state"] == "cancelled")
 
 
-def test_a_model_run_does_not_start_before_it_was_said_what_is_sent(server: Server) -> None:
+def test_a_model_run_does_not_start_before_its_disclosure(server: Server) -> None:
     session = sessions(server)[0]
     with pytest.raises(urllib.error.HTTPError) as refused:
         server.post(

@@ -69,7 +69,7 @@ def page(browser: Client, path: str = "/models", status: int = 200) -> str:
 
 
 def sent(browser: Client, path: str, values: Any, status: int = 303) -> str:
-    """Post a form; if it leads, or what the page then says."""
+    """Post a form; returns the address it redirects to, or the page's answer."""
     answer = browser.post(path, values)
     shown = answer.content.decode()
     assert answer.status_code == status, text_of(shown)
@@ -94,7 +94,7 @@ def test_the_page_is_between_runs_and_settings(browser: Client) -> None:
     assert texts(nav, '[aria-current="page"]') == ["Models"]
 
 
-def test_a_provider_of_the_environment_says_so_and_shows_the_last_four_characters(
+def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_characters(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -147,7 +147,7 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
         assert not set(shown) & set("\x1b\u202e")
 
 
-def test_nobody_else_puts_words_on_the_page(browser: Client) -> None:
+def test_no_other_site_can_put_a_message_on_the_page(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     signed = browser.cookies["messages"].value
     for forged in (f"{signed}x", "evil", ""):
@@ -160,7 +160,7 @@ def test_nobody_else_puts_words_on_the_page(browser: Client) -> None:
     assert "evil" not in page(browser, "/models?told=evil&added=evil&dropped=evil")
 
 
-def test_what_was_done_is_said_once(browser: Client) -> None:
+def test_a_message_is_shown_once(browser: Client) -> None:
     place = sent(browser, "/providers/add", OWN).partition("#")[0]
     assert place == "/models"
     assert "Added: own" in text_of(page(browser, place))
@@ -169,12 +169,12 @@ def test_what_was_done_is_said_once(browser: Client) -> None:
     assert "messages" not in answer.cookies
 
 
-def test_the_cookie_that_says_what_was_done_is_for_pages_of_this_host_alone(browser: Client) -> None:
+def test_the_cookie_of_messages_is_for_pages_of_this_host_only(browser: Client) -> None:
     cookie = browser.post("/providers/add", OWN).cookies["messages"]
     assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
 
 
-def test_a_small_window_is_said_to_be_small(browser: Client) -> None:
+def test_a_small_window_is_marked_as_small(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", {**MODEL, "window": "16000", "output_limit": "500"})
     assert "small for a planner" not in text_of(page(browser))
@@ -241,7 +241,7 @@ def test_a_slash_more_or_less_leads_to_the_page(browser: Client, typed: str, the
     assert answer.request["QUERY_STRING"] == "page=1"
 
 
-def test_the_page_of_nothing_leads_to_the_models_too(browser: Client) -> None:
+def test_the_empty_page_links_to_the_models_too(browser: Client) -> None:
     shown = page(browser, "/models/12345", 404)
     assert "a model or a provider may have been removed" in text_of(shown)
     assert elements(shown, 'a.button[href="/models"]')
@@ -289,7 +289,7 @@ def test_a_window_comes_from_the_agents_own_models(
     assert field(page(browser, "/models/add?provider=own&name=qwen"), "window") == "32,768"
 
 
-def test_a_server_of_ones_own_is_one_click_away(browser: Client) -> None:
+def test_presets_for_local_servers_are_one_click_away(browser: Client) -> None:
     presets = [
         page(browser, address)
         for _, address in links(page(browser, "/providers/add"))
@@ -307,7 +307,7 @@ def test_a_server_of_ones_own_is_one_click_away(browser: Client) -> None:
 # ---- forms -------------------------------------------------------------------------------------------------
 
 
-def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_that_says_so(
+def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirmation(
     browser: Client, redline: Installation
 ) -> None:
     place, _, anchor = sent(browser, "/providers/add", {**OWN, "key": TYPED}).partition("#")
@@ -325,7 +325,7 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_page_th
     page(browser, "/providers/own", 404)
 
 
-def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser: Client) -> None:
+def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     sent(browser, "/models/add", MODEL)
     row = PlannerModel.objects.get()
@@ -341,7 +341,7 @@ def test_a_model_is_added_changed_and_removed_after_a_page_that_says_so(browser:
     page(browser, f"/models/{row.pk}/remove", 404)
 
 
-def test_after_a_mistake_every_value_is_still_there_and_its_words_beside_it(browser: Client) -> None:
+def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser: Client) -> None:
     sent(browser, "/providers/add", OWN)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
     shown = sent(browser, "/models/add", wrong, 422)
@@ -377,7 +377,7 @@ def test_an_invalid_key_is_refused_without_quoting_it(
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
 
 
-def test_changing_the_base_url_says_that_the_key_is_gone(browser: Client, redline: Installation) -> None:
+def test_changing_the_base_url_warns_that_the_key_is_deleted(browser: Client, redline: Installation) -> None:
     sent(browser, "/providers/add", {**OWN, "key": TYPED})
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
@@ -448,7 +448,7 @@ def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
         assert field(page(browser, address), "provider") == "own"
 
 
-def test_a_damaged_key_file_is_said_on_the_page_and_stays_as_it_is(
+def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(
     browser: Client, redline: Installation
 ) -> None:
     sent(browser, "/providers/add", OWN)
@@ -499,16 +499,14 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
     return text_of(verdict)
 
 
-def test_a_model_that_calls_a_tool_is_said_to_do_so_with_the_time_it_took(
-    browser: Client, echo: EchoProvider
-) -> None:
+def test_a_model_that_calls_a_tool_passes_and_its_time_is_shown(browser: Client, echo: EchoProvider) -> None:
     words = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
     assert words.startswith("It can plan.")
     assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", words)
     assert len(echo.received) == 1
 
 
-def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(
+def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(
     browser: Client, echo: EchoProvider
 ) -> None:
     row = put_model(f"{echo.base}/good/v1")
@@ -523,9 +521,7 @@ def test_htmx_gets_the_words_alone_and_anyone_else_the_whole_page(
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
 @pytest.mark.parametrize("script", ["wrong-key", "unknown-model", "quota-used", "stops-early"])
-def test_what_is_wrong_with_a_model_is_said_in_plain_words(
-    browser: Client, dialect: Any, script: str
-) -> None:
+def test_faults_of_a_model_are_explained_in_plain_words(browser: Client, dialect: Any, script: str) -> None:
     expected = {
         "wrong-key": "key", "unknown-model": "no-such-model", "quota-used": "", "stops-early": "without a tool call",
     }  # fmt: skip
@@ -605,7 +601,7 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(
     assert "called a tool" not in words
 
 
-def test_a_key_of_the_environment_arrives_at_the_base_url_beside_it(
+def test_a_key_of_the_environment_is_sent_to_its_base_url(
     browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)

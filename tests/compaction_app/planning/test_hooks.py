@@ -122,7 +122,7 @@ def proposed(run: Run) -> set[str]:
 
 
 def deleted(ended: Any) -> set[str]:
-    """The entries that a `compact --json` deletes something of."""
+    """The entries of which `compact --json` deletes something."""
     return {target["entryId"] for target in ended.json["deletedTargets"]}
 
 
@@ -542,7 +542,7 @@ def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
 
 @pytest.fixture
 def pinning(session: Session) -> Run:
-    """A run with e3 pinned by a hook, which would have gone otherwise."""
+    """A run with e3 pinned by a hook, which would be deleted otherwise."""
     assert "e3" in proposed(plan_session(session))
     connect_answer(Pin([Target("e3")], "dear to me"))
     run = plan_session(session)

@@ -456,7 +456,7 @@ def test_the_form_becomes_a_model(added: Provider) -> None:
         ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
     ],
 )  # fmt: skip
-def test_invalid_values_are_reported_beside_their_fields_and_change_nothing(
+def test_invalid_values_are_reported_at_their_fields_and_change_nothing(
     added: Provider, field: str, typed: Any
 ) -> None:
     before = list(PlannerModel.objects.values())

@@ -1,4 +1,4 @@
-"""How long a provider is waited for, as it is configured."""
+"""How long Redline waits for a provider, as configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of itself before anyone agrees to it."""
+"""What a plan reports before it is approved."""
 
 from __future__ import annotations
 

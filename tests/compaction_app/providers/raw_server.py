@@ -51,11 +51,11 @@ class ReceivedRequest:
         await self.writer.drain()
 
     def cut(self) -> None:
-        """Break the connection off without a word."""
+        """Cut the connection off without an answer."""
         self.writer.transport.abort()
 
     async def wait(self) -> None:
-        """Say nothing until the client has gone."""
+        """Send nothing until the client has gone."""
         with contextlib.suppress(ConnectionError):
             while await self.reader.read(1_000):
                 pass
@@ -122,7 +122,7 @@ def answer(body: bytes, status: str = "200 OK", kind: str = "text/event-stream",
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 """The head of an answer whose body comes in chunks; b"0\\r\\n\\r\\n" ends it."""
 UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-"""The head of an answer whose body ends where the connection does."""
+"""The head of an answer whose body ends with the connection."""
 
 
 def chunked(data: bytes) -> bytes:
@@ -132,7 +132,7 @@ def chunked(data: bytes) -> bytes:
 async def collect(
     endpoint: Endpoint, request: Request | None = None, patience: Patience = QUICK
 ) -> list[Piece]:
-    """All pieces of one question."""
+    """All pieces of one answer."""
     async with contextlib.aclosing(ask(endpoint, request or small_request(), patience)) as pieces:
         return [piece async for piece in pieces]
 

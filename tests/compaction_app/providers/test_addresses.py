@@ -96,7 +96,7 @@ def test_this_machine_is_known(typed: str) -> None:
     ],
 )
 def test_an_address_that_only_looks_local_is_not(typed: str) -> None:
-    """It may lead here in the end, but a key does not go there over plain http."""
+    """It may resolve to this machine, but a key is not sent there over plain http."""
     assert not is_loopback(typed)
 
 

@@ -98,7 +98,7 @@ def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
 
 
 def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
-    """What the last request ended with is found again, however many blocks came since; four marks are allowed."""
+    """The end of the last request is found again in the cache after any number of blocks; four marks are allowed."""
     again = [AssistantMessage([CallPart(f"t{n}", "look", "{}")]) for n in range(3)]
     results = [ToolResults([CallResult(f"t{n}", "look", "x")]) for n in range(3)]
     turns = sent(UserMessage("a"), *(one for pair in zip(again, results, strict=True) for one in pair))
@@ -159,7 +159,7 @@ def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -
     json.dumps(turn, allow_nan=False)
 
 
-def test_a_tool_that_was_made_up_goes_back_under_a_name_that_is_one() -> None:
+def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
     parts = [CallPart("t", name, "{}") for name in ("a.b c", "", "ü" * 100, "look")]
     names = [part["name"] for part in sent(UserMessage("a"), AssistantMessage(parts))[1]["content"]]
     assert names == ["a_b_c", "unnamed", "_" * 64, "look"]

@@ -1,4 +1,4 @@
-"""Asking over a real socket, of servers that break off, fall silent, refuse, and answer in ways of their own."""
+"""Requests over a real socket, to servers that break off, stop sending, refuse, and answer in unusual ways."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_a_response_that_breaks_off_is_not_requested_again(dialect: Dialec
 @both
 @on_a_loop
 async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect: Dialect) -> None:
-    """The rest would have been no more than how many tokens it took."""
+    """The missing rest is only the number of tokens."""
     last = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}[
         dialect
     ]
@@ -324,7 +324,7 @@ async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("address", ["", "h", "ftp://h", "https://user:pw@h", "https://h?x"])
 @on_a_loop
-async def test_an_address_that_is_none_is_bad_input(address: str) -> None:
+async def test_an_invalid_address_is_bad_input(address: str) -> None:
     with pytest.raises(BadInput) as caught:
         await collect(Endpoint("p", "openai", address))
     assert caught.value.code == "bad_base_url"

@@ -1,4 +1,4 @@
-"""«Test»: one tiny tool call, and what is wrong in plain words."""
+"""“Test”: one tiny tool call, and faults explained in plain words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def calling(dialect: Dialect, name: str, *, counted: bool = True) -> bytes:
 
 
 def end_after_first_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time for a test of a model end once the model has begun to answer, however slow this machine is."""
+    """End the time for a test of a model once the model has begun to answer, on machines of any speed."""
     limit = asyncio.timeout(None)
 
     async def ask(*request: Any) -> AsyncIterator[Piece]:

@@ -1,4 +1,4 @@
-"""What providers say when they do not answer, in their own words, and what a user reads of it."""
+"""Errors of providers in their own words, and the messages that a user sees."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_permanent_faults_are_rejected_with_advice(
     assert error.message == f"{error.what} {error.advice}"
 
 
-def test_without_a_key_a_401_says_that_one_is_needed() -> None:
+def test_without_a_key_a_401_reports_that_one_is_required() -> None:
     error = error_for(401, "", key="")
     assert error.code == "no_key"
     assert error.message.startswith("api.example.com wants a key (401).")
@@ -282,7 +282,7 @@ def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one() -> No
     assert "mostly ends with /v1" in error_for(404, "", "openai").message
 
 
-def test_an_error_inside_a_stream_that_says_nothing_known_is_broken() -> None:
+def test_an_unknown_error_inside_a_stream_is_broken() -> None:
     fault = fault_in({"error": {"message": "something odd"}})
     assert fault == ProviderFault(0, "", "something odd")
     assert isinstance(error_of(fault, ENDPOINT, "m-1"), Broken)

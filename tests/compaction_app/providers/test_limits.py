@@ -66,7 +66,7 @@ async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, encoding:
 @both
 @pytest.mark.parametrize("encoding", ["identity", "IDENTITY", ""])
 @on_a_loop
-async def test_an_answer_that_says_it_is_not_compressed_is_read(dialect: Dialect, encoding: str) -> None:
+async def test_an_answer_declared_uncompressed_is_read(dialect: Dialect, encoding: str) -> None:
     plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
     async with RawServer(plain) as server:
         assert isinstance((await collect(server.endpoint(dialect)))[-1], AnswerEnd)
@@ -105,7 +105,7 @@ async def test_an_encoding_that_quotes_the_key_does_not_show_it() -> None:
 
 
 async def dripping(received: ReceivedRequest, *, pause: float) -> None:
-    """Comments without an end: each byte shows that the server lives."""
+    """Endless comments: each byte shows that the server is alive."""
     await received.say(STREAM)
     while not received.writer.is_closing():
         await received.say(chunked(b": still here\n\n"))
@@ -224,7 +224,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
 @on_a_loop
-async def test_a_wait_that_is_malformed_counts_as_none(header: str) -> None:
+async def test_a_malformed_wait_is_ignored(header: str) -> None:
     patience = Patience(attempts=2, longest_wait=0.05)
     async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
         pieces: list[Any] = await collect(server.endpoint("openai"), patience=patience)

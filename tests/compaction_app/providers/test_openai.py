@@ -254,7 +254,7 @@ def test_arguments_may_come_as_an_object() -> None:
     assert calls(read("openai", sse(chunk(delta), chunk(finish="stop"))))[0].arguments == '{"at": "ü"}'
 
 
-def test_half_a_character_before_the_name_meets_its_other_half_behind_it() -> None:
+def test_half_a_character_before_the_name_is_joined_with_its_other_half_after_it() -> None:
     deltas = [fragment(0, '{"a\ud83d', call_id="t"), fragment(0, name="look"), fragment(0, '\ude00": 1}')]
     pieces = read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls")))
     assert calls(pieces) == [CallPart("t", "look", '{"a\U0001f600": 1}')]
@@ -453,14 +453,14 @@ def test_an_error_in_a_chunk_is_reported(error: dict[str, Any], status: int, wor
     assert (caught.value.fault.status, caught.value.fault.words) == (status, words)
 
 
-def test_an_event_that_is_called_an_error_is_one() -> None:
+def test_an_event_named_error_is_an_error() -> None:
     for data in ('{"error": {"message": "n_ctx"}}', '{"message": "n_ctx"}', "n_ctx"):
         with pytest.raises(Reported) as caught:
             read("openai", f"event: error\ndata: {data}\n\n".encode())
         assert "n_ctx" in caught.value.fault.words
 
 
-def test_a_chunk_whose_error_is_null_is_none() -> None:
+def test_a_chunk_whose_error_is_null_is_not_an_error() -> None:
     assert answered(
         read("openai", sse(chunk({"content": "a"}, error=None), chunk(finish="stop")))
     ).answer.parts == [TextPart("a")]

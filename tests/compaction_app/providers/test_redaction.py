@@ -1,4 +1,4 @@
-"""A key that a provider echoes is hidden in the forms that are cheap to find, also across pieces of a stream."""
+"""A key that a provider echoes is hidden in the forms that are cheap to find, even across pieces of a stream."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
     assert pieces.take() == [["text", "s" + " " * (2 * GAP + 1)]]
 
 
-def test_what_is_held_of_words_stays_before_what_follows_them() -> None:
+def test_held_back_text_stays_before_what_follows_it() -> None:
     pieces = StreamBuffer(SecretRedactor(KEY))
     for piece in (ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")):
         pieces.add(piece)

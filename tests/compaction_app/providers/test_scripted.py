@@ -49,7 +49,7 @@ def exchange(
     *messages: Message,
     patience: Patience = PATIENCE,
 ) -> list[Piece]:
-    """All pieces of one question to a script."""
+    """All pieces of a script's answer to one request."""
     request = Request(script, "Act.", TOOL_SCHEMAS, messages or (UserMessage(PROMPT),), 4_000, "low")
 
     async def read() -> list[Piece]:
@@ -64,7 +64,7 @@ def exchange(
 
 
 def results_of(answer: AssistantMessage) -> ToolResults:
-    """What a budget and any other tool would say, half of the way there."""
+    """What a budget and any other tool would return, half-way to the target."""
     budget = json.dumps({"tokensToDeleteForTarget": 3_000, "message": "ok"})
     return ToolResults([CallResult(call.call_id, call.name, budget) for call in answer.calls])
 

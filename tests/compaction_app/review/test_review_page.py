@@ -84,7 +84,7 @@ def many_turns() -> list[Any]:
 
 
 def folded(source: Source) -> tuple[int, int]:
-    """Entries and tokens that the folds of a page say to stay."""
+    """Entries and tokens that stay, by the folds of a page."""
     words = [
         re.search(r"^([\d,]+) entr(?:y|ies) stays?\b.*?([\d,]+) tokens?$", fold)
         for fold in texts(source, ".fold")
@@ -198,7 +198,9 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
 
 
 @pytest.mark.parametrize("side", ["call", "result"])
-def test_what_goes_with_an_addition_is_not_said_to_stay(browser: Client, known_root: Path, side: str) -> None:
+def test_what_goes_with_an_addition_is_not_listed_as_staying(
+    browser: Client, known_root: Path, side: str
+) -> None:
     run = planned(known_root, working_session(), compression_ratio=0.9)
     proposed = {target.entry_id for target in review_of(run).items}
     step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
@@ -333,11 +335,11 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
 # ---- the page --------------------------------------------------------------------------------------------
 
 
-def test_the_page_has_one_title_that_says_of_what(browser: Client, run: Run) -> None:
+def test_the_page_has_one_title_that_names_the_session(browser: Client, run: Run) -> None:
     assert texts(page(browser, run), "h1") == [f"Review of run {run.pk}"]
 
 
-def test_the_page_says_by_whom_why_and_with_what(browser: Client, run: Run) -> None:
+def test_the_page_shows_source_reason_and_pair(browser: Client, run: Run) -> None:
     shown = page(browser, run)
     review = review_of(run)
     origin = next(iter(review.leads())).origin
@@ -521,7 +523,7 @@ def test_what_is_approved_is_what_a_commit_gets(run: Run) -> None:
     assert pins == (third,)
     assert set(origins) == set(validated.targets)
     assert origins[first].tool == "context_delete"
-    # The text beside the call that stays: beside one that goes, the whole entry would go.
+    # The text next to the call that stays: with one that goes, the whole entry would go.
     added = Target(f"e{int(third.entry_id[1:]) - 1}", 0)
     decide(run, Kind.ADD, [added], NOW)
     _, _, origins = approved_of(run)

@@ -136,7 +136,7 @@ def test_a_session_outside_of_all_roots_is_compacted_as_ever(
     assert f"/runs/{the_run().pk}" not in browser.get("/runs/").content.decode()
 
 
-def test_it_plans_beside_another_run_of_the_session(redline: Installation, path: Path) -> None:
+def test_it_plans_during_another_run_of_the_session(redline: Installation, path: Path) -> None:
     other = start_run(index_file(path), planner="embedded", requested_parameters={})
     assert redline.call("compact", path, "--yes").code == 0
     other.refresh_from_db()
@@ -220,7 +220,7 @@ def test_a_stop_from_the_browser_ends_it(redline: Installation, path: Path, acti
 
 
 def test_a_run_that_was_given_up_is_not_committed(redline: Installation, path: Path, acting: Any) -> None:
-    """As when the command was stopped for a while, and a server has watched it."""
+    """As if the command had been suspended for a while, watched by a server."""
     before = path.read_bytes()
 
     def give_up() -> None:
@@ -287,7 +287,7 @@ def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with: Callab
 
 @pytest.fixture
 def server(tmp_path: Path, provider: ScriptedProvider) -> Iterator[Server]:
-    """A server with two sessions, and with a model that deletes something and then falls silent."""
+    """A server with two sessions, and with a model that deletes something and then stops sending."""
     root = tmp_path / "sessions"
     for name in ("first", "second"):
         recorded = working_session()
@@ -323,7 +323,7 @@ def row_of(server: Server, run: int) -> dict[str, Any]:
 
 @pytest.fixture
 def stalled(server: Server) -> Iterator[subprocess.Popen[str]]:
-    """A command in the middle of run 1: its model has deleted something, and says nothing more."""
+    """A command in the middle of run 1: its model has deleted something, and sends nothing more."""
     child = start_command(server, "--yes", "--planner", "scripted/stalls")
     server.wait_for(lambda: row_of(server, 1).get("calls", 0) > 1)  # the first one only reads the budget
     yield child

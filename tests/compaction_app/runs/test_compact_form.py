@@ -83,7 +83,7 @@ def look(browser: Client, session: Session) -> Look:
 
 
 def disclosed(page: HttpResponse) -> str:
-    """The mark by which a form says what it has shown about the host and the size of a request."""
+    """The mark with which a form confirms what it has shown: the host, and the size of a request."""
     return field(page, "disclosed")
 
 

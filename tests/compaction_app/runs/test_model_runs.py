@@ -194,14 +194,14 @@ def test_a_model_is_notified_that_the_output_limit_cut_its_answer(
     assert b"reached the output limit" in provider.requests[1].raw
 
 
-def test_a_failed_run_is_not_tried_again_beside_another(plan: Start, session: Session) -> None:
+def test_a_failed_run_is_not_retried_during_another_run(plan: Start, session: Session) -> None:
     run = plan("cut-inside")
     start_run(session, planner="embedded", requested_parameters={})
     with pytest.raises(Conflict, match="already planning"):
         resume_run(run)
 
 
-def test_what_the_model_said_is_the_reason_of_what_it_deleted(plan: Start) -> None:
+def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan: Start) -> None:
     run = plan("good-plan")
     said = {
         "".join(text for kind, *_, text in one["pieces"] if kind == "text")

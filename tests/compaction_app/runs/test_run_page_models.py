@@ -65,7 +65,7 @@ def look(browser: Client, run: Run) -> Look:
 
 
 def words(page: str) -> str:
-    """What the log says."""
+    """The text of the log."""
     return text_of(element(page, "#log"))
 
 
@@ -135,7 +135,7 @@ def test_an_answer_of_which_nothing_came_did_not_break_off(
     assert ("The answer broke off." in shown) is (message == "The answer broke off.")
 
 
-def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> None:
+def test_a_nudge_names_its_sender_and_receiver(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED])
     factory.add("nudged", text="The target is not reached. Delete more.")
     assert "Redline to the model: The target is not reached. Delete more." in words(look())
@@ -143,7 +143,7 @@ def test_a_nudge_says_who_speaks_to_whom(factory: RunFactory, look: Look) -> Non
     assert "Redline to the planner: The target is not reached. Delete more." in words(look())
 
 
-def test_the_calls_behind_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
+def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
     calls = [["call", index, f"context_read_{index}"] for index in range(3)]
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, *calls), answered_event(1, calls=3)])
     factory.add_call(1, 0, "context_read_0", {})
@@ -214,7 +214,7 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory: RunFactory, look:
     assert message in look(f"/requests/{began}")
 
 
-def test_a_request_that_is_none_of_this_run_is_not_there(factory: RunFactory, browser: Client) -> None:
+def test_a_request_of_another_run_is_not_found(factory: RunFactory, browser: Client) -> None:
     factory.add_all([PREPARED, asked_event(1)])
     assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
     assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
@@ -295,7 +295,7 @@ def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: Run
         (1234.5, "$1,234.50"),
     ],
 )
-def test_a_cost_is_said_with_as_many_places_as_say_something(cost: float, message: str) -> None:
+def test_a_cost_has_only_significant_decimals(cost: float, message: str) -> None:
     assert dollars(cost) == message
 
 
@@ -320,7 +320,7 @@ def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look)
 
 
 def beside(page: str) -> str:
-    """What is said of the traffic."""
+    """The text on the traffic."""
     return text_of(element(page, "#traffic"))
 
 

@@ -60,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def start(server: Server, name: str) -> str:
-    """Start a run; gives the path of its page."""
+    """Start a run; returns the path of its page."""
     address = server.session(f"Mend the {name} parser.")
     return server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
 
@@ -243,7 +243,7 @@ def talk(path: str, talked: Talk) -> None:
 
 
 def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Callable[..., Any]:
-    """The look, that fails at one of its times."""
+    """The check for news, which fails once."""
     looks = iter(range(1, 1_000))
 
     def once(*given: Any) -> Any:

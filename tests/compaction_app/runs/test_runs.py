@@ -89,7 +89,7 @@ class Clock:
         return self.now
 
     def watch(self, watch: LeaseWatch, seconds: float) -> list[int]:
-        """Look once a second for so long; gives the runs that were given up."""
+        """Check once a second for so long; returns the runs that were given up."""
         given_up = []
         for _ in range(int(seconds)):
             self.now += 1
@@ -222,7 +222,7 @@ def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
     assert "fewer than two entries" in run.failure
 
 
-def test_a_defect_of_ours_is_said_and_raised(session: Session, stubborn: Any) -> None:
+def test_a_bug_is_reported_and_raised(session: Session, stubborn: Any) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -423,7 +423,7 @@ def test_a_run_that_cannot_be_replaced_stays_as_it_is(session: Session) -> None:
     assert refusal(lambda: plan_again(run)) == "4 wrong_state"
 
 
-def test_planning_again_beside_another_run_leaves_the_first_reviewable(session: Session) -> None:
+def test_planning_again_during_another_run_leaves_the_first_reviewable(session: Session) -> None:
     run = planned(session)
     started(session)
     with pytest.raises(RedlineError, match="already planning"):
@@ -460,7 +460,9 @@ def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
 
 
 @pytest.mark.parametrize("keep", ["0", "100", "nan", "all", "-1", "1e999"])
-def test_a_ratio_out_of_range_is_said_and_nothing_starts(browser: Client, address: str, keep: str) -> None:
+def test_a_ratio_out_of_range_is_reported_and_nothing_starts(
+    browser: Client, address: str, keep: str
+) -> None:
     answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
     assert answer.status_code == 422
     assert "between 0 and 100" in text_of(answer)
@@ -699,7 +701,7 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
     monkeypatch.setattr(timezone, "now", lambda: jumped)
     for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
         assert clock.watch(watch, BEAT_SECONDS) == []
-        # The time of day stands still: the counter alone shows that the worker lives.
+        # The time of day does not change: only the counter shows that the worker is alive.
         renew_lease(run.pk, "one", jumped)
     assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
 
@@ -707,7 +709,7 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
 def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
     session: Session, clock: Clock
 ) -> None:
-    """As when all processes of a machine are frozen, and its monotonic clock is not."""
+    """As if all processes of a machine were frozen, but not its monotonic clock."""
     run = started(session)
     claim(run.pk, "one", timezone.now())
     watch = LeaseWatch()
@@ -748,7 +750,7 @@ def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_tim
 def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
     session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it waited, no worker could beat."""
+    """While it waited, no worker could send a heartbeat."""
 
     @contextmanager
     def after_a_while(usual: Callable[[], Any] = transaction.atomic) -> Iterator[None]:

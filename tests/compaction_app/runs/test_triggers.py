@@ -103,7 +103,7 @@ def look(after: timedelta = timedelta()) -> list[int]:
 
 
 def planned() -> Run:
-    """The one run that a look starts, worked on to its end."""
+    """The one run that a check starts, worked on to its end."""
     [number] = look()
     work(number, worker_name())
     return Run.objects.get(pk=number)
@@ -282,7 +282,7 @@ def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> Non
     assert look(after=2 * REST) == []
 
 
-def test_what_a_human_plans_is_not_planned_beside_it(known_root: Path) -> None:
+def test_a_session_is_not_planned_automatically_during_a_run(known_root: Path) -> None:
     session = put(known_root, full())
     run = start_run(session, planner="embedded", requested_parameters={})
     assert look() == []
@@ -494,7 +494,7 @@ def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None
     assert list(Run.objects.unseen()) == [run]
 
 
-def test_an_agreement_for_another_host_is_none(known_root: Path, model: PlannerModel) -> None:
+def test_a_permission_for_another_host_does_not_count(known_root: Path, model: PlannerModel) -> None:
     agree()
     Agreement.objects.update(origin="http://127.0.0.1:10")
     with override_configuration(plan_by_itself_with="here/small-model"):
@@ -525,7 +525,7 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         assert "not used yet" not in page
 
 
-def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Client) -> None:
+def test_the_run_says_why_another_planner_was_used(known_root: Path, browser: Client) -> None:
     put(known_root, full())
     with override_configuration(plan_by_itself_with="nobody/nothing"):
         [number] = look()
@@ -540,7 +540,7 @@ def test_the_run_says_why_another_planner_took_it(known_root: Path, browser: Cli
 
 
 def badge(browser: Client, address: str = "/settings") -> int:
-    """How many proposals the head of a page says to wait."""
+    """The number of waiting proposals in the head of a page."""
     return shown_badge(browser.get(address))
 
 
@@ -559,7 +559,7 @@ def test_the_badge_counts_unseen_proposals(known_root: Path, browser: Client) ->
     assert badge(browser) == 0
 
 
-def test_the_list_leads_to_the_review_of_what_waits(known_root: Path, browser: Client) -> None:
+def test_the_list_links_to_the_review_of_waiting_proposals(known_root: Path, browser: Client) -> None:
     put(known_root, full())
     put(known_root, name="other")
     run = planned()
@@ -575,7 +575,9 @@ def test_a_manual_run_does_not_count_as_unseen_proposal(known_root: Path, browse
     assert badge(browser) == 0
 
 
-def test_the_page_of_runs_says_what_is_set_up_and_what_is_left(known_root: Path, browser: Client) -> None:
+def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(
+    known_root: Path, browser: Client
+) -> None:
     put(known_root, full(), title=HOSTILE)
     Session.objects.update(read_as="pi", reader="pi")
     answer = browser.get("/runs/")

@@ -50,7 +50,7 @@ class Exits:
 
 
 def serve(children: Any, rounds: int) -> None:
-    """Start what is needed so many times, each time when the processes before have ended."""
+    """Start the needed processes so many times, each time after the previous ones have ended."""
 
     async def look() -> None:
         processes = WorkerProcesses(children)

@@ -122,7 +122,7 @@ def test_a_torn_last_line_is_shown_at_the_end(browser: Client, idle_root: Path) 
     assert '{"type":"mess' in torn
 
 
-def test_a_missing_parent_is_said_at_its_entry(browser: Client, idle_root: Path) -> None:
+def test_a_missing_parent_is_reported_at_its_entry(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", [HEADER, message("x1", "nowhere", user("an orphan"))])
     page = page_of(browser, address)
     assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
@@ -338,7 +338,7 @@ def write_compaction(root: Path, after: list[dict[str, Any]]) -> str:
     return address
 
 
-def test_a_bypassed_compaction_is_said_at_the_top(browser: Client, idle_root: Path) -> None:
+def test_a_bypassed_compaction_is_reported_at_the_top(browser: Client, idle_root: Path) -> None:
     address = write_compaction(
         idle_root, [message("a1", "e3", assistant(text("on I go"))), message("a2", "a1", user("ok"))]
     )
@@ -392,7 +392,7 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
         ("pi", "one written here would have no effect"),
     ],
 )
-def test_the_page_says_whether_a_compaction_would_be_honoured(
+def test_the_page_says_whether_a_compaction_would_take_effect(
     browser: Client, idle_root: Path, reader: str, words: str
 ) -> None:
     address = add_session(idle_root, "a.jsonl", chain(user("x"), user("y")))
@@ -570,7 +570,7 @@ def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(browser: Client, idle_
     assert ids(page).count("map") == 1
 
 
-def test_the_rail_leads_beyond_the_turns_it_shows(browser: Client, idle_root: Path) -> None:
+def test_the_sidebar_links_beyond_the_turns_it_shows(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*(user(f"turn-{number}-") for number in range(200))))
     page = page_of(browser, address, at="e101")
     rail = element(page, 'nav[aria-label="Branch"]')
