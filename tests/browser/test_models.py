@@ -34,7 +34,7 @@ def add_provider(page: Page, name: str, base_url: str) -> None:
     page.get_by_label("Name").fill(name)
     page.get_by_label("Base URL").fill(base_url)
     page.get_by_role("button", name="Add the provider").click()
-    page.wait_for_url(re.compile(r"/models(\?|$)"))
+    page.wait_for_url(re.compile(r"/models(#|$)"))
 
 
 def add_model(page: Page, provider: str, name: str) -> None:
