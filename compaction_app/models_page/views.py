@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -46,6 +46,8 @@ from .service import (
 )
 
 HERE = {"here": "models"}
+OUTPUT_LIMIT: Final = 8_192
+"""Tokens of one answer, for a new model."""
 
 
 @require_safe
@@ -80,6 +82,7 @@ def new_model(request: HttpRequest) -> HttpResponse:
         "provider": chosen_provider(request.GET.get("provider", "")),
         "name": name,
         "window": window.tokens if window is not None else None,
+        "output_limit": OUTPUT_LIMIT,
     }
     return _model_page(request, PlannerModelForm(initial=initial), window=window)
 

@@ -286,7 +286,8 @@ def test_a_window_comes_from_the_agents_own_models(
     put_sessions(known_root, ("own", "qwen"))
     sent(browser, "/providers/add", OWN)
     assert "32,768" in text_of(page(browser))
-    assert field(page(browser, "/models/add?provider=own&name=qwen"), "window") == "32,768"
+    form = page(browser, "/models/add?provider=own&name=qwen")
+    assert (field(form, "window"), field(form, "output_limit")) == ("32,768", "8,192")
 
 
 def test_presets_for_local_servers_are_one_click_away(browser: Client) -> None:
