@@ -141,7 +141,7 @@ def _try(model: ResolvedModel) -> Verdict:
     try:
         return test_model(endpoint_of(model), model)
     except RedlineError as fault:
-        return Verdict(ok=False, said=fault.message, seconds=0)
+        return Verdict(ok=False, message=fault.message, seconds=0)
 
 
 def _known(key: int) -> ResolvedModel:

@@ -42,7 +42,7 @@ class Verdict:
     """Whether a model can plan, in words for the person who pressed “Test”."""
 
     ok: bool
-    said: str
+    message: str
     """What happened, and what to do about a problem. Does not contain the key."""
     seconds: float
 
@@ -79,20 +79,20 @@ async def try_model(
                 begun = begun or not isinstance(piece, Sent | Retrying)
                 answered = piece if isinstance(piece, AnswerEnd) else None
     except ProviderError as error:
-        return Verdict(ok=False, said=error.message, seconds=time.monotonic() - began)
+        return Verdict(ok=False, message=error.message, seconds=time.monotonic() - began)
     except TimeoutError:
         if not bound.expired():
             raise
-        return Verdict(ok=False, said=_too_long(endpoint, model, begun), seconds=time.monotonic() - began)
+        return Verdict(ok=False, message=_too_long(endpoint, model, begun), seconds=time.monotonic() - began)
     assert answered is not None  # noqa: S101  # it is the last piece
     seconds = time.monotonic() - began
     fault = _fault(answered, endpoint, model)
     if fault:
-        return Verdict(ok=False, said=fault, seconds=seconds)
+        return Verdict(ok=False, message=fault, seconds=seconds)
     uncounted = "" if answered.usage else " It reports no tokens, so they will be estimated."
     when = f"after {seconds:.1f} s" if seconds >= AT_ONCE else "at once"
-    said = f"It can plan. {model} at {endpoint.host} called a tool {when}.{uncounted}"
-    return Verdict(ok=True, said=said, seconds=seconds)
+    message = f"It can plan. {model} at {endpoint.host} called a tool {when}.{uncounted}"
+    return Verdict(ok=True, message=message, seconds=seconds)
 
 
 def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:

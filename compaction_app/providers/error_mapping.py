@@ -119,13 +119,13 @@ class Unreadable(Exception):
 # ---- reading an error ------------------------------------------------------------------------------
 
 
-def fault_in(said: object, status: int = 0) -> ProviderFault | None:
+def fault_in(value: object, status: int = 0) -> ProviderFault | None:
     """The error in a JSON value, or None if it is not one. `status` is that of the answer, 0 inside a stream."""
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         return None
-    error = said.get("error")
-    if not error and (status or "error" in (said.get("object"), said.get("type"))):
-        error = said
+    error = value.get("error")
+    if not error and (status or "error" in (value.get("object"), value.get("type"))):
+        error = value
     if not error:
         return None
     if not isinstance(error, dict):
@@ -157,11 +157,11 @@ def _words(error: Mapping[str, Any]) -> str:
     for name in ("message", "detail", "error", "msg"):
         value = error.get(name)
         if value:
-            said = value if isinstance(value, str) else _printed(value)
+            text = value if isinstance(value, str) else _printed(value)
             metadata = error.get("metadata")
             # OpenRouter says “Provider returned error” and adds the model's own words.
             raw = metadata.get("raw") if isinstance(metadata, dict) else None
-            return said[:READ_CHARACTERS] + (f" {raw[:READ_CHARACTERS]}" if isinstance(raw, str) else "")
+            return text[:READ_CHARACTERS] + (f" {raw[:READ_CHARACTERS]}" if isinstance(raw, str) else "")
     return ""
 
 
@@ -181,39 +181,39 @@ def _is_plain(value: object) -> bool:
 
 def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderError:
     """What a reported error means to the user, in words without a key."""
-    who, said = endpoint.host, f"{fault.kind} {fault.words}"[:READ_CHARACTERS].lower()
+    who, text = endpoint.host, f"{fault.kind} {fault.words}"[:READ_CHARACTERS].lower()
     quote = quoted(fault.words or fault.kind, endpoint.key)
     named = shortened(model, endpoint.key)
     status = f" ({fault.status})" if fault.status else ""
-    if _is_used_up(fault.status, said):
+    if _is_used_up(fault.status, text):
         return QuotaUsed(
             "quota_used",
             f"{who} reports that the account's quota or credit is used up{status}{quote}. The request was not retried.",
             "Add credit there, or choose another model.",
         )
-    if _is_overflow(fault.status, said):
+    if _is_overflow(fault.status, text):
         return Overflow(
             "overflow",
             f"The conversation is too long for {named} at {who}{status}{quote}. The request was not retried.",
             "Choose a model with a larger window, or correct the window on the Models page.",
         )
-    if fault.passes and not _NO_TOOLS.search(said):
+    if fault.passes and not _NO_TOOLS.search(text):
         return _unavailable(fault, who, status, quote)
     if fault.status:
-        return _rejected(fault.status, said, endpoint, named, f"{status}{quote}")
+        return _rejected(fault.status, text, endpoint, named, f"{status}{quote}")
     return Broken(
         "broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again."
     )
 
 
-def _is_used_up(status: int, said: str) -> bool:
-    return status == 402 or _USED_UP.search(said) is not None
+def _is_used_up(status: int, text: str) -> bool:
+    return status == 402 or _USED_UP.search(text) is not None
 
 
-def _is_overflow(status: int, said: str) -> bool:
-    if _TOO_LONG.search(said) is not None:
+def _is_overflow(status: int, text: str) -> bool:
+    if _TOO_LONG.search(text) is not None:
         return True
-    return status == 413 or (status != 429 and tells_overflow(said))
+    return status == 413 or (status != 429 and tells_overflow(text))
 
 
 def _unavailable(fault: ProviderFault, who: str, status: str, quote: str) -> Unavailable:
@@ -221,7 +221,7 @@ def _unavailable(fault: ProviderFault, who: str, status: str, quote: str) -> Una
     return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
 
 
-def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:
+def _rejected(status: int, text: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:
     who = endpoint.host
     if status == 401:
         return Rejected(
@@ -229,13 +229,13 @@ def _rejected(status: int, said: str, endpoint: Endpoint, model: str, quote: str
             f"{who} {'refuses the key' if endpoint.key else 'wants a key'}{quote}. Nothing was answered.",
             "Check it on the Models page or in the environment.",
         )
-    if _NO_TOOLS.search(said):
+    if _NO_TOOLS.search(text):
         return Rejected(
             "no_tools",
             f"{model} at {who} does not support tools{quote}, and a planner acts only through tools.",
             "Choose another model.",
         )
-    if (status == 404 and "model" in said) or (status in (400, 422) and _NO_MODEL.search(said)):
+    if (status == 404 and "model" in text) or (status in (400, 422) and _NO_MODEL.search(text)):
         return Rejected(
             "unknown_model",
             f"{who} has no model {model}{quote}. Nothing was answered.",
@@ -274,8 +274,8 @@ def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
 
 def quoted(words: str, key: str) -> str:
     """A provider's words as part of a message: `: “…”`, or nothing if they are empty."""
-    said = shortened(words, key)
-    return f": “{said}”" if said else ""
+    text = shortened(words, key)
+    return f": “{text}”" if text else ""
 
 
 def shortened(words: str, key: str) -> str:

@@ -71,10 +71,10 @@ class RunConsumer(AsyncWebsocketConsumer):
         if text_data is None or len(text_data) > MESSAGE_LIMIT:
             return
         try:
-            said = json.loads(text_data)
+            received = json.loads(text_data)
         except ValueError:
             return
-        after = said.get("after") if isinstance(said, dict) else None
+        after = received.get("after") if isinstance(received, dict) else None
         if type(after) is int and after >= 0:
             self.after = after
             self.news.set()

@@ -33,7 +33,7 @@ class EventRow:
     number: int | None
     tool: str
     arguments: list[tuple[str, str]]
-    said: str
+    sentence: str
     code: str
     target: Hit | None
     hits: list[Hit]
@@ -64,7 +64,7 @@ def row_of(seq: int, kind: str, data: Mapping[str, Any]) -> EventRow:
         number=data.get("call"),
         tool=data.get("tool", ""),
         arguments=list(_arguments(data["arguments"])) if "arguments" in data else [],
-        said=_sentence(kind, data),
+        sentence=_sentence(kind, data),
         code=data.get("code", ""),
         target=_hit(target) if target else None,
         hits=hits[:HITS_SHOWN],

@@ -200,11 +200,11 @@ class Command(RedlineCommand):
             {
                 "model": model.planner,
                 "ok": verdict.ok,
-                "message": verdict.said,
+                "message": verdict.message,
                 "seconds": round(verdict.seconds, 1),
             }
         )
-        self.say(printable(verdict.said))
+        self.say(printable(verdict.message))
         return None if verdict.ok else CHECK_FAILED
 
     def _remove(self, options: dict[str, Any]) -> None:

@@ -145,10 +145,12 @@ def test_a_search_without_a_match_is_not_a_failure() -> None:
     assert (shown["matches"], shown["truncated"], "error" in shown) == ([], False, False)
 
 
-@pytest.mark.parametrize(("asked", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)])
-def test_a_search_clamps_how_many_matches_it_gives(asked: int | None, given: int) -> None:
+@pytest.mark.parametrize(
+    ("requested", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)]
+)
+def test_a_search_clamps_how_many_matches_it_gives(requested: int | None, given: int) -> None:
     workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(120)))
-    arguments = {} if asked is None else {"maxMatches": asked}
+    arguments = {} if requested is None else {"maxMatches": requested}
     shown = details(workbench, SEARCH, pattern="needle", **arguments)
     assert len(shown["matches"]) == given
     assert shown["truncated"] is True
@@ -160,13 +162,13 @@ def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
+    ("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
 )
 def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
-    asked: int | None, around: int
+    requested: int | None, around: int
 ) -> None:
     words = "b" * 1_000 + "needle" + "a" * 1_000
-    arguments = {} if asked is None else {"contextChars": asked}
+    arguments = {} if requested is None else {"contextChars": requested}
     shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)
     expected = ("b" * around) + ("needle" + "a" * 1_000)[:around]
     assert shown["matches"][0]["snippet"] == f"…{expected}…"
@@ -224,10 +226,10 @@ def test_a_read_past_the_end_reads_nothing(offset: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)]
+    ("requested", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)]
 )
-def test_a_read_clamps_how_much_it_gives(asked: int | None, length: int) -> None:
-    arguments = {} if asked is None else {"maxChars": asked}
+def test_a_read_clamps_how_much_it_gives(requested: int | None, length: int) -> None:
+    arguments = {} if requested is None else {"maxChars": requested}
     shown = details(bench(user("x"), assistant(text("a" * 20_000))), READ, entryId="e2", **arguments)
     assert len(shown["text"]) == shown["maxChars"] == length
     assert shown["truncatedAfter"] is True

@@ -78,9 +78,9 @@ async def tried(
 async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
     verdict, server = await tried(dialect, calling(dialect, TOOL.name))
     assert verdict.ok
-    assert verdict.said.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
-    assert "after 0.0 s" not in verdict.said
-    assert "tokens" not in verdict.said
+    assert verdict.message.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
+    assert "after 0.0 s" not in verdict.message
+    assert "tokens" not in verdict.message
     assert 0 < verdict.seconds < 5
 
 
@@ -89,7 +89,7 @@ async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
 async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect: Dialect) -> None:
     verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
     assert verdict.ok
-    assert "It reports no tokens, so they will be estimated." in verdict.said
+    assert "It reports no tokens, so they will be estimated." in verdict.message
 
 
 @both
@@ -97,12 +97,12 @@ async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(di
 async def test_the_request_is_one_tiny_tool_call(dialect: Dialect) -> None:
     _, server = await tried(dialect, calling(dialect, TOOL.name), thinking="low")
     assert len(server.requests) == 1
-    said = server.requests[0].json
+    body = server.requests[0].json
     assert len(server.requests[0].body) < 1_000
-    assert len(said["tools"]) == 1
-    assert said["max_tokens"] == 4_096
-    asked_to_think = {"anthropic": said.get("thinking"), "openai": said.get("reasoning_effort")}[dialect]
-    assert asked_to_think in ({"type": "enabled", "budget_tokens": 2_048}, "low")
+    assert len(body["tools"]) == 1
+    assert body["max_tokens"] == 4_096
+    thinking = {"anthropic": body.get("thinking"), "openai": body.get("reasoning_effort")}[dialect]
+    assert thinking in ({"type": "enabled", "budget_tokens": 2_048}, "low")
 
 
 CASES = [
@@ -140,9 +140,9 @@ CASES = [
 async def test_faults_are_explained_in_plain_words(dialect: Dialect, play: Any, words: str) -> None:
     verdict, _ = await tried(dialect, play(dialect), key="sk-0123456789abcdef")
     assert not verdict.ok
-    assert words in verdict.said
-    assert verdict.said.endswith(".")
-    assert "sk-0123" not in json.dumps(verdict.said)
+    assert words in verdict.message
+    assert verdict.message.endswith(".")
+    assert "sk-0123" not in json.dumps(verdict.message)
 
 
 @both
@@ -152,7 +152,7 @@ async def test_an_unreachable_provider_is_reported_with_its_address(dialect: Dia
         endpoint = server.endpoint(dialect)
     verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
     assert not verdict.ok
-    assert f"{endpoint.host} cannot be reached" in verdict.said
+    assert f"{endpoint.host} cannot be reached" in verdict.message
 
 
 @both
@@ -171,8 +171,8 @@ async def test_one_that_never_comes_to_an_end_is_not_waited_for(
         verdict = await try_model(endpoint, script, 4_000, "low", "budget", patience)
         await client.close()
     assert not verdict.ok
-    assert words in verdict.said
-    assert verdict.said.startswith(f"{script} at {endpoint.host} ")
+    assert words in verdict.message
+    assert verdict.message.startswith(f"{script} at {endpoint.host} ")
 
 
 def test_a_test_is_waited_for_a_minute_in_all() -> None:

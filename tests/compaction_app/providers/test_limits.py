@@ -91,7 +91,7 @@ async def test_the_connection_test_reports_a_compressed_response(dialect: Dialec
     ) as server:
         verdict = await try_model(server.endpoint(dialect), "m-1", 4_000, "", "budget", QUICK)
     assert not verdict.ok
-    assert "sends a compressed answer: “gzip, gzip”" in verdict.said
+    assert "sends a compressed answer: “gzip, gzip”" in verdict.message
 
 
 @on_a_loop

@@ -335,7 +335,7 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
 # ---- the page --------------------------------------------------------------------------------------------
 
 
-def test_the_page_has_one_title_that_names_the_session(browser: Client, run: Run) -> None:
+def test_the_page_has_one_title_that_names_the_run(browser: Client, run: Run) -> None:
     assert texts(page(browser, run), "h1") == [f"Review of run {run.pk}"]
 
 
@@ -372,9 +372,9 @@ def test_pages_contain_whole_turns_and_link_to_the_next(
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     expected = [target.entry_id for target in leads(run)]
     found: list[str] = []
-    asked = ""
+    query = ""
     for _ in range(20):
-        shown = page(browser, run, asked)
+        shown = page(browser, run, query)
         found += shown_entries(shown)
         later = dict(links(shown)).get("Later proposals")
         if later is None:
@@ -382,10 +382,10 @@ def test_pages_contain_whole_turns_and_link_to_the_next(
         part = browser.get(f"/runs/{run.pk}/review{later}&part=window", headers=HTMX)
         assert shown_entries(part)
         assert not elements(part, "h1")
-        asked = later
+        query = later
     assert found == sorted(expected, key=lambda entry_id: int(entry_id[1:]))
     assert len(found) > 8
-    assert "Earlier proposals" in dict(links(page(browser, run, asked)))
+    assert "Earlier proposals" in dict(links(page(browser, run, query)))
     query, _, anchor = addresses(element(page(browser, run), "#turns"))[-1].partition("#")
     assert anchor in ids(page(browser, run, query))
 

@@ -215,9 +215,9 @@ def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan: Start) -> No
 
 def test_the_thinking_level_is_sent(plan: Start, provider: ScriptedProvider, dialect: str) -> None:
     plan("thinking-signed", thinking="high")
-    asked = provider.requests[0].body
-    assert asked.get("thinking" if dialect == "anthropic" else "reasoning_effort")
-    assert "high" in str(asked.get("reasoning_effort", "high"))
+    body = provider.requests[0].body
+    assert body.get("thinking" if dialect == "anthropic" else "reasoning_effort")
+    assert "high" in str(body.get("reasoning_effort", "high"))
 
 
 def test_a_level_that_the_model_does_not_take_is_refused(start: Start) -> None:
@@ -346,9 +346,9 @@ def test_one_call_that_is_taken_ends_the_count_of_refused_answers(
 ) -> None:
     call = Workbench.call
 
-    def refuse_every_other(bench: Workbench, asked: ToolCall) -> ToolResult:
+    def refuse_every_other(bench: Workbench, tool_call: ToolCall) -> ToolResult:
         is_refused = bench.call_count in (0, 2)
-        return call(bench, ToolCall("no_such_tool", {}) if is_refused else asked)
+        return call(bench, ToolCall("no_such_tool", {}) if is_refused else tool_call)
 
     monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     monkeypatch.setattr(Workbench, "call", refuse_every_other)
@@ -407,13 +407,13 @@ def test_a_run_continues_only_at_the_confirmed_address(
     plan: Start, provider: ScriptedProvider, act: Callable[[Run], object]
 ) -> None:
     run = plan("cut-inside")
-    asked = len(provider.requests)
+    count = len(provider.requests)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     with pytest.raises(BadInput, match="Nothing was sent"):
         act(run)
     run.refresh_from_db()
     assert run.state == RunState.FAILED
-    assert len(provider.requests) == asked
+    assert len(provider.requests) == count
 
 
 def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: ScriptedProvider) -> None:
@@ -486,8 +486,8 @@ def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(
 ) -> None:
     run, call = start("fifty-searches"), Workbench.call
 
-    def stop_at_the_third(bench: Workbench, asked: ToolCall) -> ToolResult:
-        result = call(bench, asked)
+    def stop_at_the_third(bench: Workbench, tool_call: ToolCall) -> ToolResult:
+        result = call(bench, tool_call)
         if bench.call_count == 3:
             stop_run(run)
         return result

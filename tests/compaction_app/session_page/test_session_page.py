@@ -64,14 +64,14 @@ def nothing_kept() -> None:
     forget_branches()
 
 
-def page_of(browser: Client, address: str, **asked: str) -> Any:
-    answer = browser.get(address, asked)
+def page_of(browser: Client, address: str, **query: str) -> Any:
+    answer = browser.get(address, query)
     assert answer.status_code == 200, answer.content
     return answer
 
 
-def words_of(browser: Client, address: str, **asked: str) -> str:
-    return text_of(page_of(browser, address, **asked))
+def words_of(browser: Client, address: str, **query: str) -> str:
+    return text_of(page_of(browser, address, **query))
 
 
 def entry_of(page: Any, entry_id: str, block: int = 0) -> Element:
@@ -494,7 +494,7 @@ def test_a_rewritten_file_is_not_shown_as_another_text(browser: Client, idle_roo
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "query",
     [
         "?leaf=nope",
         "?at=nope",
@@ -506,9 +506,9 @@ def test_a_rewritten_file_is_not_shown_as_another_text(browser: Client, idle_roo
         "/text?entry=nope",
     ],
 )
-def test_what_the_session_does_not_have_is_not_found(browser: Client, idle_root: Path, asked: str) -> None:
+def test_what_the_session_does_not_have_is_not_found(browser: Client, idle_root: Path, query: str) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
-    assert browser.get(address + asked).status_code == 404
+    assert browser.get(address + query).status_code == 404
 
 
 @pytest.mark.parametrize(
