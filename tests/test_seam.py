@@ -40,7 +40,6 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
     "compaction_app/planning/llm_planner.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
-    "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
     # A provider's own name.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
     # The documentation of a hook's arguments.
