@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 import msgspec
 
-from sessions_app.sessionlog.jsjson import trim, utf16_length, utf16_slice
+from sessions_app.sessionlog.jsjson import MAX_SAFE_INTEGER, trim, utf16_length, utf16_slice
 
 DEFAULT_RATIO: Final = 0.5
 DEFAULT_PRESERVE_RECENT: Final = 2
@@ -37,8 +37,8 @@ def compression_ratio(value: object) -> float:
 
 
 def preserve_recent(value: object) -> int:
-    """The value rounded down, and at least 0, if it is a finite number; else the default."""
-    return max(0, math.floor(value)) if _is_finite(value) else DEFAULT_PRESERVE_RECENT
+    """The value rounded down, from 0 to MAX_SAFE_INTEGER, if it is a finite number; else the default."""
+    return min(max(0, math.floor(value)), MAX_SAFE_INTEGER) if _is_finite(value) else DEFAULT_PRESERVE_RECENT
 
 
 def query(value: object, user_texts: Iterable[str]) -> str:

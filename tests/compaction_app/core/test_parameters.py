@@ -24,7 +24,8 @@ def test_any_other_ratio_is_one_half(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(0, 0), (3, 3), (2.9, 2), (0.5, 0), (-0.5, 0), (-4, 0), (1e9, 10**9)]
+    ("value", "expected"),
+    [(0, 0), (3, 3), (2.9, 2), (0.5, 0), (-0.5, 0), (-4, 0), (1e9, 10**9), (1e30, 2**53)],
 )
 def test_the_recent_window_is_rounded_down_and_at_least_0(value: float, expected: int) -> None:
     assert preserve_recent(value) == expected
