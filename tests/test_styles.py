@@ -22,10 +22,12 @@ TEMPLATES: Final = sorted(
 )
 SCRIPTS: Final = sorted((PROJECT / "static/redline/js").glob("*.js"))
 FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
+FORMS: Final = sorted(PROJECT.glob("*/*/forms.py"))
 
 VARIABLE: Final = "…"
 DRAWN: Final = {
     "band--…": ("quiet",),
+    "field--…": ("style",),
     "tie--…": ("first", "last", "mid", "none", "through"),
     "is-…": ("approved", "faint", "kept", "open", "pair", "refused", "stays", "struck"),
     "kind--…": tuple(KINDS),
@@ -63,6 +65,8 @@ def drawn_classes() -> set[str]:
     completed = {name.replace(VARIABLE, value) for name, values in DRAWN.items() for value in values}
     code = "".join(path.read_text(encoding="utf-8") for path in [*SCRIPTS, *FILTERS])
     added = set(re.findall(r'(?:classList\.add\(|class=)"([\w-]+)"', code))
+    forms = "".join(path.read_text(encoding="utf-8") for path in FORMS)
+    added |= set(" ".join(re.findall(r'"class": "([^"]+)"', forms)).split())
     return written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 

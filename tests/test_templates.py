@@ -19,7 +19,7 @@ LONGEST: Final = 120
 INDENT: Final = 2
 TOKEN: Final = re.compile(
     r"""
-    \{%\ (?P<end>end)?(?P<block>if|for|with|spaceless|partialdef)\b[^\n]*?%\}
+    \{%\ (?P<end>end)?(?P<block>if|for|with|spaceless|partialdef|field)\b[^\n]*?%\}
     | \{%\ (?P<branch>elif|else|empty)\b[^\n]*?%\}
     | \{%.*?%\} | \{\{.*?\}\} | \{\#.*?\#\} | <!.*?>
     | </(?P<close>[\w-]+)>

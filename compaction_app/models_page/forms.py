@@ -21,39 +21,43 @@ from compaction_app.planning.model_registry import (
 )
 from compaction_app.providers.addresses import checked_base_url, origin_of
 from compaction_app.providers.types import Dialect, ThinkingStyle
-from sessions_app.web.forms import CheckedField
+from sessions_app.web.forms import CheckedField, InlineField
 
 RESERVED: Final = frozenset({*LABELS, "embedded", "add"})
-"""Names that have another meaning already."""
+"""Names with another meaning."""
 NAME: Final = r"\A[a-z0-9][a-z0-9_-]{0,39}\Z"
-NAME_RULE: Final = (
-    "A name is made of small letters, digits, - and _, 40 of them at most, such as “my-server”."
-)
+NAME_RULE: Final = "Use lower-case letters, digits, - and _, at most 40 characters, such as “my-server”."
 LONGEST_NAME: Final = 200
-MODEL_NAME_RULE: Final = f"Type the name by which the provider knows it, {LONGEST_NAME} characters at most."
+MODEL_NAME_RULE: Final = f"Enter the name that the provider uses, at most {LONGEST_NAME} characters."
 SMALLEST_WINDOW: Final = 8_000
 SMALLEST_OUTPUT: Final = 500
 LARGEST_WINDOW: Final = 100_000_000
 HIGHEST_PRICE: Final = 100_000.0
 """US dollars for a million tokens. More than that is a slip of the decimal point."""
+WIDE: Final = {"class": "input--wide", "spellcheck": "false"}
+KEY_INPUT: Final = forms.PasswordInput({**WIDE, "autocomplete": "new-password"})
 
 
 class TokenCountField(forms.CharField):
     """A number of tokens, with or without separators of thousands."""
 
-    def __init__(self, name: str, least: int, reason: str) -> None:
-        super().__init__()
-        self.name, self.least, self.reason = name, least, reason
+    widget = forms.TextInput({"inputmode": "numeric", "size": 11})
+
+    def __init__(self, label: str, least: int, reason: str) -> None:
+        super().__init__(label=label)
+        self.name, self.least, self.reason = label.lower(), least, reason
 
     def clean(self, value: Any) -> int:
         digits = re.sub(r"[ ,_\u00a0\u202f]", "", self.to_python(value) or "")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 12):
-            raise forms.ValidationError(f"Write the {self.name} in digits, such as 200,000.")
+            raise forms.ValidationError(f"Enter the {self.name} in digits, such as 200,000.")
         number = int(digits)
         if number < self.least:
-            raise forms.ValidationError(f"The {self.name} is {self.least:,} tokens or more. {self.reason}")
+            raise forms.ValidationError(
+                f"The {self.name} must be at least {self.least:,} tokens. {self.reason}"
+            )
         if number > LARGEST_WINDOW:
-            raise forms.ValidationError(f"The {self.name} is {LARGEST_WINDOW:,} tokens at most.")
+            raise forms.ValidationError(f"The {self.name} can be at most {LARGEST_WINDOW:,} tokens.")
         return number
 
     def prepare_value(self, value: Any) -> Any:
@@ -62,6 +66,8 @@ class TokenCountField(forms.CharField):
 
 class PriceField(forms.CharField):
     """A price in US dollars for a million tokens; None if it is unknown."""
+
+    widget = forms.TextInput({"inputmode": "decimal", "size": 7})
 
     def __init__(self, label: str) -> None:
         super().__init__(label=label, required=False)
@@ -75,9 +81,7 @@ class PriceField(forms.CharField):
         except ValueError:
             price = math.nan
         if not 0 <= price <= HIGHEST_PRICE:
-            raise forms.ValidationError(
-                "A price is a number of US dollars for a million tokens, such as 3 or 0.25."
-            )
+            raise forms.ValidationError("Enter a price in US dollars per million tokens, such as 3 or 0.25.")
         return price
 
     def prepare_value(self, value: Any) -> Any:
@@ -88,8 +92,10 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     """Adds a provider, or changes one except its name. An empty key leaves the stored one, unless the base URL
     changes."""
 
+    bound_field_class = InlineField
     name = forms.RegexField(
         NAME,
+        widget=forms.TextInput({"maxlength": 40, "autocapitalize": "off", "spellcheck": "false"}),
         error_messages={
             "required": NAME_RULE,
             "invalid": NAME_RULE,
@@ -99,10 +105,16 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     dialect = forms.ChoiceField(
         choices=Provider.DIALECTS,
         initial=Dialect.OPENAI,
-        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose its API dialect."),
+        label="API dialect",
+        widget=forms.Select({"class": "select select--wide"}),
+        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose an API dialect."),
     )
-    base_url = CheckedField(checked_base_url)
-    key = CheckedField(checked_key, required=False)
+    base_url = CheckedField(
+        checked_base_url,
+        label="Base URL",
+        widget=forms.URLInput({**WIDE, "list": "places", "placeholder": "http://localhost:11434/v1"}),
+    )
+    key = CheckedField(checked_key, required=False, widget=KEY_INPUT)
     forget = forms.BooleanField(required=False)
 
     class Meta:
@@ -116,7 +128,7 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if name in RESERVED:
-            raise forms.ValidationError(f"“{name}” has another meaning already. Choose another name.")
+            raise forms.ValidationError(f"“{name}” is reserved. Choose another name.")
         return name
 
     def clean(self) -> None:
@@ -129,8 +141,9 @@ class ProviderForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no pa
 class KeyForm(forms.Form):
     """A key for a provider of the environment, entered for the origin that the page showed; or its removal."""
 
+    bound_field_class = InlineField
     origin = forms.CharField(required=False)
-    key = CheckedField(checked_key, required=False)
+    key = CheckedField(checked_key, required=False, widget=KEY_INPUT)
     forget = forms.BooleanField(required=False)
 
     def __init__(self, provider: ResolvedProvider, data: Any = None) -> None:
@@ -142,7 +155,14 @@ class KeyForm(forms.Form):
         if key and not takes_a_key(self.provider.base_url):
             self.add_error("key", OVER_PLAIN_HTTP)
         elif key == "" and not self.cleaned_data["forget"]:
-            self.add_error("key", "Type the key.")
+            self.add_error("key", "Enter the key.")
+
+
+class AgreementForm(forms.Form):
+    """Allows automatic planning with a provider at the origin that was shown, or withdraws that."""
+
+    origin = forms.CharField(required=False)
+    back = forms.BooleanField(required=False)
 
 
 def provider_choices() -> list[tuple[str, str]]:
@@ -152,22 +172,31 @@ def provider_choices() -> list[tuple[str, str]]:
 class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no parameter when it runs
     """Adds or changes a model."""
 
+    bound_field_class = InlineField
     provider = forms.ChoiceField(
         choices=provider_choices, error_messages={"invalid_choice": "There is no provider %(value)s."}
     )
     name = forms.CharField(
-        max_length=LONGEST_NAME, error_messages={"required": MODEL_NAME_RULE, "max_length": MODEL_NAME_RULE}
+        max_length=LONGEST_NAME,
+        widget=forms.TextInput({**WIDE, "autocapitalize": "off"}),
+        error_messages={"required": MODEL_NAME_RULE, "max_length": MODEL_NAME_RULE},
     )
-    base_url = CheckedField(checked_base_url, required=False)
+    base_url = CheckedField(
+        checked_base_url,
+        label="Base URL",
+        required=False,
+        widget=forms.URLInput({**WIDE, "placeholder": "its provider’s own"}),
+    )
     window = TokenCountField(
-        "window", SMALLEST_WINDOW, "A planner needs that much for its instructions and what it reads."
+        "Context window", SMALLEST_WINDOW, "A planner needs that much for its instructions and what it reads."
     )
     output_limit = TokenCountField(
-        "output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls."
+        "Output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls."
     )
     thinking_levels = forms.MultipleChoiceField(
         choices=[(level, level) for level in LEVELS],
         required=False,
+        widget=forms.CheckboxSelectMultiple,
         error_messages={"invalid_choice": f"The thinking levels are {', '.join(LEVELS)}."},
     )
     thinking_style = forms.TypedChoiceField(
@@ -175,7 +204,8 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         initial=ThinkingStyle.BUDGET,
         required=False,
         empty_value=ThinkingStyle.BUDGET,
-        error_messages={"invalid_choice": "Choose its thinking style."},
+        widget=forms.RadioSelect,
+        error_messages={"invalid_choice": "Choose a thinking style."},
     )
     price_in = PriceField("Input")
     price_out = PriceField("Output")
@@ -215,7 +245,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
         super().clean()
         values = self.cleaned_data
         if values.get("output_limit", 0) > values.get("window", LARGEST_WINDOW):
-            self.add_error("output_limit", "An answer cannot be longer than the window that holds it.")
+            self.add_error("output_limit", "The output limit cannot exceed the context window.")
         if "provider" not in values:
             return
         if values.get("base_url"):

@@ -26,10 +26,10 @@ from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import FormInvalid
+from sessions_app.web.forms import FormInvalid, require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
-from .forms import KeyForm, PlannerModelForm, ProviderForm
+from .forms import AgreementForm, KeyForm, PlannerModelForm, ProviderForm
 from .model_test import test_model
 from .presenter import PRESETS, chosen_provider, models_page, preset_values
 from .service import (
@@ -253,12 +253,13 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
 @acts_on_post(_address_of)
 def agreement(request: HttpRequest, provider: str) -> HttpResponse:
     """Let a provider's models plan automatically, or take that back."""
-    known = _provider(provider)
+    known, form = _provider(provider), AgreementForm(request.POST)
     try:
-        if "back" in request.POST:
+        require_valid(form)
+        if form.cleaned_data["back"]:
             take_agreement_back(known.name)
         else:
-            agree(known.name, request.POST.get("origin", ""))
+            agree(known.name, form.cleaned_data["origin"])
     except RedlineError as fault:
         return _page(request, status_of(fault), fault=fault)
     return redirect(_address_of(known.name))

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 
 from django import template
+from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from sessions_app.models import Session
+from sessions_app.web.forms import InlineField
 
 from .formatting import escape_line, escape_text
 
@@ -44,6 +46,13 @@ def session_link(session: Session) -> SafeString:
     """A link to a session's page, with its title."""
     title = escape_line(session.title or session.relative_path)
     return format_html('<a href="{}">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
+
+
+@register.simple_block_tag
+def field(content: str, field: InlineField, unit: str = "", style: str = "") -> SafeString:
+    """A form field with its label, its error and, as the content of the tag, its help text."""
+    context = {"field": field, "unit": unit, "style": style, "help": content}
+    return render_to_string("components/field.html", context)
 
 
 @register.filter

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.templatetags.formatting import escape_line
 
 
 class FormInvalid(BadInput):
@@ -24,6 +25,22 @@ def require_valid(form: forms.BaseForm, not_done: str = "Nothing was changed.") 
     """Raise FormInvalid if the form has errors."""
     if not form.is_valid():
         raise FormInvalid(form, not_done)
+
+
+class InlineField(forms.BoundField):
+    """A field for the tag `field`: its id is its name, and control characters in its value are visible."""
+
+    @property
+    def auto_id(self) -> str:
+        return self.html_name
+
+    @property
+    def aria_describedby(self) -> str:
+        return f"{self.auto_id}-of"
+
+    def value(self) -> Any:
+        value = super().value()
+        return escape_line(value) if isinstance(value, str) else value
 
 
 class CheckedField(forms.CharField):

@@ -43,7 +43,7 @@ def add_model(page: Page, provider: str, name: str) -> None:
     page.get_by_label("Name").fill(name)
     page.get_by_label("Context window").fill("32k")
     page.get_by_role("button", name="Add the model").click()
-    expect(page.get_by_text("Write the window in digits")).to_be_visible()
+    expect(page.get_by_text("Enter the context window in digits")).to_be_visible()
     expect(page.get_by_label("Name")).to_have_value(name)
     page.get_by_label("Context window").fill("32,000")
     page.get_by_role("button", name="Add the model").click()

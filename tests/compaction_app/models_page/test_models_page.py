@@ -188,12 +188,12 @@ def test_a_small_window_is_marked_as_small(browser: Client) -> None:
         (
             "window",
             "7999",
-            "The window is 8,000 tokens or more. A planner needs that much for its instructions",
+            "The context window must be at least 8,000 tokens. A planner needs that much for its instructions",
         ),
         (
             "output_limit",
             "499",
-            "The output limit is 500 tokens or more. A planner needs that much for its calls.",
+            "The output limit must be at least 500 tokens. A planner needs that much for its calls.",
         ),
     ],
 )
@@ -211,8 +211,8 @@ def test_readme_says_the_same_numbers(browser: Client) -> None:
     assert f"answers need at least {SMALLEST_OUTPUT:,} tokens" in readme
     sent(browser, "/providers/add", OWN)
     form = text_of(page(browser, "/models/add"))
-    assert f"{SMALLEST_WINDOW:,} or more; below {COMFORTABLE_WINDOW:,} it is small for a planner." in form
-    assert f"{SMALLEST_OUTPUT:,} or more." in form
+    assert f"At least {SMALLEST_WINDOW:,}; less than {COMFORTABLE_WINDOW:,} is small for a planner." in form
+    assert f"at least {SMALLEST_OUTPUT:,}." in form
 
 
 def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser: Client) -> None:
@@ -346,8 +346,8 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser: Clien
     sent(browser, "/providers/add", OWN)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
     shown = sent(browser, "/models/add", wrong, 422)
-    assert "Write the window in digits" in text_of(shown)
-    assert "A price is a number of US dollars" in text_of(shown)
+    assert "Enter the context window in digits" in text_of(shown)
+    assert "Enter a price in US dollars" in text_of(shown)
     for name, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept <b>")):
         assert field(shown, name) == value
         assert ("aria-invalid" in element(shown, f'input[name="{name}"]').attributes) is (name != "name")
@@ -402,7 +402,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
     assert "…ZYXW entered by you, sent only to https://api.openai.com" in text_of(page(browser))
     shown = sent(browser, "/providers/openai", {"key": "", "origin": origin}, 422)
-    assert "Type the key." in text_of(shown)
+    assert "Enter the key." in text_of(shown)
     shown = sent(browser, "/providers/openai", {"key": KEY, "origin": "https://evil.example"}, 409)
     assert "Reload the page" in text_of(shown)
     sent(browser, "/providers/openai", {"forget": "1", "origin": origin})
