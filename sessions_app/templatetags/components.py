@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 
 from django import template
+from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from sessions_app.models import Session
-from sessions_app.web.forms import InlineField
 
 from .formatting import escape_line, escape_text
 
@@ -49,7 +49,7 @@ def session_link(session: Session) -> SafeString:
 
 
 @register.simple_block_tag
-def field(content: str, field: InlineField, unit: str = "", style: str = "") -> SafeString:
+def field(content: str, field: BoundField, unit: str = "", style: str = "") -> SafeString:
     """A form field with its label, its error and, as the content of the tag, its help text."""
     context = {"field": field, "unit": unit, "style": style, "help": content}
     return render_to_string("components/field.html", context)

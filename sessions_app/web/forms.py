@@ -7,8 +7,8 @@ from typing import Any
 
 from django import forms
 
+from sessions_app.cli import printable
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.templatetags.formatting import escape_line
 
 
 class FormInvalid(BadInput):
@@ -40,7 +40,7 @@ class InlineField(forms.BoundField):
 
     def value(self) -> Any:
         value = super().value()
-        return escape_line(value) if isinstance(value, str) else value
+        return printable(value) if isinstance(value, str) else value
 
 
 class CheckedField(forms.CharField):
