@@ -1,4 +1,4 @@
-"""The form that starts a run: each parameter as it is in effect, or as it was typed.
+"""The form that starts a run: each parameter as it is in effect, or as it was entered.
 
 An LLM planner is started only by a form that has shown what leaves this machine, and its destination: `disclosed` names
 the planner and the address that were shown, together with the size of the first request.
