@@ -49,7 +49,7 @@ def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Op
     expect(page.get_by_role("heading", level=1)).to_have_text("You are logged out")
     watched.expect("status of 403")
     page.goto(server.base)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Redline does not know this browser")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This browser has no access to Redline")
     listing.reload()
     expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
 
@@ -62,7 +62,7 @@ def test_the_plain_address_explains_where_to_go_without_the_secret_name(
     watched.expect("request elsewhere")
     page = watched.context.new_page()
     page.goto(server.plain)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Redline's pages have an address of their own")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Redline’s pages have their own address")
     assert server.base.split("//")[1].split(".")[0] not in page.content()
 
 

@@ -41,7 +41,7 @@ def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(
     assert page.evaluate("history.length") == 2
     other = browse(server, known=False)
     other.expect("status of 403")
-    expect(other.open(address).get_by_text("This address does not work any more")).to_be_visible()
+    expect(other.open(address).get_by_text("This address no longer works")).to_be_visible()
 
 
 def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
