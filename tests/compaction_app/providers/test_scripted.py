@@ -152,7 +152,7 @@ def test_permanent_faults_are_reported_by_kind(
 def test_what_breaks_in_a_later_turn_ends_it(
     provider: ScriptedProvider, dialect: Dialect, script: str
 ) -> None:
-    def go_on() -> None:
+    def take_turns() -> None:
         messages: list[Message] = [UserMessage(PROMPT)]
         for _ in range(6):
             last = exchange(provider, dialect, script, *messages, patience=STALLED)[-1]
@@ -160,7 +160,7 @@ def test_what_breaks_in_a_later_turn_ends_it(
             messages.extend([last.answer, results_of(last.answer)])
 
     with pytest.raises((Broken, Unavailable, TimedOut)):
-        go_on()
+        take_turns()
 
 
 @both

@@ -304,7 +304,7 @@ def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
     assert len(look(after=2 * REST)) == 1
 
 
-def go_on(session: Session, number: int) -> Session:
+def continue_session(session: Session, number: int) -> Session:
     """An agent continues the session, after everything that was done to it so far."""
     path = Path(session.root.path) / session.relative_path
     write_on(session, number, full())
@@ -319,11 +319,11 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
     now, rests = timezone.now(), [1, 2, 4, 8, 16, 32, 64, 128, 144, 144]
     far = now + timedelta(days=9)
     for number, tens in enumerate(rests, 1):
-        session = go_on(session, number)
+        session = continue_session(session, number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         [run] = plan_due(now, Path.home()).started
         assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=now)
-        session = go_on(session, 100 + number)
+        session = continue_session(session, 100 + number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         rest = timedelta(minutes=10 * tens)
         assert plan_due(now + rest - timedelta(seconds=1), Path.home()).started == [], number
@@ -341,10 +341,10 @@ def test_a_run_started_by_hand_ends_the_series_of_failures(known_root: Path) -> 
     for number in range(3):
         [run] = look(after=number * 10 * REST)
         assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
-        session = go_on(session, number)
+        session = continue_session(session, number)
     assert look(after=2 * REST) == []
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
-    go_on(session, 9)
+    continue_session(session, 9)
     assert len(look()) == 1
 
 
@@ -352,13 +352,13 @@ def test_a_stopped_session_is_skipped_until_a_run_is_started_by_hand(known_root:
     session = put(known_root, full())
     [number] = look()
     stop_run(Run.objects.get(pk=number))
-    session = go_on(session, 1)
+    session = continue_session(session, 1)
     assert look() == []
     assert look(after=100 * REST) == []
     assert "automatic planning was stopped" in left_because(session, timezone.now(), Path.home())
     assert not Run.objects.unseen().exists()
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
-    go_on(session, 2)
+    continue_session(session, 2)
     assert len(look()) == 1
 
 
@@ -366,7 +366,7 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
     session = put(known_root, full())
     [number] = look()
     stop_run(Run.objects.get(pk=number))
-    session = go_on(session, 1)
+    session = continue_session(session, 1)
     assert look(after=2 * REST) == []
     backup = Backup.objects.create(
         session=session, path="b", sha256="0", size=1, taken_at=timezone.now(), reason=Backup.Reason.COMPACT
@@ -389,11 +389,11 @@ def test_a_session_that_a_hook_cancelled_is_skipped_until_a_run_is_started_by_ha
     finally:
         session_before_compact.disconnect(no)
     assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
-    session = go_on(session, 1)
+    session = continue_session(session, 1)
     assert look(after=100 * REST) == []
     assert "a hook cancelled automatic planning" in left_because(session, timezone.now(), Path.home())
     work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
-    go_on(session, 2)
+    continue_session(session, 2)
     assert len(look()) == 1
 
 
@@ -402,7 +402,7 @@ def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client)
     planned()
     assert "older proposal waits" not in text_of(browser.get("/"))
     assert "it has continued since" not in text_of(browser.get("/runs/"))
-    go_on(session, 1)
+    continue_session(session, 1)
     assert "older proposal waits" in text_of(browser.get("/"))
     assert "it has continued since its proposal was planned" in text_of(browser.get("/runs/"))
 
