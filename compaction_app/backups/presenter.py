@@ -242,7 +242,7 @@ class RestoreView:
     newer: list[Newer]
     """The first of the lines that would be removed."""
     more: int
-    yeses: list[RequiredConfirmation]
+    confirmations: list[RequiredConfirmation]
     activity: Activity
     """What others do with the session."""
     shown: str
@@ -267,13 +267,13 @@ def view_restore(session: Session, name: str) -> RestoreView:
         size=state.size if state is not None else None,
         newer=change.newer[:NEWER_SHOWN],
         more=len(change.newer[NEWER_SHOWN:]),
-        yeses=list(_needed_yeses(needs, activity, change)),
+        confirmations=list(_required_confirmations(needs, activity, change)),
         activity=activity,
         shown=shown,
     )
 
 
-def _needed_yeses(
+def _required_confirmations(
     needs: Iterable[str], activity: Activity, change: RestoreDifference
 ) -> Iterable[RequiredConfirmation]:
     """The required confirmations, each with its text."""

@@ -31,7 +31,7 @@ from sessions_app.sessionlog.errors import (
 )
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import Parser, ParserState
-from sessions_app.storage import backups as files
+from sessions_app.storage import backups as backup_files
 from sessions_app.storage.files import CHUNK, SessionReader, file_state
 from sessions_app.storage.restore import Restored
 from sessions_app.storage.restore import restore as restore_session
@@ -44,7 +44,7 @@ DAMAGED: Final = "damaged line"
 class ListedBackup:
     """A backup of a session, with its expected hash, if Redline recorded one, and the reason for it."""
 
-    file: files.Backup
+    file: backup_files.Backup
     recorded: str | None
     reason: str
     compaction: Compaction | None = None
@@ -91,7 +91,7 @@ class RestoreConfirmations:
 def list_backups(session: Path) -> list[ListedBackup]:
     """The files beside a session that are named like its backups, newest first."""
     require_name(session)
-    found = files.list_backups(session)
+    found = backup_files.list_backups(session)
     rows = {
         row.path: row
         for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related(
@@ -101,7 +101,7 @@ def list_backups(session: Path) -> list[ListedBackup]:
     return [_listed(one, rows.get(str(one.path))) for one in found]
 
 
-def _listed(found: files.Backup, row: Backup | None) -> ListedBackup:
+def _listed(found: backup_files.Backup, row: Backup | None) -> ListedBackup:
     if row is None:
         return ListedBackup(found, found.recorded_sha256, "")
     compaction = row.compaction if hasattr(row, "compaction") else None
@@ -122,7 +122,7 @@ def find_backup(session: Path, name: str) -> ListedBackup:
 def recorded_hash(backup: Path) -> str | None:
     """The expected hash of a backup: from the database, else from the record beside it."""
     row = Backup.objects.filter(path=str(backup)).first()
-    return row.sha256 if row is not None else files.recorded_sha256(backup)
+    return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
 
 
 def newer_lines(session: Path, backup: Path) -> list[Newer]:
@@ -281,7 +281,7 @@ def restore(
     Conflict `session_changed` if it is a different one now, ConfirmationNeeded `session_live`,
     `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
     """
-    session = files.session_of(backup)
+    session = backup_files.session_of(backup)
     require_name(session)
     with lock_session(session) as locked:
         recorded = recorded_hash(backup)
@@ -314,19 +314,19 @@ def delete(backup: Path, *, as_the_only_one: bool) -> None:
     `as_the_only_one` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
     become the only one since, and what `backups.delete_backup` raises.
     """
-    session = files.session_of(backup)
+    session = backup_files.session_of(backup)
     with lock_session(session) as locked:
-        others = [one for one in files.list_backups(locked.path) if one.path.name != backup.name]
+        others = [one for one in backup_files.list_backups(locked.path) if one.path.name != backup.name]
         if not others and not as_the_only_one:
             raise Conflict(
                 "only_backup",
                 f"{backup} has become the only backup of {locked.path}. It was not deleted. "
                 "If it should be deleted anyway, confirm again.",
             )
-        files.delete_backup(backup)
+        backup_files.delete_backup(backup)
 
 
-def _note(previous: Iterable[files.Backup]) -> RestoreNote:
+def _note(previous: Iterable[backup_files.Backup]) -> RestoreNote:
     return RestoreNote(tuple(map(BackupNote.of, previous)))
 
 

@@ -97,7 +97,7 @@ def _show_restore(
 
 def _missing(view: RestoreView, form: RestoreForm) -> list[str]:
     ticked = form["yes"].value() or []
-    return [yes.name for yes in view.yeses if yes.name not in ticked]
+    return [one.name for one in view.confirmations if one.name not in ticked]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -46,7 +46,7 @@ class CommitView:
     line: str
     line_bytes: int
     backup: str
-    yeses: list[RequiredConfirmation]
+    confirmations: list[RequiredConfirmation]
     brought_back: tuple[Target, ...]
     reader: str
     reader_reason: str
@@ -74,7 +74,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         line=line[:LINE_SHOWN].decode("utf-8", "replace"),
         line_bytes=len(line) + 1,
         backup=backup.name,
-        yeses=list(_yeses(approved, finding)),
+        confirmations=list(_required_confirmations(approved, finding)),
         brought_back=finding.reading.writer.unapplied(branch, validated.targets),
         reader=finding.reading.reader.name,
         reader_reason=finding.reading.reason,
@@ -84,7 +84,7 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
     )
 
 
-def _yeses(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
+def _required_confirmations(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
     """The required confirmations, each with its text."""
     stats, target = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {

@@ -17,7 +17,7 @@ from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
 from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
-from compaction_app.runs.reviews import decide as keep
+from compaction_app.runs.reviews import decide as record_decision
 from compaction_app.runs.reviews import undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.sessionlog.errors import Conflict, RedlineError
@@ -101,7 +101,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         return _not_decided(request, found, fault)
     try:
-        step = _keep(found, decision, seen)
+        step = _decide(found, decision, seen)
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
@@ -178,11 +178,11 @@ def _require_same_plan(run: Run, mark: str) -> None:
         )
 
 
-def _keep(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
+def _decide(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
     now = timezone.now()
     if decision.kind is None:
         return undo(run, now, seen=seen)
-    keep(run, decision.kind, decision.targets, now, seen=seen, scope=decision.scope)
+    record_decision(run, decision.kind, decision.targets, now, seen=seen, scope=decision.scope)
     return Step(decision.kind, decision.targets)
 
 

@@ -19,7 +19,7 @@ from compaction_app.display.branches import branch_state
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
-from compaction_app.planning.planners import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED, is_llm
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -50,7 +50,7 @@ def _count(typed: str) -> int:
 
 
 def _planner(name: str) -> str:
-    return name if name == EMBEDDED else model_named(name).planner
+    return model_named(name).planner if is_llm(name) else name
 
 
 class CompactForm(forms.Form):
@@ -105,7 +105,7 @@ class CompactForm(forms.Form):
         if not self.data.get("planner"):
             return self.unnamed_model
         name = self.cleaned_data.get("planner", EMBEDDED)
-        return None if name == EMBEDDED else model_named(name)
+        return model_named(name) if is_llm(name) else None
 
     @cached_property
     def session_level(self) -> str:

@@ -1,4 +1,4 @@
-/* What of a transcript acts or steers on a page, in words; nothing, where it is shown as text. */
+/* Lists active markup and control characters that a transcript brought onto a page; empty if all of it is plain text. */
 () => {
   const steering =
     /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]/;
