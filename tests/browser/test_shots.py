@@ -177,7 +177,7 @@ class Stage:
         model = str(edit.attributes["href"]).removesuffix("/remove")
         self.pages |= {
             "models": "/models",
-            "models-told": changed_page,
+            "models-message": changed_page,
             "model-add": "/models/add?provider=anthropic&name=claude-z",
             "model-edit": model,
             "model-remove": f"{model}/remove",
@@ -207,7 +207,7 @@ class Stage:
         live = finished_run(self.server, self.at("live"), keep="10")
         os.utime(self.server.root / "live.jsonl")
         decide(self.server, live, approve=undecided_keys(self.server, live)[0])
-        self.pages["commit-yeses"] = f"{live}/commit"
+        self.pages["commit-confirmations"] = f"{live}/commit"
         changed = finished_run(self.server, self.at("changed"))
         decide(self.server, changed, approve_all="1")
         place_titled(self.server.root, "changed", steps=6)

@@ -57,8 +57,8 @@ def compacted(path: Path, **own: object) -> Path:
     return commit(approved_plan(path, **own), Confirmations(live=True), now()).backup.path
 
 
-def back(backup: Path, **yeses: bool) -> Restored:
-    return restore(backup, RestoreConfirmations(**yeses), now())
+def back(backup: Path, **confirmations: bool) -> Restored:
+    return restore(backup, RestoreConfirmations(**confirmations), now())
 
 
 def refused(path: Path, act: Callable[[], object]) -> str:
@@ -206,9 +206,9 @@ def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
     with path.open("ab") as file:
         file.write(session_bytes([message("n1", "e27", user("New work."))]))
     backdate(path)
-    yeses = RestoreConfirmations(drop_newer=True)
-    assert refused(path, lambda: restore(backup, yeses, now(), shown=seen)) == "4 session_changed"
-    restore(backup, yeses, now(), shown=state_of(path, backup))
+    confirmations = RestoreConfirmations(drop_newer=True)
+    assert refused(path, lambda: restore(backup, confirmations, now(), shown=seen)) == "4 session_changed"
+    restore(backup, confirmations, now(), shown=state_of(path, backup))
 
 
 def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
@@ -239,8 +239,8 @@ def test_a_backup_that_is_damaged_is_not_restored(path: Path, in_database: bool)
     backup.write_bytes(content[:-9] + b"#" + content[-8:])
     if not in_database:
         Backup.objects.all().update(path="/elsewhere")
-    yeses = {"drop_newer": True, "unverified": True}
-    assert refused(path, lambda: back(backup, **yeses)) == "4 backup_damaged"
+    confirmations = {"drop_newer": True, "unverified": True}
+    assert refused(path, lambda: back(backup, **confirmations)) == "4 backup_damaged"
 
 
 def test_the_database_has_the_hash_if_the_record_beside_the_backup_was_changed(path: Path) -> None:
