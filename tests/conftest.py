@@ -53,6 +53,12 @@ def fresh(tmp_path: Path) -> Installation:
 
 
 @pytest.fixture(scope="session")
+def django_db_setup() -> None:
+    """Refuse pytest-django's own database, which is in memory: this process could not leave it for one in a file."""
+    pytest.fail("Use the fixture `redline` instead of the mark `django_db`.")
+
+
+@pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Path:
     """A migrated database without rows, to be copied: migrating takes longer than most tests."""
     path = tmp_path_factory.mktemp("database") / "redline.sqlite3"

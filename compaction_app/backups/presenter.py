@@ -25,7 +25,7 @@ from sessions_app.storage.files import FileState, file_state
 from .service import (
     DAMAGED,
     ListedBackup,
-    Newer,
+    NewerEntry,
     RestoreDifference,
     difference,
     find_backup,
@@ -239,7 +239,7 @@ class RestoreView:
     path: str
     size: int | None
     """The session's current size; None if it is gone."""
-    newer: list[Newer]
+    newer: list[NewerEntry]
     """The first of the lines that would be removed."""
     more: int
     confirmations: list[RequiredConfirmation]

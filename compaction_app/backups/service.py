@@ -56,7 +56,7 @@ class ListedBackup:
 
 
 @dataclass(frozen=True, slots=True)
-class Newer:
+class NewerEntry:
     """A line of the session that a restore would remove."""
 
     number: int
@@ -71,7 +71,7 @@ class Newer:
 class RestoreDifference:
     """The lines of a session that a restore would change."""
 
-    newer: list[Newer]
+    newer: list[NewerEntry]
     """The removed lines, in file order, without the compaction that the backup was made for."""
     made_for: str
     """The id of that compaction, if the session has it: it is removed too."""
@@ -125,7 +125,7 @@ def recorded_hash(backup: Path) -> str | None:
     return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
 
 
-def newer_lines(session: Path, backup: Path) -> list[Newer]:
+def newer_lines(session: Path, backup: Path) -> list[NewerEntry]:
     """The lines of a session that its backup does not have, except the compaction the backup was made for."""
     return difference(session, backup).newer
 
@@ -142,7 +142,7 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
         }
         known = frozenset(missing)
         parser = _parser_at(present, start)
-        newer: list[Newer] = []
+        newer: list[NewerEntry] = []
         made_for = ""
         for line in split_lines(present.chunks(start), offset=start, number=number):
             header = parser.state.header
@@ -153,13 +153,13 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
                 continue
             if recorded is None:
                 kind = DAMAGED if parser.state.header is header else "session"
-                newer.append(Newer(line.number, "", kind))
+                newer.append(NewerEntry(line.number, "", kind))
             elif _is_made_for(recorded.entry, backup):
                 made_for = recorded.entry.id
             else:
                 entry = recorded.entry
                 newer.append(
-                    Newer(
+                    NewerEntry(
                         line.number,
                         entry.id,
                         entry.role or entry.type,
@@ -279,7 +279,7 @@ def restore(
 
     `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
     Conflict `session_changed` if it is a different one now, ConfirmationNeeded `session_live`,
-    `newer_entries` and `unverified_backup`, and what `restoration.restore` raises; then the session is as it was.
+    `newer_entries` and `unverified_backup`, and what `storage.restore.restore` raises; then the session is as it was.
     """
     session = backup_files.session_of(backup)
     require_name(session)
@@ -308,16 +308,16 @@ def restore(
     return restored
 
 
-def delete(backup: Path, *, as_the_only_one: bool) -> None:
+def delete(backup: Path, *, is_only_backup: bool) -> None:
     """Delete a backup for good. Its row in the database stays: a compaction keeps the record of its backup.
 
-    `as_the_only_one` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
+    `is_only_backup` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
     become the only one since, and what `backups.delete_backup` raises.
     """
     session = backup_files.session_of(backup)
     with lock_session(session) as locked:
         others = [one for one in backup_files.list_backups(locked.path) if one.path.name != backup.name]
-        if not others and not as_the_only_one:
+        if not others and not is_only_backup:
             raise Conflict(
                 "only_backup",
                 f"{backup} has become the only backup of {locked.path}. It was not deleted. "

@@ -30,7 +30,7 @@ from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflic
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
-NAMED: Final = 5
+MOST_NAMED: Final = 5
 """Objects that a message names; it counts the others."""
 
 
@@ -115,7 +115,7 @@ class Preflight:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
+def check_plan(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
     """Check what was approved against the current session.
 
     Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
@@ -131,9 +131,9 @@ def find(approved: Approved, present: LoadedSession, now: datetime) -> Preflight
     return Preflight(present, parent_id, validated, reading, activity, torn, needs)
 
 
-def require_confirmations(finding: Preflight, confirmations: Confirmations) -> None:
+def require_confirmations(preflight: Preflight, confirmations: Confirmations) -> None:
     """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation."""
-    for name, failure in finding.needs.items():
+    for name, failure in preflight.needs.items():
         if not getattr(confirmations, name):
             raise failure
 
@@ -208,7 +208,7 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
 
     Raises Conflict `other_branch` if the active branch was reviewed and the session continued in another.
     """
-    if present.tree.descends(present.leaf_id, approved.leaf_id) and not _was_cut_short(approved):
+    if present.tree.descends(present.leaf_id, approved.leaf_id) and not _ends_inside_branch(approved):
         return present.leaf_id
     if approved.leaf_id == approved.loaded.leaf_id:
         raise Conflict(
@@ -219,7 +219,7 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
     return approved.leaf_id
 
 
-def _was_cut_short(approved: Approved) -> bool:
+def _ends_inside_branch(approved: Approved) -> bool:
     """Whether an entry in the middle of the active branch was reviewed, on purpose: then it is compacted there."""
     reviewed = approved.loaded
     return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
@@ -264,7 +264,9 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
         )
     more = [str(target) for target in judged.targets if target not in set(approved.targets)]
     if more:
-        named = ", ".join(more[:NAMED]) + (f" and {len(more) - NAMED:,} more" if len(more) > NAMED else "")
+        named = ", ".join(more[:MOST_NAMED]) + (
+            f" and {len(more) - MOST_NAMED:,} more" if len(more) > MOST_NAMED else ""
+        )
         raise Conflict(
             "plan_changed",
             f"{present.path} has changed: the approved plan would now have to delete {named} as well. "
@@ -272,7 +274,7 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
         )
     others = [target.entry_id for target in approved.targets if not _is_same(target, approved, present)]
     if others or set(judged.targets) != set(approved.targets):
-        named = ", ".join(others[:NAMED]) or "something else"
+        named = ", ".join(others[:MOST_NAMED]) or "something else"
         raise Conflict(
             "plan_changed",
             f"{present.path} has changed: the ids now name other content ({named}). Nothing was written. "

@@ -24,7 +24,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 
 from .preflight import Approved, Preflight
-from .service import compaction_line, look_at
+from .service import compaction_line, preflight_of
 
 ENTRY_ID_SHOWN: Final = "00000000"
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
@@ -58,12 +58,12 @@ class CommitView:
 
 
 def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
-    """What a commit of this run would do at this moment. Raises what `look_at` raises."""
-    approved, finding = look_at(run, now)
-    validated, path = finding.validated, approved.loaded.path
+    """What a commit of this run would do at this moment. Raises what `preflight_of` raises."""
+    approved, preflight = preflight_of(run, now)
+    validated, path = preflight.validated, approved.loaded.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
-    branch = finding.present.tree.branch(finding.parent_id)
-    line = compaction_line(finding, WriteFacts(ENTRY_ID_SHOWN, now, backup))
+    branch = preflight.present.tree.branch(preflight.parent_id)
+    line = compaction_line(preflight, WriteFacts(ENTRY_ID_SHOWN, now, backup))
     return CommitView(
         run=run,
         path=str(path),
@@ -74,53 +74,53 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         line=line[:LINE_SHOWN].decode("utf-8", "replace"),
         line_bytes=len(line) + 1,
         backup=backup.name,
-        confirmations=list(_required_confirmations(approved, finding)),
-        brought_back=finding.reading.writer.unapplied(branch, validated.targets),
-        reader=finding.reading.reader.name,
-        reader_reason=finding.reading.reason,
-        activity=finding.activity,
-        appended_after=finding.parent_id,
-        digest=finding.digest(),
+        confirmations=list(_required_confirmations(approved, preflight)),
+        brought_back=preflight.reading.writer.unapplied(branch, validated.targets),
+        reader=preflight.reading.reader.name,
+        reader_reason=preflight.reading.reason,
+        activity=preflight.activity,
+        appended_after=preflight.parent_id,
+        digest=preflight.digest(),
     )
 
 
-def _required_confirmations(approved: Approved, finding: Preflight) -> Iterator[RequiredConfirmation]:
+def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterator[RequiredConfirmation]:
     """The required confirmations, each with its text."""
-    stats, target = finding.validated.stats, target_reduction(approved.parameters.compression_ratio)
+    stats, target = preflight.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
-            f"It {finding.activity.sentence}. An agent that has it open continues from its own copy, past this "
+            f"It {preflight.activity.sentence}. An agent that has it open continues from its own copy, past this "
             "compaction.",
         ),
         "after_torn_line": (
             "Start a new line after the torn one.",
-            f"The session ends in {finding.torn}: a process was interrupted while writing it, or is still writing. If "
-            "it is never finished, it stays a damaged line that the agent skips.",
+            f"The session ends in {preflight.torn}: a process was interrupted while writing it, or is still writing. "
+            "If it is never finished, it stays a damaged line that the agent skips.",
         ),
         "switch_branch": (
             "Make the reviewed branch the active one.",
-            f"The agent continues from {finding.present.leaf_id}, which does not follow {finding.parent_id}. "
+            f"The agent continues from {preflight.present.leaf_id}, which does not follow {preflight.parent_id}. "
             "Afterwards it continues from the appended line instead.",
         ),
         "not_honoured": (
             "Write it although it is not known which agent this session belongs to.",
-            f"It is read as {finding.reading.reader.name}, because {finding.reading.reason}. Agents other than Atomic "
-            f"0.8.26 to 0.9.8 ignore a {finding.reading.writer.entry_type}. You can choose the reader on the page of "
-            "the session.",
+            f"It is read as {preflight.reading.reader.name}, because {preflight.reading.reason}. Agents other than "
+            f"Atomic 0.8.26 to 0.9.8 ignore a {preflight.reading.writer.entry_type}. You can choose the reader on the "
+            "page of the session.",
         )
-        if finding.reading.is_guess
+        if preflight.reading.is_guess
         else (
             "Write it although the agent that reads this session ignores it.",
-            f"The session is read as {finding.reading.reader.name}, because {finding.reading.reason}. That agent "
-            f"ignores a {finding.reading.writer.entry_type}: it would change nothing there.",
+            f"The session is read as {preflight.reading.reader.name}, because {preflight.reading.reason}. That agent "
+            f"ignores a {preflight.reading.writer.entry_type}: it would change nothing there.",
         ),
         "below_target": (
             "Commit although the target is not met.",
             f"The approved deletions are {stats.percent_reduction}% of the tokens; the target is {target:g}%.",
         ),
     }
-    for name in finding.needs:
+    for name in preflight.needs:
         yield RequiredConfirmation(name, *words[name])
 
 

@@ -49,7 +49,7 @@ from sessions_app.storage.backups import back_up, delete_backup
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import LoadedSession, continue_loading
 
-from .preflight import Approved, Confirmations, Preflight, find, require_confirmations, require_writable
+from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
 
 logger = logging.getLogger("redline")
 
@@ -72,7 +72,7 @@ class Committed:
     session: Session
     line: bytes
     """What was appended, without its newline."""
-    untidy: SystemFailure | None = None
+    late_failure: SystemFailure | None = None
     """An error after the write, which is raised once the hooks were called."""
 
 
@@ -115,9 +115,9 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> C
     """
     path = approved.loaded.path
     require_writable(approved.loaded)
-    with lock_session(path) as locked, _committing_what_is(approved, now):
+    with lock_session(path) as locked, _block_decisions_on_plan(approved, now):
         written = _commit(
-            locked, approved, find(approved, continue_loading(approved.loaded), now), confirmations, now
+            locked, approved, check_plan(approved, continue_loading(approved.loaded), now), confirmations, now
         )
     return _finish(approved, written)
 
@@ -131,33 +131,33 @@ def commit_run(run: Run, confirmations: Confirmations, shown: str, now: datetime
     path = run.session.real_path()
     with (
         lock_session(path) as locked,
-        _committing(run, now),
+        _block_decisions(run, now),
     ):
         approved = approval(run)
-        finding = find(approved, continue_loading(approved.loaded), now)
-        if finding.digest() != shown:
+        preflight = check_plan(approved, continue_loading(approved.loaded), now)
+        if preflight.digest() != shown:
             raise Conflict(
                 "plan_differs",
                 f"The plan of run {run.pk} is no longer the one on this page. Nothing was written. "
                 "Review it again.",
             )
-        written = _commit(locked, approved, finding, confirmations, now)
+        written = _commit(locked, approved, preflight, confirmations, now)
     return _finish(approved, written)
 
 
-def look_at(run: Run, now: datetime) -> tuple[Approved, Preflight]:
+def preflight_of(run: Run, now: datetime) -> tuple[Approved, Preflight]:
     """What a commit of a run would do at this moment. Raises what `commit_run` raises before it writes."""
     approved = approval(run)
-    return approved, find(approved, continue_loading(approved.loaded), now)
+    return approved, check_plan(approved, continue_loading(approved.loaded), now)
 
 
 @contextmanager
-def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
+def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None]:
     """Block decisions on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
     if approved.run is None:
         yield
         return
-    with _committing(approved.run, now):
+    with _block_decisions(approved.run, now):
         validated, _, _ = approved_of(approved.run)
         if validated is None or validated.targets != approved.targets:
             raise Conflict(
@@ -169,7 +169,7 @@ def _committing_what_is(approved: Approved, now: datetime) -> Iterator[None]:
 
 
 @contextmanager
-def _committing(run: Run, now: datetime) -> Iterator[None]:
+def _block_decisions(run: Run, now: datetime) -> Iterator[None]:
     """Block decisions on a run meanwhile. The session's lock is held, so no other commit is under way."""
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
@@ -179,12 +179,12 @@ def _committing(run: Run, now: datetime) -> Iterator[None]:
         run.refresh_from_db()
         yield
     finally:
-        with _left_to_the_next_lock(f"The end of the commit of run {run.pk}"):
+        with _tolerate_database_error(f"The end of the commit of run {run.pk}"):
             Run.objects.filter(pk=run.pk).update(committing_since=None)
 
 
 @contextmanager
-def _left_to_the_next_lock(what: str) -> Iterator[None]:
+def _tolerate_database_error(what: str) -> Iterator[None]:
     """A row that the next lock on the session can write too: a failure here must not hide the outcome of the line."""
     try:
         yield
@@ -206,22 +206,26 @@ def _finish(approved: Approved, written: Committed) -> Committed:
         approved.origins,
         written.backup.path,
     )
-    if written.untidy is not None:
-        raise written.untidy
+    if written.late_failure is not None:
+        raise written.late_failure
     return written
 
 
 def _commit(
-    locked: LockedSession, approved: Approved, finding: Preflight, confirmations: Confirmations, now: datetime
+    locked: LockedSession,
+    approved: Approved,
+    preflight: Preflight,
+    confirmations: Confirmations,
+    now: datetime,
 ) -> Committed:
-    require_confirmations(finding, confirmations)
+    require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
-    present, parent_id, validated = finding.present, finding.parent_id, finding.validated
+    present, parent_id, validated = preflight.present, preflight.parent_id, preflight.validated
     copy = back_up(locked, present.fingerprint, now)
     entry_id = _new_id(present)
-    line = compaction_line(finding, WriteFacts(entry_id, now, copy.path))
+    line = compaction_line(preflight, WriteFacts(entry_id, now, copy.path))
     note = _note(approved, copy, entry_id, parent_id, validated, now)
-    untidy: SystemFailure | None = None
+    late_failure: SystemFailure | None = None
     try:
         append_line(
             locked,
@@ -234,11 +238,11 @@ def _commit(
         )
     except RedlineError as failure:
         if isinstance(failure, SystemFailure) and failure.code in LINE_IS_WRITTEN:
-            untidy = failure
+            late_failure = failure
         else:
             _drop_or_keep(copy, locked, failure)
             raise
-    return Committed(entry_id, parent_id, validated, copy, session, line, untidy)
+    return Committed(entry_id, parent_id, validated, copy, session, line, late_failure)
 
 
 def _record(path: Path, note: CommitNote, size: int) -> None:
@@ -255,7 +259,7 @@ def _record(path: Path, note: CommitNote, size: int) -> None:
 def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
     """Delete the backup if the session is unchanged; after any other failure it has the previous content."""
     if failure.code == BYTES_ARE_LEFT:
-        with _left_to_the_next_lock(f"The backup {copy.path}"):
+        with _tolerate_database_error(f"The backup {copy.path}"):
             record_backup(locked.path, BackupNote.of(copy))
     elif not locked.is_announced:  # else the next lock decides, by what is in the file
         delete_backup(copy.path)
@@ -286,12 +290,12 @@ def _note(
     )
 
 
-def compaction_line(finding: Preflight, facts: WriteFacts) -> bytes:
+def compaction_line(preflight: Preflight, facts: WriteFacts) -> bytes:
     """The line that is appended, without its newline."""
-    validated = finding.validated
+    validated = preflight.validated
     deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
-    branch = finding.present.tree.branch(finding.parent_id)
-    (line,) = finding.reading.writer.write(branch, deletion, facts).lines
+    branch = preflight.present.tree.branch(preflight.parent_id)
+    (line,) = preflight.reading.writer.write(branch, deletion, facts).lines
     return line
 
 

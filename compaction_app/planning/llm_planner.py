@@ -57,7 +57,7 @@ from .plan import PlanListener
 from .stream_buffer import SecretRedactor, StreamBuffer
 from .usage import UsageTotals
 
-LOOK_SECONDS: Final = 0.05
+STOP_CHECK_SECONDS: Final = 0.05
 """How often a stop is checked while nothing comes."""
 TURNS: Final = 200
 """A model that has not finished after so many requests will not finish."""
@@ -181,7 +181,7 @@ class LLMPlanner:
         try:
             with AnswerStream(self._endpoint, request, self._patience) as stream:
                 while True:
-                    piece = stream.next(min(LOOK_SECONDS, pieces.wait))
+                    piece = stream.next(min(STOP_CHECK_SECONDS, pieces.wait))
                     if isinstance(piece, AnswerEnd):
                         self._answered(piece, pieces, began)
                         return piece

@@ -19,7 +19,7 @@ from sessions_app.web.broadcast import run_group
 
 from .presenter import Followed, FollowedRun, facts_of, follow_run
 
-LOOK_SECONDS: Final = 1.0
+ROW_CHECK_SECONDS: Final = 1.0
 """The rows are polled this often even without an announcement: a lost one only makes the page wait."""
 MESSAGE_LIMIT: Final = 1_000
 DRAWN_AT_ONCE: Final = 200
@@ -100,7 +100,7 @@ class RunConsumer(AsyncWebsocketConsumer):
     async def _look(self) -> bool:
         """Wait for news or a moment, and send what is new; returns whether more can come."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.news.wait(), LOOK_SECONDS)
+            await asyncio.wait_for(self.news.wait(), ROW_CHECK_SECONDS)
         self.news.clear()
         shown, self.shown = self.shown, None
         try:

@@ -28,7 +28,7 @@ LEASE_SECONDS: Final = 18
 """How long a heartbeat may be missing, on the clock of the watching process, before its run is given up."""
 BEAT_SECONDS: Final = 3
 """How often a worker sends a heartbeat."""
-LOOK_SECONDS: Final = 4
+LONGEST_CHECK_SECONDS: Final = 4
 """The most that counts of the time between two checks: a watcher that was suspended has not watched."""
 AT_ONCE_SECONDS: Final = 1
 WORKER_IS_GONE: Final = "Its worker is gone. What had been validated is kept."
@@ -122,7 +122,7 @@ class LeaseWatch:
             if now - began > AT_ONCE_SECONDS:
                 self._forget(now)
                 return []
-            passed = min(now - self._looked, LOOK_SECONDS)
+            passed = min(now - self._looked, LONGEST_CHECK_SECONDS)
             held: list[Held] = list(running.values_list("pk", "worker", "beats"))
             self._silent = {one: self._silent[one] + passed if one in self._silent else 0.0 for one in held}
             self._looked = now

@@ -26,7 +26,7 @@ LLM_RUNS: Final = 32
 """The most at a time; the others stay queued."""
 LLM_BYTES: Final = 512_000_000
 """The bytes of the sessions of these runs: each takes about as much memory. One run is always allowed."""
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 WATCH_SECONDS: Final = 2
 """Seconds between two checks for runs whose worker is gone."""
 IDLE_SECONDS: Final = 60
@@ -113,7 +113,7 @@ def work_until_idle() -> None:
             _look(pool, starts=not gone.is_set())
             if not pool.is_idle:
                 since = time.monotonic()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     finally:
         pool.stop()
 
@@ -127,7 +127,7 @@ def work_until_stopped() -> None:
                 _give_up_dead_runs(watch)
                 watched = time.monotonic()
             _look(pool, starts=True)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     finally:
         pool.stop()
 

@@ -36,7 +36,7 @@ SCAN_SECONDS: Final = 60
 """Between two full scans; longer if a scan itself takes long."""
 ROOTS_SECONDS: Final = 2
 """Between two checks whether roots appeared or disappeared."""
-TELL_SECONDS: Final = 0.25
+PUBLISH_SECONDS: Final = 0.25
 SESSIONS_PER_FACT: Final = 10_000
 """The maximum number of sessions in one fact, which is one line."""
 
@@ -60,7 +60,7 @@ class IndexedFile(NamedTuple):
 
 
 class Announcer:
-    """Publishes the progress of indexing, and the sessions that are ready, at most every TELL_SECONDS."""
+    """Publishes the progress of indexing, and the sessions that are ready, at most every PUBLISH_SECONDS."""
 
     def __init__(self) -> None:
         self._done = self._found = 0
@@ -70,20 +70,20 @@ class Announcer:
         # The server assumes that indexing is in progress from the start, until it hears that it has ended.
         self._underway = True
 
-    def more(self, sizes: Iterable[int]) -> None:
+    def add(self, sizes: Iterable[int]) -> None:
         """Add files of these sizes to the backlog; if they are indexed quickly, nothing is published."""
         if self._done == self._found:
             self._done = self._found = 0
             self._bytes = self._of_bytes = 0
-            self._next = time.monotonic() + TELL_SECONDS
+            self._next = time.monotonic() + PUBLISH_SECONDS
         for size in sizes:
             self._found += 1
             self._of_bytes += size
 
-    def reading(self, so_far: ReadSoFar) -> None:
+    def report_read(self, so_far: ReadSoFar) -> None:
         self._report(so_far.path, so_far.bytes)
 
-    def ready(self, path: Path, key: int | None, size: int) -> None:
+    def count_indexed(self, path: Path, key: int | None, size: int) -> None:
         """Count one file as indexed."""
         self._done += 1
         self._bytes += size
@@ -91,16 +91,16 @@ class Announcer:
             self._ready.append(key)
         self._report(path, 0)
 
-    def changed(self, keys: Iterable[int]) -> None:
+    def publish_changed(self, keys: Iterable[int]) -> None:
         """Publish sessions whose rows have changed, at once."""
         found = [*self._ready, *keys]
         self._ready = []
         for start in range(0, len(found), SESSIONS_PER_FACT):
             publish(SESSIONS, sessions=found[start : start + SESSIONS_PER_FACT])
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Publish the end of indexing."""
-        self.changed(())
+        self.publish_changed(())
         if self._underway:
             self._underway = False
             publish(SESSIONS, indexing=None)
@@ -109,7 +109,7 @@ class Announcer:
         now = time.monotonic()
         if now < self._next:
             return
-        self._next = now + TELL_SECONDS
+        self._next = now + PUBLISH_SECONDS
         self._underway = True
         ready, self._ready = self._ready, []
         indexing = {
@@ -188,7 +188,7 @@ class Follower:
         if faults != self._faults:
             self._faults = faults
             publish(SESSIONS, roots=faults)
-        self._announcer.changed(changed)
+        self._announcer.publish_changed(changed)
         self._wait_for(waiting)
         took = time.monotonic() - started
         self._next_scan = time.monotonic() + max(SCAN_SECONDS, 20 * took)
@@ -220,7 +220,7 @@ class Follower:
         """Queue files, the most recently written first."""
         latest_first = dict(sorted(files.items(), key=lambda item: -item[1].mtime_ns))
         self._waiting = deque(_batches(latest_first))
-        self._announcer.more(seen.size for seen in files.values())
+        self._announcer.add(seen.size for seen in files.values())
         if not files:
             self._all_indexed()
 
@@ -238,16 +238,16 @@ class Follower:
                 if seen is not None:
                     self._wait_for({demo: seen})
                     return
-        self._announcer.over()
+        self._announcer.finish()
 
     def _index(self, files: Mapping[Path, SeenFile]) -> None:
-        for listed in index_batch(list(files), self._total, report=self._announcer.reading):
+        for listed in index_batch(list(files), self._total, report=self._announcer.report_read):
             path, seen = listed.path, files[listed.path]
             if listed.fault:
                 self._refused[path] = seen
             else:
                 self._refused.pop(path, None)
-            self._announcer.ready(path, listed.key, seen.size)
+            self._announcer.count_indexed(path, listed.key, seen.size)
 
     # ---- changes ---------------------------------------------------------------------------------------------
 
@@ -266,16 +266,16 @@ class Follower:
             else:
                 gone.add(path)
         gone |= {path for path in changes.directories if not path.exists()}
-        self._announcer.more(seen.size for seen in files.values())
+        self._announcer.add(seen.size for seen in files.values())
         for batch in _batches(files):
             self._index(batch)
         lost = []
         if gone:
             lost = [key for key, path in _there(_known()) if gone & {path, *path.parents}]
             mark_missing(lost)
-        self._announcer.changed(lost)
+        self._announcer.publish_changed(lost)
         if not self._waiting:
-            self._announcer.over()
+            self._announcer.finish()
 
 
 def _batches(files: Mapping[Path, SeenFile]) -> Iterator[dict[Path, SeenFile]]:

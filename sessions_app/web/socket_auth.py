@@ -11,7 +11,7 @@ from .credentials import Credentials, Headers
 
 Application = Any
 
-LOOK_SECONDS: Final = 1.0
+LOGIN_CHECK_SECONDS: Final = 1.0
 """Between two checks whether the session of an open socket has ended."""
 ENDED: Final = 4001
 """The close code of a socket whose session has ended."""
@@ -70,7 +70,7 @@ class _Watched:
         coming = asyncio.ensure_future(self._receive())
         try:
             while True:
-                await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+                await asyncio.wait({coming}, timeout=LOGIN_CHECK_SECONDS)
                 known = self._credentials.have_launch_cookie()
                 if coming.done() and (known or coming.result()["type"] == "websocket.disconnect"):
                     return coming.result()

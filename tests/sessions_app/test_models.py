@@ -13,7 +13,7 @@ from sessions_app.querysets import live
 from sessions_app.sessionlog.overflow import ANY_WINDOW
 from tests.installation import override_configuration
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("redline")
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from compaction_app.commit.preflight import Approved, Confirmations, find
+from compaction_app.commit.preflight import Approved, Confirmations, check_plan
 from compaction_app.commit.service import Committed, commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Outcome
@@ -220,7 +220,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
     with transaction.atomic():
         reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
         try:
-            needs = find(approved, loaded, datetime.now(UTC)).needs
+            needs = check_plan(approved, loaded, datetime.now(UTC)).needs
         except BadInput as obstacle:
             return CommitCommand({}, "", by_model, reading, obstacle)
         finally:

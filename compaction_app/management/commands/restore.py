@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from compaction_app.backups.service import (
-    Newer,
+    NewerEntry,
     RestoreConfirmations,
     needs_of,
     newer_lines,
@@ -92,7 +92,7 @@ class Command(RedlineCommand):
         if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
             raise ConfirmationNeeded("not_confirmed", f"{session} was not restored.", "--yes")
 
-    def _list(self, what: str, newer: Iterable[Newer]) -> None:
+    def _list(self, what: str, newer: Iterable[NewerEntry]) -> None:
         for line in newer:
             self.say(f"{what}: line {line.number} {printable(line.entry_id)} {printable(line.kind)}")
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from compaction_app.backups import service as backups_service
 from compaction_app.backups.service import (
-    Newer,
+    NewerEntry,
     RestoreConfirmations,
     RestoreDifference,
     delete,
@@ -188,7 +188,7 @@ def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> No
     old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
     backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), session_bytes(old))
     place(path, session_bytes([*old, {"type": "message", "message": user("two")}]))
-    assert difference(path, backup) == RestoreDifference([Newer(3, "00000002", "user")], "", 0)
+    assert difference(path, backup) == RestoreDifference([NewerEntry(3, "00000002", "user")], "", 0)
 
 
 def test_a_difference_names_what_comes_back_and_the_removed_compaction(path: Path) -> None:
@@ -214,12 +214,12 @@ def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
 def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
     backup = compacted(path)
     session = path.read_bytes()
-    assert refused(path, lambda: delete(backup, as_the_only_one=False)) == "4 only_backup"
-    delete(backup, as_the_only_one=True)
+    assert refused(path, lambda: delete(backup, is_only_backup=False)) == "4 only_backup"
+    delete(backup, is_only_backup=True)
     assert snapshot(path.parent) == {path.name: session}
     assert Compaction.objects.get().backup.path == str(backup)
     assert list_backups(path) == []
-    assert refused(path, lambda: delete(backup, as_the_only_one=True)) == "2 no_such_file"
+    assert refused(path, lambda: delete(backup, is_only_backup=True)) == "2 no_such_file"
 
 
 def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> None:

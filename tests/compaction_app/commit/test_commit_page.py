@@ -22,7 +22,7 @@ from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.change_records import record_commit
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import look_at
+from compaction_app.commit.service import preflight_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
@@ -493,10 +493,10 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
         raise Killed
 
     now, before = timezone.now(), path.read_bytes()
-    seen = look_at(run, now)[1].digest()
+    seen = preflight_of(run, now)[1].digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
-        patch.setattr(commit_service, "_committing", no_cleaning_up)
+        patch.setattr(commit_service, "_block_decisions", no_cleaning_up)
         with pytest.raises(Killed):
             commit_service.commit_run(run, Confirmations(), seen, now)
     Run.objects.filter(pk=run.pk).update(committing_since=now)
@@ -551,7 +551,7 @@ def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
         os.write(fd, payload)
         raise Killed
 
-    seen = look_at(run, timezone.now())[1].digest()
+    seen = preflight_of(run, timezone.now())[1].digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
         with pytest.raises(Killed):

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import commit_run, look_at
+from compaction_app.commit.service import commit_run, preflight_of
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Run
 from sessions_app.index.indexer import index_file
@@ -116,7 +116,7 @@ def test_a_commit_killed_before_any_step_is_completed_or_undone(
 
     def commit() -> None:
         now = timezone.now()
-        commit_run(world.run, Confirmations(), look_at(world.run, now)[1].digest(), now)
+        commit_run(world.run, Confirmations(), preflight_of(world.run, now)[1].digest(), now)
 
     def check() -> str:
         content = world.path.read_bytes()
@@ -163,7 +163,7 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(
 ) -> None:
     before = world.path.read_bytes()
     now = timezone.now()
-    committed = commit_run(world.run, Confirmations(), look_at(world.run, now)[1].digest(), now)
+    committed = commit_run(world.run, Confirmations(), preflight_of(world.run, now)[1].digest(), now)
     after = world.path.read_bytes()
 
     def check() -> str:

@@ -267,7 +267,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
     run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumers = compaction_app.runs.consumers
-    monkeypatch.setattr(consumers, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(consumers, "ROW_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 2, BUSY))
     monkeypatch.setattr(consumers, "_draw", failing_at(consumers._draw, 2, BUSY))
     seen: list[int] = []
