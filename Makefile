@@ -4,8 +4,8 @@ BIN := $(VENV)/bin
 INTEROP := .venv-interop
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
-# Each worker starts its own servers and browsers.
-WORKERS ?= 2
+# Each worker starts its own servers and browsers, and waits for them half of the time: 4 workers fill 2 cores.
+WORKERS ?= 4
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 

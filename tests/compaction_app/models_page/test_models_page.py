@@ -207,8 +207,8 @@ def test_what_is_too_small_for_a_planner_is_refused_with_the_reason(
 
 def test_readme_says_the_same_numbers(browser: Client) -> None:
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
-    assert f"at least {SMALLEST_WINDOW:,} tokens; less than {COMFORTABLE_WINDOW:,} is small" in readme
-    assert f"answers need at least {SMALLEST_OUTPUT:,} tokens" in readme
+    assert f"at least {SMALLEST_WINDOW:,} tokens; {COMFORTABLE_WINDOW:,} or more is better" in readme
+    assert f"an output limit of at least {SMALLEST_OUTPUT:,} tokens" in readme
     sent(browser, "/providers/add", OWN)
     form = text_of(page(browser, "/models/add"))
     assert f"At least {SMALLEST_WINDOW:,}; less than {COMFORTABLE_WINDOW:,} is small for a planner." in form
