@@ -16,7 +16,6 @@ import shlex
 import shutil
 import sys
 import time
-import unicodedata
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,19 +37,16 @@ DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
 PORTS: Final = 65_536
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def printable(text: object) -> str:
     """The text, with characters that a terminal could act on replaced by escapes such as \\x1b or \\u202e."""
     shown = str(text)
-    if shown.isascii() and shown.isprintable():
-        return shown
-    return "".join(map(_escape, shown))
+    return shown if shown.isprintable() else "".join(map(_escape, shown))
 
 
 def _escape(character: str) -> str:
-    if character.isprintable() and unicodedata.category(character) not in _HIDDEN:
+    if character.isprintable():
         return character
     code = ord(character)
     if code < 0x100:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from django import template
 from django.utils import timezone
@@ -11,6 +13,8 @@ from django.utils import timezone
 from sessions_app.cli import printable
 
 register = template.Library()
+
+_BETWEEN_BREAKS: Final = re.compile(r"[^\n\t]+")
 
 
 @register.filter
@@ -79,8 +83,4 @@ def tokens(number: int) -> str:
 @register.filter
 def escape_text(text: str) -> str:
     """A text with its line breaks and tabs; every other control and direction character is escaped."""
-    return (
-        "".join(character if character in "\n\t" else printable(character) for character in text)
-        if not text.isascii() or not text.isprintable()
-        else text
-    )
+    return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)
