@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests import html
 from tests.browser.chromium import Watched
@@ -172,12 +172,11 @@ class Stage:
         moved = {"name": "moved", "dialect": "openai"}
         self.server.post("/providers/add", "/providers/add", **moved, base_url=NOBODY, key=A_KEY)
         self.server.post("/models", "/providers/moved/agreement")
-        changed_page = self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
+        self.server.post("/providers/moved", "/providers/moved", **moved, base_url=ACME)
         edit = html.elements(self.server.get("/models"), 'a[href^="/models/"][href$="/remove"]')[0]
         model = str(edit.attributes["href"]).removesuffix("/remove")
         self.pages |= {
             "models": "/models",
-            "models-message": changed_page,
             "model-add": "/models/add?provider=anthropic&name=claude-z",
             "model-edit": model,
             "model-remove": f"{model}/remove",
@@ -278,9 +277,20 @@ def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., W
     unknown.expect(REFUSED)
     faults: list[str] = []
     views = [(known, name, path) for name, path in stage.pages.items()]
-    others = [(empty, "list-empty", "/"), (empty, "models-empty", "/models"), (unknown, "launch", "/")]
+    adding = f"/models/add?provider=ours&name=another-{width}"
+    others = [
+        (known, "models-message", adding),
+        (empty, "list-empty", "/"),
+        (empty, "models-empty", "/models"),
+        (unknown, "launch", "/"),
+    ]
     for watched, name, path in [*views, *others]:
         page = watched.open(path)
+        if name == "models-message":
+            # A message is shown once, after a form.
+            page.get_by_label("Context window").fill("32,000")
+            page.get_by_role("button", name="Add the model").click()
+            expect(page.get_by_role("status")).to_contain_text("Added: ours/")
         faults += [f"{name}: {fault}" for fault in (*faults_of(page), *violations_of(page, AXE_ALL))]
         keep(page, f"{name}-{width}-light")
         page.emulate_media(color_scheme="dark")
