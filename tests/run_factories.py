@@ -56,9 +56,7 @@ class RunFactory:
         if self.usage is not None:
             now["usage"] = json.dumps(self.usage)
         now["stats"] = json.dumps(self.stats)
-        with closing(self._open()) as database, database:
-            database.execute(INSERT, (self.run, self.seq, kind, THEN, json.dumps(data)))
-        self._set(**now)
+        self._write([(self.run, self.seq, kind, THEN, json.dumps(data))], **now)
         return self.seq
 
     def add_all(self, events: Iterable[NewEvent]) -> None:
@@ -71,9 +69,7 @@ class RunFactory:
         for kind, data in events:
             self.seq += 1
             rows.append((self.run, self.seq, kind, THEN, json.dumps(data)))
-        with closing(self._open()) as database, database:
-            database.executemany(INSERT, rows)
-        self._set(last_seq=self.seq)
+        self._write(rows, last_seq=self.seq)
 
     def end(self, state: str, failure: str = "", message: str = "") -> None:
         """Add the last row, and set the state."""
@@ -117,8 +113,13 @@ class RunFactory:
         self.usage = usage
 
     def _set(self, **values: Any) -> None:
+        self._write([], **values)
+
+    def _write(self, events: Iterable[tuple[object, ...]], **values: Any) -> None:
+        """Add event rows and set columns of the run, in one transaction as a worker does."""
         names = ", ".join(f"{name} = ?" for name in values)
         with closing(self._open()) as database, database:
+            database.executemany(INSERT, events)
             sql = f"UPDATE compaction_app_run SET {names} WHERE id = ?"  # noqa: S608  # the names are our own
             database.execute(sql, (*values.values(), self.run))
 

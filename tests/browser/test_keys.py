@@ -12,6 +12,7 @@ from tests.browser.scenarios import finished_run, undo_all
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.server import Server, start_server
+from tests.wait import wait_until
 
 TURNS = 4
 HIDDEN = """(one) => {
@@ -24,6 +25,8 @@ RING = """(one) => {
     const style = getComputedStyle(one);
     return style.outlineStyle !== "none" || style.boxShadow !== "none";
 }"""
+
+NOTHING_UNSAVED = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,7 @@ def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[P
     """A review without decisions."""
     found = browse(server).open(f"{run}/review")
     yield found
+    wait_until(lambda: found.evaluate(NOTHING_UNSAVED))
     found.close()
     undo_all(server, run)
 
