@@ -65,7 +65,7 @@ class AnswerStream:
                     self._pieces.put(piece)
         except (asyncio.CancelledError, CancelledError):
             raise
-        except BaseException as fault:  # noqa: BLE001  # `next` raises it
+        except BaseException as fault:  # noqa: BLE001  # `next` raises it in the thread that waits
             self._pieces.put(fault)
         finally:
             self._ended.set()

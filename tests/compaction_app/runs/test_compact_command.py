@@ -202,10 +202,10 @@ def acting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], 
                 act()
                 return next_turn(report)
 
-            planner.next_turn = acted  # type: ignore[method-assign]
+            planner.next_turn = acted  # type: ignore[method-assign]  # of this planner only
             return planner
 
-        monkeypatch.setitem(planners.PLANNERS, "embedded", make)  # type: ignore[arg-type]
+        monkeypatch.setitem(planners.PLANNERS, "embedded", make)  # type: ignore[arg-type]  # constant to others
 
     return put
 
