@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -126,11 +127,17 @@ def _flatten(nested: list[Any]) -> Iterator[object]:
 def stringify(value: object) -> str:
     """The result of `JSON.stringify(value)` for a parsed JSON value of any depth."""
     if _prints_alike(value):
-        try:
+        with suppress(UnicodeEncodeError, RecursionError):
             return _fast_encode(value).decode()
-        except (UnicodeEncodeError, RecursionError):
-            return _print(value)
-    return _print(value)
+    return _print(value, _property_order, _quote)
+
+
+def canonical(value: object) -> str:
+    """One JSON text for equal values: keys sorted, no spaces, in ASCII, and numbers as `stringify` prints them."""
+    if _prints_alike(value):
+        with suppress(RecursionError):
+            return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _print(value, sorted, json.dumps)
 
 
 def _prints_alike(value: object) -> bool:
@@ -154,7 +161,11 @@ def _prints_alike(value: object) -> bool:
     return True
 
 
-def _print(value: object) -> str:
+def _print(
+    value: object,
+    ordered: Callable[[dict[str, object]], list[str]],
+    quoted: Callable[[str], str],
+) -> str:
     parts: list[str] = []
     # What remains to be printed, the next item last: values, and ready-made punctuation.
     pending: list[object] = [value]
@@ -172,12 +183,12 @@ def _print(value: object) -> str:
         elif isinstance(one, dict):
             parts.append("{")
             pending.append(_ENDS_OBJECT)
-            keys = _property_order(one)
+            keys = ordered(one)
             for index in range(len(keys) - 1, -1, -1):
                 pending.append(one[keys[index]])
-                pending.append(_Ready(f"{',' if index else ''}{_quote(keys[index])}:"))
+                pending.append(_Ready(f"{',' if index else ''}{quoted(keys[index])}:"))
         else:
-            parts.append(_print_scalar(one))
+            parts.append(_print_scalar(one, quoted))
     return "".join(parts)
 
 
@@ -190,13 +201,13 @@ _ENDS_LIST: Final = _Ready("]")
 _ENDS_OBJECT: Final = _Ready("}")
 
 
-def _print_scalar(value: object) -> str:
+def _print_scalar(value: object, quoted: Callable[[str], str]) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _quote(value)
+        return quoted(value)
     if isinstance(value, int | float):
         return _print_number(value)
     raise TypeError(f"not a JSON value: {type(value).__name__}")

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app.sessionlog.jsjson import (
+    canonical,
     parse,
     stringify,
     to_string,
@@ -335,3 +336,28 @@ def test_a_value_in_a_template_looks_as_in_javascript(recorded: bytes, shown: st
 
 def test_a_deeply_nested_list_can_be_converted_to_text() -> None:
     assert to_string(parse(nested(600, b'1,"b"'))) == "1,b"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "printed"),
+    [
+        (b'{"b": [1, true], "a": null}', '{"a":null,"b":[1,true]}'),
+        (b'{"10": 0, "9": 0, "a": {"c": 1, "b": 2}}', '{"10":0,"9":0,"a":{"b":2,"c":1}}'),
+        (b"[120.0, 1e21, 1e-7, 0.5, 12345678901234567890]", "[120,1e+21,1e-7,0.5,12345678901234567000]"),
+        ('"é😀"'.encode(), '"\\u00e9\\ud83d\\ude00"'),
+        ('{"é": 1.0}'.encode(), '{"\\u00e9":1}'),
+        (rb'["\ud800", 1.0]', '["\\ud800",1]'),
+    ],
+)
+def test_equal_values_have_one_canonical_text(recorded: bytes, printed: str) -> None:
+    assert canonical(parse(recorded)) == printed
+
+
+@given(st.dictionaries(any_text, json_values))
+def test_the_canonical_text_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
+    assert canonical(dict(reversed(value.items()))) == canonical(value)
+    assert canonical(value).isascii()
+
+
+def test_a_deeply_nested_value_has_a_canonical_text() -> None:
+    assert canonical(parse(nested(600, b'{"b":1,"a":2}'))) == nested(600, b'{"a":2,"b":1}').decode()
