@@ -17,6 +17,7 @@ import msgspec
 from .controls import ThinkingLevelControl
 from .entries import Block, Entry, EntryKind, Role, Texts, tokens_of
 from .overflow import ANY_WINDOW
+from .sending import NO_REPAIRS, Sending
 
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 
@@ -70,6 +71,8 @@ class ActiveContext:
     """The newest entry on the branch because of which this reader left something out."""
     open_ended: bool = False
     """Whether an appended entry may change how earlier ones are rebuilt."""
+    sending: Sending = NO_REPAIRS
+    """What the agent changes before it sends the messages."""
 
     @property
     def estimate(self) -> int:

@@ -9,6 +9,7 @@ from sessions_app.sessionlog.context import ActiveContext, keep, newest_of
 from sessions_app.sessionlog.entries import Entry, EntryKind
 
 from .filters import effective_filters
+from .sending import SENDING_0_8
 
 
 class AtomicReader:
@@ -28,4 +29,4 @@ class AtomicReader:
                 messages.append(message)
         newest = newest_of(branch, self.honours)
         # A later assistant message can restore deleted results: see `filters`.
-        return ActiveContext(self.name, tuple(messages), newest, open_ended=newest is not None)
+        return ActiveContext(self.name, tuple(messages), newest, newest is not None, SENDING_0_8)

@@ -10,6 +10,7 @@ from sessions_app.sessionlog.controls import EditControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
 
 from .records import describe_content
+from .sending import SENDING
 
 
 class PiReader:
@@ -33,7 +34,7 @@ class PiReader:
         newest = newest_of(branch, self.honours)
         here = {entry.id for entry in branch}
         open_ended = any(target not in here for target in edits)
-        return ActiveContext(self.name, tuple(messages), newest, open_ended)
+        return ActiveContext(self.name, tuple(messages), newest, open_ended, SENDING)
 
 
 def _select(branch: Sequence[Entry]) -> list[Entry]:

@@ -1,0 +1,235 @@
+"""The rules that providers enforce on a conversation, and the violations in what an agent would send.
+
+A provider answers a request that violates one of them with an error, whatever the next prompt is: the session cannot be
+continued. A violation that the agent repairs before it sends (see `sending`) is found as well, and says so.
+
+    call c1          answered directly: no violation
+    result c1
+    call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
+    user
+    result c2        MISPLACED_RESULT: too late, and after pi's repair it is also the second one
+
+Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
+sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
+thinking counts as unchanged if the types and lengths of its blocks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from .context import ActiveContext, Message
+from .entries import Block, BlockType, Entry, Role
+
+
+class ProviderRule(StrEnum):
+    """A rule, named after its violation."""
+
+    UNANSWERED_CALL = "unanswered_call"
+    """Each call is answered directly after its assistant message."""
+    REPEATED_CALL_ID = "repeated_call_id"
+    """Each call has an id of its own."""
+    RESULT_WITHOUT_CALL = "result_without_call"
+    """Each result has a call before it."""
+    MISPLACED_RESULT = "misplaced_result"
+    """Between a call and its result there are only other results of the same assistant message."""
+    REPEATED_RESULT = "repeated_result"
+    """Each call is answered once."""
+    CHANGED_THINKING = "changed_thinking"
+    """The latest assistant message has its thinking: every block, in order, at the start if it was there."""
+    EMPTY_CONTENT = "empty_content"
+    """Users and assistants say something, and the result of a failed call is not empty."""
+    ASSISTANT_FIRST = "assistant_first"
+    """The first message is not an assistant's."""
+
+
+_ERRORS: Final = {
+    ProviderRule.UNANSWERED_CALL: "a tool call has no result directly after it",
+    ProviderRule.REPEATED_CALL_ID: "two tool calls have the same id",
+    ProviderRule.RESULT_WITHOUT_CALL: "a tool result has no tool call in the message before it",
+    ProviderRule.MISPLACED_RESULT: "a tool result has no tool call in the message before it",
+    ProviderRule.REPEATED_RESULT: "a tool call has more than one result",
+    ProviderRule.CHANGED_THINKING: "the thinking of the latest assistant message was modified",
+    ProviderRule.EMPTY_CONTENT: "a message has no content",
+    ProviderRule.ASSISTANT_FIRST: "the first message is not a user's",
+}
+"""The provider's error, in plain words."""
+
+
+class Violation(NamedTuple):
+    """One violation, by an entry."""
+
+    rule: ProviderRule
+    entry_id: str
+    call_id: str
+    """The call or result that violates the rule; empty if it is another part of the entry."""
+    fault: str
+    """What is wrong with the entry."""
+    is_repaired: bool = False
+    """Whether the agent repairs it before it sends the conversation, so that no provider sees it."""
+
+    @property
+    def identity(self) -> tuple[ProviderRule, str, str, bool]:
+        """What makes it the same violation in two contexts of a session."""
+        return self.rule, self.entry_id, self.call_id, self.is_repaired
+
+    @property
+    def error(self) -> str:
+        """The provider's error that it causes."""
+        return _ERRORS[self.rule]
+
+    @property
+    def sentence(self) -> str:
+        if self.is_repaired:
+            return f"{self.fault}. The agent repairs this before it sends the conversation."
+        return f"{self.fault}. Providers refuse the conversation: {self.error}."
+
+
+def violations(context: ActiveContext) -> tuple[Violation, ...]:
+    """All violations in what the agent would send of a context, in the order of the messages."""
+    return tuple(_Conversation(context).violations())
+
+
+def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> tuple[Violation, ...]:
+    """The violations that were not there before. A repaired one is new if it is not repaired any more."""
+    known = {one.identity for one in before}
+    return tuple(one for one in after if one.identity not in known)
+
+
+class _Conversation:
+    """The messages of a context on their way to a provider."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        self._messages = [message for message in context.messages if message.sent]
+        self._sending = context.sending
+        self._calls: dict[str, Entry] = {}
+        """The assistant message of each call so far."""
+        self._unsent_calls: dict[str, Entry] = {}
+        """The same for assistant messages that are not sent."""
+        self._open: dict[str, Entry] = {}
+        """The calls of the assistant message before the current results."""
+        self._answered: set[str] = set()
+        """Those that have a result."""
+        self._has_begun = False
+        self._latest: Message | None = None
+        """The latest assistant message that is sent."""
+
+    def violations(self) -> Iterator[Violation]:
+        for message in self._messages:
+            if message.role == Role.SYSTEM:
+                continue
+            if message.role == Role.TOOL_RESULT:
+                yield from self._read_result(message)
+                continue
+            yield from self._close_calls()
+            if message.role == Role.ASSISTANT:
+                yield from self._read_assistant(message)
+            else:
+                yield from self._read_user(message)
+        yield from self._close_calls()
+        if self._latest is not None and _has_changed_thinking(self._latest):
+            entry_id = self._latest.entry.id
+            fault = f"Entry {entry_id} is the latest assistant message, and its thinking is not as recorded"
+            yield Violation(ProviderRule.CHANGED_THINKING, entry_id, "", fault)
+
+    def _read_user(self, message: Message) -> Iterator[Violation]:
+        if message.role in (Role.USER, Role.CUSTOM) and _is_empty(message):
+            yield self._empty(message)
+            if self._sending.drops_empty_messages:
+                return
+        self._has_begun = True
+
+    def _read_assistant(self, message: Message) -> Iterator[Violation]:
+        entry = message.entry
+        if entry.stop_reason in self._sending.unsent_stop_reasons:
+            self._unsent_calls.update(dict.fromkeys(_calls_of(message), entry))
+            return
+        if _is_empty(message):
+            yield self._empty(message)
+            if self._sending.drops_empty_messages:
+                return
+        if not self._has_begun:
+            self._has_begun = True
+            fault = f"Entry {entry.id} is an assistant message, and no message of a user comes before it"
+            yield Violation(ProviderRule.ASSISTANT_FIRST, entry.id, "", fault)
+        for call_id in _calls_of(message):
+            if call_id in self._calls:
+                fault = f"Entry {entry.id} has a call {call_id}, and so has entry {self._calls[call_id].id}"
+                yield Violation(ProviderRule.REPEATED_CALL_ID, entry.id, call_id, fault)
+            self._calls[call_id] = self._open[call_id] = entry
+        self._latest = message
+
+    def _read_result(self, message: Message) -> Iterator[Violation]:
+        entry, call_id = message.entry, message.entry.result_for or ""
+        if call_id in self._open and call_id not in self._answered:
+            self._answered.add(call_id)
+        else:
+            stray = self._stray(entry, call_id)
+            yield stray
+            if stray.is_repaired:
+                return
+        self._has_begun = True
+        if entry.failed and _is_empty(message):
+            fault = f"Entry {entry.id} is the result of a failed call, and is empty"
+            yield Violation(ProviderRule.EMPTY_CONTENT, entry.id, call_id, fault)
+
+    def _stray(self, entry: Entry, call_id: str) -> Violation:
+        """The violation by a result that answers no open call."""
+        words = f"Entry {entry.id} is a result of call {call_id}"
+        is_repaired = self._sending.drops_stray_results
+        if call_id in self._answered:
+            rule, fault = ProviderRule.REPEATED_RESULT, f"{words}, which has one already"
+        elif call_id in self._calls:
+            caller = self._calls[call_id].id
+            rule, fault = (
+                ProviderRule.MISPLACED_RESULT,
+                f"{words}, but does not follow entry {caller} directly",
+            )
+        elif call_id in self._unsent_calls:
+            caller, is_repaired = self._unsent_calls[call_id].id, False
+            rule = ProviderRule.RESULT_WITHOUT_CALL
+            fault = f"{words}, but entry {caller} with this call failed and is not sent"
+        else:
+            rule, fault = ProviderRule.RESULT_WITHOUT_CALL, f"{words}, which no entry before it has"
+        return Violation(rule, entry.id, call_id, fault, is_repaired)
+
+    def _close_calls(self) -> Iterator[Violation]:
+        """The calls that the results so far did not answer."""
+        for call_id, entry in self._open.items():
+            if call_id not in self._answered:
+                fault = f"Entry {entry.id} has a call {call_id}, and no result of it follows directly"
+                is_repaired = self._sending.fills_unanswered_calls
+                yield Violation(ProviderRule.UNANSWERED_CALL, entry.id, call_id, fault, is_repaired)
+        self._open.clear()
+        self._answered.clear()
+
+    def _empty(self, message: Message) -> Violation:
+        entry_id, is_repaired = message.entry.id, self._sending.drops_empty_messages
+        return Violation(ProviderRule.EMPTY_CONTENT, entry_id, "", f"Entry {entry_id} is empty", is_repaired)
+
+
+def _calls_of(message: Message) -> Iterator[str]:
+    """The ids of the calls in the remaining blocks, with repeats."""
+    for block in message.blocks or ():
+        if block.call_id is not None:
+            yield block.call_id
+
+
+def _is_empty(message: Message) -> bool:
+    if message.blocks is None:
+        return message.tokens == 0
+    return all(block.type == BlockType.TEXT and block.units == 0 for block in message.blocks)
+
+
+def _has_changed_thinking(message: Message) -> bool:
+    recorded, remaining = message.entry.blocks or (), message.blocks or ()
+    if _thinking_in(recorded) != _thinking_in(remaining):
+        return True
+    return bool(recorded) and recorded[0].is_thinking and not remaining[0].is_thinking
+
+
+def _thinking_in(blocks: Sequence[Block]) -> list[tuple[str, int, int]]:
+    """Type and lengths of each thinking block."""
+    return [(block.type, block.units, block.tokens) for block in blocks if block.is_thinking]
