@@ -81,7 +81,7 @@ class BranchState:
     """The latest label of each labelled entry."""
     token_map: TokenMap
     tokens_before: Sequence[int]
-    """For each message of the context: the map's tokens before it; and their sum at the end."""
+    """For each entry of the context: the map's tokens before it; and their sum at the end."""
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
     forks: list[tuple[int, Fork]]
@@ -209,7 +209,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         context=context,
         kept=kept,
         listed={
-            "sees": [message.entry for message in context.messages],
+            "sees": [message.entry for message in kept.values()],
             "all": branch,
             "removed": [entry for entry in branch if _is_removed(entry, kept.get(entry.id))],
         },
@@ -231,7 +231,7 @@ def _is_removed(entry: Entry, message: Message | None) -> bool:
     if message is None:
         return entry.is_message and not entry.empty
     return message.blocks is not entry.blocks and (
-        message.replaced or len(message.blocks or ()) < len(entry.blocks or ())
+        message.edit is not None or len(message.blocks or ()) < len(entry.blocks or ())
     )
 
 
@@ -271,11 +271,10 @@ def _calls(
     for entry in branch:
         if entry.result_for is not None:
             answers.setdefault(entry.result_for, []).append(entry)
-        for block in entry.blocks or ():
-            if block.call_id is not None:
-                makers.setdefault(block.call_id, []).append(entry)
+        for call_id in entry.call_ids() if entry.is_message else ():
+            makers.setdefault(call_id, []).append(entry)
     for message in context.messages if context.newest_compaction is not None else ():
-        for block in (message.blocks or ()) if message.replaced else ():
+        for block in (message.blocks or ()) if message.edit is not None else ():
             if block.call_id is not None:
                 makers.setdefault(block.call_id, []).append(message.entry)
     return makers, answers
@@ -284,14 +283,17 @@ def _calls(
 def _pieces(
     messages: Sequence[Message], protections: Mapping[str, Protection]
 ) -> tuple[list[tuple[str, int, bool]], Sequence[int]]:
-    """The pieces of the map, and for each message how much comes before it."""
+    """The pieces of the map, and for each entry how much comes before it."""
     pieces: list[tuple[str, int, bool]] = []
     before = array("Q")
     total = 0
+    previous = None
     for message in messages:
         entry, blocks = message.entry, message.blocks
         protected = entry.id in protections
-        before.append(total)
+        if entry is not previous:
+            before.append(total)
+        previous = entry
         if blocks and entry.role == Role.ASSISTANT:
             for block in blocks:
                 pieces.append((kind_of_piece(entry.role, "", block.type), block.tokens, protected))

@@ -76,6 +76,12 @@ class _Look:
     project: str
 
 
+def source_of(state: BranchState, entry: Entry, view: str) -> Entry:
+    """The entry whose line contains the text of an entry in a view of the page."""
+    message = state.kept.get(entry.id)
+    return message.source if message is not None and view == "sees" else entry
+
+
 def items_of(
     state: BranchState,
     entry: Entry,
@@ -85,7 +91,7 @@ def items_of(
     faults: Sequence[str] = (),
     project: str = "",
 ) -> Iterator[EntryItem]:
-    """The items of an entry. `faults` are the problems of its place in the tree.
+    """The items of an entry. `texts` are those of `source_of`, `faults` are the problems of its place in the tree.
 
     `project` is the session's directory; paths in calls are shown relative to it.
     """
@@ -96,8 +102,6 @@ def items_of(
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
     look = _Look(state, entry, view, message, seen, project)
-    if message is not None and message.replacement is not None and view == "sees":
-        texts = message.replacement
     blocks = _blocks(look)
     first = EntryItem(
         kind_of(entry, None),
@@ -180,7 +184,7 @@ def _with_struck(item: EntryItem) -> EntryItem:
 
 def _is_replaced(look: _Look) -> bool:
     """Whether the page shows a text that an edit has replaced."""
-    return look.message is not None and look.message.replaced and look.view != "sees"
+    return look.message is not None and look.message.edit is not None and look.view != "sees"
 
 
 def _lost(look: _Look) -> str:
@@ -193,8 +197,8 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
     state, entry, message = look.state, look.entry, look.message
     if message is not None:
         marks = [] if message.sent else [EntryNote("recorded, not sent")]
-        if message.replaced:
-            marks.append(EntryNote("replaced by", state.edits[entry.id].id))
+        if message.edit is not None:
+            marks.append(EntryNote("replaced by", message.edit.id))
         return marks
     if EntryKind.DELETION in state.reading.reader.honours:
         removal = state.removals.get(entry.id)
@@ -287,7 +291,7 @@ def _note(
     state: BranchState, entry: Entry, texts: Texts, message: Message | None, remarks: list[EntryNote]
 ) -> EntryItem:
     """An entry that is not a message: a line across the page, with the summary of a compaction below it."""
-    text, more = clamp(texts.whole or "")
+    text, more = clamp((texts.whole or "") if entry.kind is EntryKind.SUMMARY else "")
     return EntryItem(
         "note",
         name_of(entry),

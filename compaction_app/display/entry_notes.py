@@ -52,6 +52,11 @@ def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
     return replace(note, tail=", ignored by this reading") if is_ignored(entry, reader) else note
 
 
+_EDITS: Final = {
+    "removes": "leaves out",
+    "replaces": "replaces the content of",
+    "undefined": "has no replacement for the content of",
+}
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.EDIT: "edit",
@@ -68,8 +73,8 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote(_deleted(deletion))
         case SummaryControl():
             return EntryNote("what is above was summarised")
-        case EditControl(target_id=target, replacement=replacement):
-            return _about("leaves out" if replacement is None else "replaces the content of", target, tree)
+        case EditControl(target_id=target, effect=effect):
+            return _about(_EDITS[effect], target, tree)
         case ModelControl(provider=provider, model=model):
             named = " ".join(filter(None, (_word(provider), _word(model))))
             return EntryNote("from here on", quoted=named or "not named")

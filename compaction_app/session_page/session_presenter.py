@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
-from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, tied
+from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, source_of, tied
 from compaction_app.display.entry_notes import EntryNote
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
@@ -148,15 +148,16 @@ def _items(
     damage: _Damage,
 ) -> Iterator[EntryItem]:
     shown = listed[start:end]
-    texts = texts_of(session, shown)
+    sources = [source_of(state, entry, view) for entry in shown]
+    texts = texts_of(session, sources)
     between = damage.between(listed, start, end) if view == "all" else {}
     with SessionReader(session.real_path()) as reader:
-        for position, entry in enumerate(shown, start):
+        for position, (entry, source) in enumerate(zip(shown, sources, strict=True), start):
             yield from _damaged(reader, between.get(position, ()))
             yield from items_of(
                 state,
                 entry,
-                texts[entry.id],
+                texts[source.id],
                 view,
                 faults=damage.faults.get(entry.number, ()),
                 project=session.cwd,

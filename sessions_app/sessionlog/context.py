@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -23,24 +23,39 @@ USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message of the active context. `blocks` are the remaining ones; None if the content is not an array."""
+    """One message of the active context. `blocks` are the remaining ones; None if the content is not an array.
+
+    A compaction may contribute two messages: the system message that it repeats, and its summary.
+    """
 
     entry: Entry
     role: str
     blocks: tuple[Block, ...] | None
     tokens: int
-    replacement: Texts | None = None
-    """The texts of the content with which an edit replaced the recorded one."""
+    edit: Entry | None = None
+    """The edit that replaced the recorded content: `blocks` are blocks of the edit."""
+    sent: bool = True
+    """False if the message is part of the context but not sent to the provider."""
+    as_text: bool = False
+    """Whether it is sent as a part of the text of the message before it."""
 
     @property
-    def replaced(self) -> bool:
-        """Whether an edit replaced the recorded content."""
-        return self.replacement is not None
+    def source(self) -> Entry:
+        """The entry whose line contains the content."""
+        return self.entry if self.edit is None else self.edit
 
-    @property
-    def sent(self) -> bool:
-        """False if the entry is part of the context but not sent to the provider."""
-        return not self.entry.excluded
+    def text(self, texts: Texts) -> str:
+        """The text of the remaining blocks; `texts` are those of `source`."""
+        if self.role == Role.SYSTEM and self.entry.kind is EntryKind.SUMMARY:
+            return texts.block(0)
+        return texts.joined(self.blocks)
+
+
+class UnreadableEntry(NamedTuple):
+    """An entry because of which the agent cannot open the branch, and what happens."""
+
+    entry: Entry
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,8 @@ class ActiveContext:
     """Whether an appended entry may change how earlier ones are rebuilt."""
     sending: Sending = NO_REPAIRS
     """What the agent changes before it sends the messages."""
+    refused: UnreadableEntry | None = None
+    """The reason why the agent refuses the branch; the messages are then those without that entry."""
 
     @property
     def estimate(self) -> int:
@@ -184,11 +201,12 @@ def _reports(role: str, entry: Entry) -> bool:
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
     """The entry as a message without its hidden blocks; None if nothing of it would remain."""
     if not hidden or not entry.blocks:
-        return Message(entry, entry.role, entry.blocks, entry.tokens)
+        return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
     blocks = tuple(block for block in entry.blocks if block.index not in hidden)
     if not blocks:
         return None
-    return Message(entry, entry.role, blocks, tokens_of(sum(block.units for block in blocks)))
+    tokens = tokens_of(sum(block.units for block in blocks))
+    return Message(entry, entry.role, blocks, tokens, sent=not entry.excluded)
 
 
 def newest_of(branch: Sequence[Entry], kinds: Iterable[EntryKind]) -> Entry | None:

@@ -5,7 +5,7 @@ An agent's parser creates them from any input; a field with an unusable value is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -29,14 +29,18 @@ class SummaryControl(msgspec.Struct, frozen=True):
     """The first entry before the summary that is still sent."""
     is_verbatim: bool
     """Whether the summary consists of lines of the conversation itself."""
+    system_tokens: int | None = None
+    """The estimate of the system message that it repeats; None if it has none."""
 
 
 class EditControl(msgspec.Struct, frozen=True):
-    """A replacement for an entry's content, or its removal."""
+    """A replacement for an entry's content, or its removal. The new content is the edit's own: its blocks and texts."""
 
     target_id: str | None
-    replacement: Any
-    """As recorded; the agent's reader interprets it. None removes the entry."""
+    effect: Literal["removes", "replaces", "undefined"]
+    """`undefined` if it does not say what the content is replaced by."""
+    is_text: bool = False
+    """Whether the new content is a text instead of an array; as blocks, it is one block of text."""
 
 
 class LabelControl(msgspec.Struct, frozen=True):

@@ -78,6 +78,7 @@ class EntryKind(IntEnum):
 
 _MESSAGE: Final = EntryKind.MESSAGE
 _COMPACTIONS: Final = frozenset({EntryKind.DELETION, EntryKind.SUMMARY})
+_WITH_TEXT: Final = frozenset({EntryKind.MESSAGE, EntryKind.SUMMARY, EntryKind.EDIT})
 _REBUILDING: Final = _COMPACTIONS | {EntryKind.EDIT}
 
 
@@ -115,7 +116,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0
     """The estimate of the whole entry as recorded."""
     blocks: tuple[Block, ...] | None = None
-    """The recorded content blocks; None if the content is not an array."""
+    """The recorded content blocks; None if the content is not an array. Of an edit: those of the new content, with the
+    units of the role that usually has such blocks."""
     result_for: str | None = None
     """The id of the tool call that a tool result answers."""
     tool_name: str = ""
@@ -158,8 +160,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_text(self) -> bool:
-        """Whether some agent includes its text in the context: for messages and summaries of compactions."""
-        return self.kind is _MESSAGE or self.kind is EntryKind.SUMMARY
+        """Whether some agent includes its text in the context: for messages, summaries of compactions and edits."""
+        return self.kind in _WITH_TEXT
 
     @property
     def bears_thinking(self) -> bool:
@@ -173,7 +175,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Texts(msgspec.Struct, frozen=True, gc=False):
-    """The texts of one entry: one per content block, or the whole if the content is not an array."""
+    """The texts of one entry: one per content block, or the whole if the content is not an array.
+
+    A compaction that repeats a system message has both: the summary is the whole, the system message is the block. So
+    has an edit whose new content is a text.
+    """
 
     whole: str | None
     blocks: tuple[str, ...]

@@ -373,12 +373,23 @@ def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_record
         user("Recorded."),
         {"type": "context_edit", "targetId": "e5", "replacement": {"content": "Edited."}},
         {**system, "sections": {"tone": "Be long."}},
+        user("Whole."),
+        {"type": "context_edit", "targetId": "e8", "replacement": {"content": [text("In parts.")]}},
     )
     shown = redline.call("context", place(path, session_bytes(recorded))).out
-    for words in ("What was done before.", "Kept.", "Edited.", "Be long."):
+    for words in ("What was done before.", "Kept.", "Edited.", "Be long.", "In parts."):
         assert words in shown
-    for words in ("Forgotten.", "Recorded.", "Be brief."):
+    for words in ("Forgotten.", "Recorded.", "Be brief.", "Whole."):
         assert words not in shown
+    assert "the content of e6 instead" in redline.call("context", path, "--entry", "e5").out
+
+
+def test_an_entry_that_makes_the_agent_refuse_a_session_is_named(redline: Installation) -> None:
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    place(path, session_bytes(chain(user("Asked."), {"type": "context_edit", "targetId": "e1"})))
+    ended = redline.call("context", path)
+    assert "pi cannot open this branch: entry e2 edits entry e1 but has no replacement." in ended.out
+    assert redline.call("context", path, "--json").json["refused"]["entryId"] == "e2"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .migration import migrate
 from .parser import CURRENT_VERSION, SessionParser, read_again
-from .reader import PiReader
+from .reader import OlderPiReader, PiReader
 from .records import KEY
 from .settings import model_windows, read_settings, user_settings
 
@@ -26,7 +26,7 @@ class PiAgent:
     directory: str = ".pi"
     sessions: str = "~/.pi/agent/sessions"
     current_version: int = CURRENT_VERSION
-    readers: Sequence[Reader] = (PiReader(),)
+    readers: Sequence[Reader] = (PiReader(), OlderPiReader())
     writers: Sequence[SessionWriter] = ()
     rules: PlanRules | None = None
 

@@ -41,14 +41,25 @@ def _targets(recorded: object) -> Iterator[Target]:
             yield Target(entry_id, index)
 
 
-def summary_control(data: Mapping[str, Any]) -> SummaryControl:
+def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> SummaryControl:
     details = data.get("details")
     is_verbatim = isinstance(details, Mapping) and details.get("strategy") == VERBATIM_LINES
-    return SummaryControl(_text(data.get("firstKeptEntryId")), is_verbatim)
+    return SummaryControl(_text(data.get("firstKeptEntryId")), is_verbatim, system_tokens)
 
 
 def edit_control(data: Mapping[str, Any]) -> EditControl:
-    return EditControl(_text(data.get("targetId")), data.get("replacement"))
+    target_id = _text(data.get("targetId"))
+    if "replacement" not in data:
+        return EditControl(target_id, "undefined")
+    if data["replacement"] is None:
+        return EditControl(target_id, "removes")
+    return EditControl(target_id, "replaces", is_text=isinstance(new_content(data), str))
+
+
+def new_content(data: Mapping[str, Any]) -> object:
+    """The content by which a `context_edit` replaces another; None if it has none."""
+    replacement = data.get("replacement")
+    return replacement.get("content") if isinstance(replacement, Mapping) else None
 
 
 def label_control(data: Mapping[str, Any]) -> LabelControl:

@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.context import ActiveContext, Message, keep, newest_of
+from sessions_app.sessionlog.context import ActiveContext, Message, UnreadableEntry, newest_of
 from sessions_app.sessionlog.controls import EditControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
 
-from .records import describe_content
+from .records import weighed
 from .sending import SENDING
+
+EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
+"""The roles of messages whose content an edit replaces. An edit can omit messages of every role."""
+_ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
+"""The roles for which pi makes one block of a new content that is a text."""
+
+
+class _Edit(NamedTuple):
+    entry: Entry
+    control: EditControl
 
 
 class PiReader:
-    """pi 0.87 and later. Earlier versions ignore `context_edit`."""
+    """pi 0.87 and later."""
 
     name: Final = "pi"
     honours: Final = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
-        selected = _select(branch)
+        selected = select(branch)
+        # The latest edit of a target wins; edits that were not selected do not count.
         edits = {
-            entry.control.target_id: entry.control
+            entry.control.target_id: _Edit(entry, entry.control)
             for entry in selected
             if isinstance(entry.control, EditControl) and entry.control.target_id is not None
         }
-        messages = []
-        for entry in selected:
-            message = _message(entry, edits.get(entry.id))
-            if message is not None:
-                messages.append(message)
-        newest = newest_of(branch, self.honours)
+        messages = [message for entry in selected for message in _messages(entry, edits.get(entry.id))]
+        refused = (_refused(entry, edits[entry.id]) for entry in selected if entry.id in edits)
         here = {entry.id for entry in branch}
-        open_ended = any(target not in here for target in edits)
-        return ActiveContext(self.name, tuple(messages), newest, open_ended, SENDING)
+        return ActiveContext(
+            self.name,
+            tuple(messages),
+            newest_of(branch, self.honours),
+            open_ended=any(target not in here for target in edits),
+            sending=SENDING,
+            refused=next(filter(None, refused), None),
+        )
 
 
-def _select(branch: Sequence[Entry]) -> list[Entry]:
+class OlderPiReader:
+    """pi before 0.87, which ignores `context_edit`."""
+
+    name: Final = "pi-0.86"
+    honours: Final = frozenset({EntryKind.SUMMARY})
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        messages = [message for entry in select(branch) for message in _messages(entry, None)]
+        return ActiveContext(self.name, tuple(messages), newest_of(branch, self.honours), sending=SENDING)
+
+
+def select(branch: Sequence[Entry]) -> list[Entry]:
+    """The entries of a branch that its latest compaction leaves, the compaction first; all if there is none."""
     for at in range(len(branch) - 1, -1, -1):
         control = branch[at].control
         if isinstance(control, SummaryControl):
@@ -53,15 +78,37 @@ def _select(branch: Sequence[Entry]) -> list[Entry]:
     return [branch[at], *kept, *branch[at + 1 :]]
 
 
-def _message(entry: Entry, edit: EditControl | None) -> Message | None:
-    if entry.kind is not EntryKind.SUMMARY and (not entry.is_message or entry.empty):
+def _messages(entry: Entry, edit: _Edit | None) -> Iterator[Message]:
+    """The messages of a selected entry, if any: two for a compaction that repeats the system message."""
+    if edit is not None and edit.control.effect == "removes":
+        return
+    if isinstance(entry.control, SummaryControl):
+        if entry.control.system_tokens is not None:
+            yield Message(entry, Role.SYSTEM, None, entry.control.system_tokens)
+        yield Message(entry, entry.role, None, entry.tokens)
+    elif entry.is_message and not entry.empty:
+        if edit is not None and edit.control.effect == "replaces" and entry.role in EDITABLE:
+            yield _replaced(entry, edit)
+        else:
+            # pi holds back only commands.
+            sent = not entry.excluded or entry.role != Role.COMMAND
+            yield Message(entry, entry.role, entry.blocks, entry.tokens, sent=sent)
+
+
+def _replaced(entry: Entry, edit: _Edit) -> Message:
+    blocks = edit.entry.blocks
+    if blocks is None:
+        return Message(entry, entry.role, None, 0, edit=edit.entry)
+    blocks = weighed(blocks, entry.role)
+    tokens = tokens_of(sum(block.units for block in blocks))
+    is_whole = edit.control.is_text and entry.role not in _ALWAYS_BLOCKS
+    return Message(entry, entry.role, None if is_whole else blocks, tokens, edit=edit.entry)
+
+
+def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
+    if edit.control.effect != "undefined" or not entry.is_message or entry.role not in EDITABLE:
         return None
-    if edit is None:
-        return keep(entry)
-    if not isinstance(edit.replacement, Mapping):
-        return None
-    content = edit.replacement.get("content")
-    if isinstance(content, str) and entry.role in (Role.ASSISTANT, Role.TOOL_RESULT):
-        content = [{"type": "text", "text": content}]
-    blocks, texts, units = describe_content(content, entry.role)
-    return Message(entry, entry.role, blocks, tokens_of(units), replacement=texts)
+    return UnreadableEntry(
+        edit.entry,
+        f"pi cannot open this branch: entry {edit.entry.id} edits entry {entry.id} but has no replacement.",
+    )

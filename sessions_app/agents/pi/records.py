@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sessions_app.sessionlog.controls import Control
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -33,11 +35,14 @@ from .controls import (
     label_control,
     model_control,
     name_control,
+    new_content,
     summary_control,
     thinking_level_control,
 )
 
 IMAGE_UNITS: Final = 4800
+_OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
+_NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
 
 KEY: Final = "pi"
 
@@ -55,8 +60,8 @@ _TYPES: Final[Mapping[str, _Type]] = {
     "custom_message": _Type(EntryKind.MESSAGE),
     "branch_summary": _Type(EntryKind.MESSAGE),
     "context_compaction": _Type(EntryKind.DELETION, deletion_control),
-    "compaction": _Type(EntryKind.SUMMARY, summary_control),
-    "context_edit": _Type(EntryKind.EDIT, edit_control, KEY),
+    "compaction": _Type(EntryKind.SUMMARY),
+    "context_edit": _Type(EntryKind.EDIT, sole_agent=KEY),
     "label": _Type(EntryKind.LABEL, label_control),
     "model_change": _Type(EntryKind.MODEL, model_control),
     "session_info": _Type(EntryKind.NAME, name_control),
@@ -92,10 +97,12 @@ def describe(
         return _describe_content(data, Role.CUSTOM, common)
     if recorded_type == "branch_summary":
         return _describe_summary(data, Role.BRANCH_SUMMARY, common)
+    if recorded_type == "compaction":
+        return _describe_compaction(data, common)
     common["sole_agent"] = known.sole_agent
+    if recorded_type == "context_edit":
+        return _describe_edit(data, common)
     common["control"] = known.control(data) if known.control is not None else None
-    if known.kind is EntryKind.SUMMARY:
-        return _describe_summary(data, Role.COMPACTION_SUMMARY, common)
     if known.kind is EntryKind.MODEL:
         common["model"] = _model(data.get("provider"), data.get("modelId"))
     return Entry(**common), NO_TEXTS
@@ -111,6 +118,32 @@ def _describe_summary(data: Mapping[str, Any], role: str, common: dict[str, Any]
         excluded=data.get("excludeFromContext") is True,
     )
     return entry, Texts(whole=summary, blocks=())
+
+
+def _describe_compaction(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    """A summary, and the system message that pi since 0.86 repeats with it."""
+    system = data.get("systemMessage")
+    if not isinstance(system, Mapping):
+        common["control"] = summary_control(data, None)
+        return _describe_summary(data, Role.COMPACTION_SUMMARY, common)
+    blocks, instructions, units = _system_content(system)
+    common["control"] = summary_control(data, tokens_of(units))
+    entry, texts = _describe_summary(data, Role.COMPACTION_SUMMARY, {**common, "sole_agent": KEY})
+    return entry, Texts(whole=texts.whole, blocks=(instructions.joined(blocks),))
+
+
+def _describe_edit(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    """An edit, with the blocks of the new content. The role of its target is not known here."""
+    control, content = edit_control(data), new_content(data)
+    blocks, texts, units = describe_content(text_block(content), None)
+    if control.is_text:
+        texts = Texts(whole=texts.joined(blocks), blocks=texts.blocks)
+    return Entry(**common, control=control, tokens=tokens_of(units), blocks=blocks), texts
+
+
+def text_block(content: object) -> object:
+    """A content that is a text as an array of one block; any other content as it is."""
+    return [{"type": BlockType.TEXT, "text": content}] if isinstance(content, str) else content
 
 
 def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
@@ -134,7 +167,14 @@ def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tup
 
 
 def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    """pi's instructions and tools. pi counts the content, the sections and the added tools as JSON."""
+    """pi's instructions and tools."""
+    blocks, texts, units = _system_content(message)
+    entry = Entry(**common, role=Role.SYSTEM, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY)
+    return entry, texts
+
+
+def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
+    """Blocks, texts and units of a system message. pi counts the content, the sections and the added tools as JSON."""
     blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
     recorded, tools = message.get("sections"), message.get("toolsAdded")
     sections = (
@@ -145,8 +185,7 @@ def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tupl
         units += utf16_length(stringify(tools))
     if not texts.whole and blocks is None:
         texts = Texts(whole="\n\n".join(sections), blocks=())
-    entry = Entry(**common, role=Role.SYSTEM, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY)
-    return entry, texts
+    return blocks, texts, units
 
 
 def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
@@ -174,21 +213,37 @@ def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, A
     return Entry(**common, **extra, role=role, tokens=tokens_of(units), blocks=blocks), texts
 
 
-def describe_content(content: object, role: str) -> tuple[tuple[Block, ...] | None, Texts, int]:
+def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ...] | None, Texts, int]:
     """The blocks of a message's content, their texts, and its total UTF-16 units."""
     if not isinstance(content, list):
         text = content if isinstance(content, str) else ""
         return None, Texts(whole=text, blocks=()), utf16_length(text)
     blocks = []
     texts = []
+    uncounted = _uncounted(role)
     for index, recorded in enumerate(content):
-        block, text = _describe_block(recorded, index, role == Role.ASSISTANT)
+        block, text = _describe_block(recorded, index, uncounted)
         blocks.append(block)
         texts.append(text)
     return tuple(blocks), Texts(whole=None, blocks=tuple(texts)), sum(block.units for block in blocks)
 
 
-def _describe_block(recorded: object, index: int, by_assistant: bool) -> tuple[Block, str]:
+def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
+    """The blocks of an edit with the units that they have in a message of this role."""
+    uncounted = _uncounted(role)
+    return tuple(
+        msgspec.structs.replace(block, units=0) if block.type in uncounted else block for block in blocks
+    )
+
+
+def _uncounted(role: str | None) -> frozenset[str]:
+    """The types of blocks that add nothing to the estimate of a message of this role; none if it is unknown."""
+    if role is None:
+        return frozenset()
+    return _NOT_OF_ASSISTANTS if role == Role.ASSISTANT else _OF_ASSISTANTS
+
+
+def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
     if not isinstance(recorded, dict):
         text = stringify(recorded)
         return Block(index, BlockType.UNKNOWN, _block_tokens(text), 0), text
@@ -198,21 +253,20 @@ def _describe_block(recorded: object, index: int, by_assistant: bool) -> tuple[B
         length = utf16_length(text)
         return Block(index, BlockType.TEXT, max(1, tokens_of(length)), length), text
     if kind == BlockType.TOOL_CALL:
-        return _describe_call(recorded, index, by_assistant)
+        return _describe_call(recorded, index, uncounted)
     if kind == BlockType.THINKING:
         text = to_string(recorded.get("thinking", ""))
         length = utf16_length(text)
-        return Block(
-            index, BlockType.THINKING, max(1, tokens_of(length)), length if by_assistant else 0
-        ), text
+        units = 0 if BlockType.THINKING in uncounted else length
+        return Block(index, BlockType.THINKING, max(1, tokens_of(length)), units), text
     if kind == BlockType.IMAGE:
-        units = 0 if by_assistant else IMAGE_UNITS
+        units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
     text = stringify(recorded)
     return Block(index, _label(kind) or BlockType.UNKNOWN, _block_tokens(text), 0), text
 
 
-def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> tuple[Block, str]:
+def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
     call_id = recorded.get("id")
     name = to_string(recorded["name"]) if "name" in recorded else "undefined"
     arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
@@ -222,7 +276,7 @@ def _describe_call(recorded: dict[str, Any], index: int, by_assistant: bool) -> 
         index,
         BlockType.TOOL_CALL,
         _block_tokens(text),
-        utf16_length(name) + utf16_length(arguments) if by_assistant else 0,
+        0 if BlockType.TOOL_CALL in uncounted else utf16_length(name) + utf16_length(arguments),
         well_formed(call_id) if isinstance(call_id, str) else None,
     )
     return block, text

@@ -46,16 +46,17 @@ class Command(RedlineCommand):
             self._show_entry(loaded, context, options["entry"])
             return None
         gauge = context.gauge
-        self.show_json(
-            {
-                "leafId": leaf_id,
-                "reader": reading.reader.name,
-                "kept": [message_json(message) for message in context.messages],
-                "tokens": gauge.tokens,
-            }
-        )
+        shown: dict[str, Any] = {
+            "leafId": leaf_id,
+            "reader": reading.reader.name,
+            "kept": [message_json(message) for message in context.messages],
+            "tokens": gauge.tokens,
+        }
+        if context.refused is not None:
+            shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
+        self.show_json(shown)
         if not self.as_json:
-            texts = loaded.texts([message.entry for message in context.messages])
+            texts = loaded.texts([message.source for message in context.messages])
             self.say(
                 f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
             )
@@ -65,15 +66,15 @@ class Command(RedlineCommand):
                     printable(message.entry.tool_name or message.role),
                     str(message.tokens),
                     _kept_blocks(message),
-                    one_line(
-                        (message.replacement or texts[message.entry.id]).joined(message.blocks), BEGINNING
-                    ),
+                    one_line(message.text(texts[message.source.id]), BEGINNING),
                 ]
                 for message in context.messages
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
             origin = "reported by the model, then estimated" if gauge.source == "usage" else "estimated"
             self.say(f"{len(context.messages)} messages, {gauge.tokens} tokens ({origin}).")
+            if context.refused is not None:
+                self.say(printable(context.refused.reason), "yellow")
         return None
 
     def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str) -> None:
@@ -94,6 +95,8 @@ class Command(RedlineCommand):
         )
         if message is None:
             seen = "the model does not see it"
+        elif message.edit is not None:
+            seen = f"the model sees the content of {printable(message.edit.id)} instead"
         elif message.blocks != entry.blocks:
             seen = f"the model sees {_kept_blocks(message)} blocks"
         else:
@@ -113,7 +116,7 @@ def message_json(message: Message) -> dict[str, Any]:
 def _kept_blocks(message: Message) -> str:
     if not message.sent:
         return "recorded, not sent"
-    if message.replaced:
+    if message.edit is not None:
         return "replaced"
     if message.blocks is None or message.entry.blocks is None:
         return ""

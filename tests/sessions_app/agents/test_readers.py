@@ -17,6 +17,7 @@ from tests.factories import (
     chain,
     compaction,
     context_edit,
+    image,
     result,
     summary_compaction,
     text,
@@ -75,7 +76,7 @@ def test_remaining_messages_are_verbatim(reader: str) -> None:
     context = READERS[reader].rebuild(branch)
     assert [one.entry for one in context.messages] == branch
     assert [one.blocks for one in context.messages] == [entry.blocks for entry in branch]
-    assert not any(one.replaced for one in context.messages)
+    assert not any(one.edit for one in context.messages)
 
 
 # ---- Atomic -------------------------------------------------------------------------------------------------
@@ -158,11 +159,60 @@ def test_a_compaction_on_another_branch_does_not_count() -> None:
 
 
 def test_an_edit_to_nothing_omits_its_target() -> None:
-    for nothing in (None, "text", 7, []):
-        context = rebuilt("pi", user("a"), user("b"), context_edit("e1", nothing))
-        assert ids(context) == ["e2"]
-        assert context.newest_compaction is not None
-        assert context.newest_compaction.id == "e3"
+    context = rebuilt("pi", user("a"), user("b"), context_edit("e1", None))
+    assert ids(context) == ["e2"]
+    assert context.newest_compaction is not None
+    assert context.newest_compaction.id == "e3"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SYSTEM,
+        bash("ls", ""),
+        {"type": "custom_message", "content": "z"},
+        {"type": "branch_summary", "summary": "earlier"},
+        summary_compaction("s", None),
+    ],
+    ids=["system", "bash", "custom", "branch-summary", "compaction"],
+)
+def test_an_edit_to_nothing_omits_messages_of_every_role(said: dict[str, Any]) -> None:
+    assert ids(rebuilt("pi", said, context_edit("e1", None), user("a"))) == ["e3"]
+
+
+@pytest.mark.parametrize("nothing", ["text", 7, [], {}, {"content": None}, {"content": 7}, False])
+def test_an_edit_without_new_content_leaves_a_message_without_content(nothing: Any) -> None:
+    (message, _) = rebuilt("pi", assistant(text("a")), user("b"), context_edit("e1", nothing)).messages
+    assert message.edit is not None
+    assert (message.entry.id, message.blocks, message.tokens) == ("e1", None, 0)
+
+
+def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch() -> None:
+    edit = {"type": "context_edit", "targetId": "e1"}
+    context = rebuilt("pi", user("a"), user("b"), edit)
+    assert context.refused is not None
+    assert context.refused.entry.id == "e3"
+    assert "cannot open" in context.refused.reason
+    assert "e1" in context.refused.reason
+    assert [(one.entry.id, one.edit) for one in context.messages] == [("e1", None), ("e2", None)]
+    assert rebuilt("pi", user("a"), edit, context_edit("e1", None)).refused is None
+    assert rebuilt("pi-0.86", user("a"), edit).refused is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SYSTEM,
+        bash("ls", ""),
+        {"type": "branch_summary", "summary": "earlier"},
+        summary_compaction("s", None),
+        {"type": "label", "targetId": "e2", "label": "here"},
+    ],
+    ids=["system", "bash", "branch-summary", "compaction", "label"],
+)
+def test_pi_does_not_miss_a_replacement_that_it_would_not_use(said: dict[str, Any]) -> None:
+    context = rebuilt("pi", said, {"type": "context_edit", "targetId": "e1"})
+    assert context.refused is None
 
 
 def test_an_edit_replaces_the_recorded_content() -> None:
@@ -173,7 +223,7 @@ def test_an_edit_replaces_the_recorded_content() -> None:
         ("e3", "toolResult", ["text"]),
     ):
         context = rebuilt("pi", *recorded, context_edit(target, {"content": "12345"}))
-        (changed,) = [one for one in context.messages if one.replaced]
+        (changed,) = [one for one in context.messages if one.edit]
         assert (changed.entry.id, changed.role, changed.tokens) == (target, role, 2)
         assert (changed.blocks and [block.type for block in changed.blocks]) == blocks
         assert ids(context) == ["e1", "e2", "e3"]
@@ -212,13 +262,58 @@ def test_an_edit_without_an_existing_target_changes_nothing(target: Any) -> None
     assert ids(rebuilt("pi", user("a"), context_edit(target, None))) == ["e1"]
 
 
-def test_a_summary_can_be_edited_too() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        SYSTEM,
+        bash("ls", "12345"),
+        {"type": "branch_summary", "summary": "earlier"},
+        summary_compaction("long " * 100, "nowhere"),
+    ],
+    ids=["system", "bash", "branch-summary", "compaction"],
+)
+def test_pi_ignores_replacements_of_other_messages(said: dict[str, Any]) -> None:
+    (message,) = rebuilt("pi", said, context_edit("e1", {"content": "1"})).messages
+    assert (message.edit, message.tokens) == (None, message.entry.tokens)
+
+
+@pytest.mark.parametrize(
+    "said", [assistant(text("a")), user("a"), result("c1")], ids=["assistant", "user", "result"]
+)
+def test_new_blocks_weigh_what_recorded_ones_of_the_role_do(said: dict[str, Any]) -> None:
+    new = [text("12"), image(), thinking("12345"), call("c1"), {"type": "redacted_thinking", "data": "x"}, 7]
+    (message,) = rebuilt("pi", said, context_edit("e1", {"content": new})).messages
+    recorded = branch_of(chain({**said, "content": new}))[0]
+    assert (message.blocks, message.tokens) == (recorded.blocks, recorded.tokens)
+
+
+def test_a_compaction_repeats_the_system_message_before_its_summary() -> None:
+    system = {"role": "system", "content": "", "sections": {"preamble": "12345678"}}
+    context = rebuilt(
+        "pi", user("a"), summary_compaction("1234", None) | {"systemMessage": system}, user("b")
+    )
+    assert [(one.entry.id, one.role, one.tokens) for one in context.messages] == [
+        ("e2", "system", 2),
+        ("e2", "compactionSummary", 1),
+        ("e3", "user", 1),
+    ]
+
+
+def test_pi_holds_back_only_commands() -> None:
+    excluded = {"excludeFromContext": True}
     context = rebuilt(
         "pi",
-        user("a"),
-        summary_compaction("long " * 100, "nowhere"),
-        context_edit("e2", {"content": "12345"}),
+        bash("ls", "", **excluded),
+        {"type": "custom_message", "content": "z"} | excluded,
+        {"role": "custom", "content": "z"} | excluded,
+        {"type": "branch_summary", "summary": "earlier"} | excluded,
     )
-    assert [(one.role, one.tokens, one.replaced) for one in context.messages] == [
-        ("compactionSummary", 2, True)
-    ]
+    assert [one.sent for one in context.messages] == [False, True, True, True]
+
+
+def test_older_pi_ignores_edits() -> None:
+    recorded = (user("a"), summary_compaction("s", "e1"), user("b"), context_edit("e3", None))
+    context = rebuilt("pi-0.86", *recorded)
+    assert ids(context) == ["e2", "e1", "e3"]
+    assert context.newest_compaction is not None
+    assert context.newest_compaction.id == "e2"

@@ -166,4 +166,5 @@ def test_only_atomic_honours_what_redline_writes() -> None:
     assert {name: EntryKind.DELETION in reader.honours for name, reader in READERS.items()} == {
         "atomic-0.8": True,
         "pi": False,
+        "pi-0.86": False,
     }

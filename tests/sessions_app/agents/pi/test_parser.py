@@ -11,10 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.parser import SessionParser
-from sessions_app.sessionlog.controls import SummaryControl
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.agents.pi.parser import SessionParser, read_again
+from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.controls import EditControl, SummaryControl
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
@@ -24,10 +26,12 @@ from tests.factories import (
     bash,
     call,
     chain,
+    context_edit,
     message,
     result,
     session_bytes,
     session_log,
+    summary_compaction,
     text,
     user,
 )
@@ -522,3 +526,50 @@ def test_lines_in_the_wrong_order_still_form_a_branch() -> None:
     assert ids(log) == ["e3", "e2", "e1"]
     assert damage(log) == [(DamageKind.NO_HEADER, 1), (DamageKind.SECOND_HEADER, 4)]
     assert [entry.id for entry in SessionTree(log.entries).branch("e3")] == ["e1", "e2", "e3"]
+
+
+# ---- the content of an edit ---------------------------------------------------------------------------------
+
+
+def read_edit(replacement: object) -> tuple[Entry, Texts]:
+    """An edit, read again from its line."""
+    log = session_log(chain(user("a"), context_edit("e1", replacement)))
+    raw = stringify(chain(user("a"), context_edit("e1", replacement))[-1]).encode()
+    found = read_again(raw, log.entries[-1], log.version)
+    assert found is not None
+    assert found[0] == log.entries[-1]
+    return found
+
+
+def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content() -> None:
+    entry, texts = read_edit({"content": [text("one"), text("two")]})
+    assert entry.blocks is not None
+    assert [block.type for block in entry.blocks] == ["text", "text"]
+    assert texts.joined(entry.blocks[1:]) == "two"
+    assert entry.control == EditControl("e1", "replaces")
+
+
+def test_a_text_as_new_content_can_be_read_as_a_text_and_as_a_block() -> None:
+    entry, texts = read_edit({"content": "new"})
+    assert (texts.joined(None), texts.joined(entry.blocks), texts.block(0)) == ("new", "new", "new")
+    assert entry.control == EditControl("e1", "replaces", is_text=True)
+
+
+@pytest.mark.parametrize(("replacement", "effect"), [(None, "removes"), (7, "replaces"), ({}, "replaces")])
+def test_an_edit_without_new_content_has_no_text(replacement: object, effect: str) -> None:
+    entry, texts = read_edit(replacement)
+    assert (entry.blocks, texts.joined(entry.blocks)) == (None, "")
+    assert isinstance(entry.control, EditControl)
+    assert entry.control.effect == effect
+
+
+def test_a_compactions_line_has_the_system_message_that_it_repeats() -> None:
+    recorded = chain(
+        summary_compaction("s", None) | {"systemMessage": {"sections": {"a": "be", "b": "kind"}}}
+    )
+    log = session_log(recorded)
+    found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
+    assert found is not None
+    assert (found[1].whole, found[1].blocks) == ("s", ("be\n\nkind",))
+    messages = READERS["pi"].rebuild(log.entries).messages
+    assert [message.text(found[1]) for message in messages] == ["be\n\nkind", "s"]
