@@ -5,6 +5,7 @@ record by the process that locks the session next:
 
     CommitNote ──▶ Backup, Compaction, the run committed        if the line is in the file
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
+    both ──▶ an entry of the audit log        if the session was changed
 
 The content of the file decides, not the intention. A commit whose line is not in the file leaves no row, and its backup
 is deleted, as after any failed commit. Only the process that made a commit calls the hooks for it.
@@ -17,7 +18,7 @@ import logging
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -28,12 +29,14 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import SessionReader, file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
+from .audit import service as audit
 from .core.states import RunState
-from .models import Backup, Compaction, Run
+from .models import AuditEntry, Backup, Compaction, Run
 from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
@@ -51,6 +54,11 @@ class BackupNote(msgspec.Struct, frozen=True):
     def of(cls, backup: files.Backup) -> BackupNote:
         return cls(str(backup.path), backup.recorded_sha256 or "", backup.size, backup.taken_at)
 
+    @property
+    def content(self) -> audit.FileContent:
+        """What the session contained when it was made."""
+        return audit.FileContent(self.size, self.sha256)
+
 
 class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     """Everything that the rows of a compaction contain."""
@@ -65,15 +73,27 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     parameters: dict[str, Any]
     stats: dict[str, Any]
     origins: list[dict[str, Any]]
+    writer: str = ""
+
+    @property
+    def targets(self) -> tuple[dict[str, Any], ...]:
+        """The deleted entries and blocks."""
+        return tuple({key: origin[key] for key in _TARGET if key in origin} for origin in self.origins)
 
 
 class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
-    """The backups that were made before a restore."""
+    """The backups that were made before a restore, and what was restored."""
 
     backups: tuple[BackupNote, ...]
+    source: str = ""
+    """The path of the backup whose content the session was given."""
+    sha256: str = ""
+    """The digest of that content."""
+    restored_at: datetime | None = None
 
 
 Note = CommitNote | RestoreNote
+_TARGET: Final = frozenset(Target("", 0).to_json())
 
 
 def text_of(note: Note) -> str:
@@ -81,10 +101,11 @@ def text_of(note: Note) -> str:
     return json.dumps(msgspec.to_builtins(note))
 
 
-def record_commit(path: Path, note: CommitNote, size: int) -> None:
+def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
     """Record that the line of a compaction is in a session, which has `size` bytes unless others wrote to it since.
 
-    Raises DatabaseError; then nothing is recorded. Existing records are left as they are.
+    `sha256` is the digest of those bytes; empty if it is not known. Raises DatabaseError; then nothing is recorded.
+    Existing records are left as they are.
     """
     with transaction.atomic():
         session = session_row(path)
@@ -92,10 +113,11 @@ def record_commit(path: Path, note: CommitNote, size: int) -> None:
         run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
         Compaction.objects.get_or_create(
             backup=backup,
-            defaults={**msgspec.structs.asdict(note), "session": session, "backup": backup, "run": run},
+            defaults={**_columns(note), "session": session, "backup": backup, "run": run},
         )
         if run is not None:
             change_state(run.pk, RunState.COMMITTED, committing_since=None)
+        audit.append(_commit_facts(path, note, audit.FileContent(size, sha256) if sha256 else None))
     remember_own_write(path, size)
 
 
@@ -114,8 +136,45 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
         for one in note.backups:
             _record_backup(session, one, Backup.Reason.RESTORE)
         _record_compactions_left(session, path)
+        if size is not None and note.restored_at is not None:
+            audit.append(_restore_facts(path, note, note.restored_at, size))
     if size is not None:
         remember_own_write(path, size)
+
+
+def _columns(note: CommitNote) -> dict[str, Any]:
+    """The columns of a compaction."""
+    return {name: value for name, value in msgspec.structs.asdict(note).items() if name != "writer"}
+
+
+def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None) -> audit.AuditFacts:
+    return audit.AuditFacts(
+        change=f"commit {note.entry_id} {note.backup.path}",
+        at=note.written_at,
+        session=path,
+        action=AuditEntry.Action.COMMIT,
+        writer=note.writer,
+        targets=note.targets,
+        before=note.backup.content,
+        after=after,
+        backup=note.backup.path,
+    )
+
+
+def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:
+    # A backup that is made after the step, of bytes written at the same moment, is not in the note of a settled one.
+    first = note.backups[0] if note.backups else None
+    made = first.path if first is not None else restored_at.isoformat()
+    return audit.AuditFacts(
+        change=f"restore {note.source} {made}",
+        at=restored_at,
+        session=path,
+        action=AuditEntry.Action.RESTORE,
+        before=first.content if first is not None else None,
+        after=audit.FileContent(size, note.sha256),
+        restored_from=note.source,
+        backup=first.path if first is not None else "",
+    )
 
 
 def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
@@ -178,11 +237,11 @@ def _read(locked: LockedSession) -> Note | None:
 
 
 def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
-    kind = locked.recovery.kind
-    if kind is RecoveryKind.MADE or (
-        kind is RecoveryKind.UNRESOLVED and note.entry_id in compactions_in(locked.path)
-    ):
-        record_commit(locked.path, note, locked.recovery.size)
+    kind, size = locked.recovery.kind, locked.recovery.size
+    if kind is RecoveryKind.MADE:
+        record_commit(locked.path, note, size, files.digest_up_to(locked.path, size))
+    elif kind is RecoveryKind.UNRESOLVED and note.entry_id in compactions_in(locked.path):
+        record_commit(locked.path, note, size, "")
     elif kind is not RecoveryKind.UNRESOLVED and file_state(Path(note.backup.path)) is not None:
         files.delete_backup(Path(note.backup.path))
 

@@ -13,6 +13,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.targets import Target
 
+from .audit_entry import AuditEntry as AuditEntry
 from .core.decisions import Kind
 from .core.loop import Origin
 from .core.parameters import DEFAULT_RATIO

@@ -300,8 +300,8 @@ def restore(
             recorded,
             present,
             now,
-            note=lambda previous: text_of(_note(previous)),
-            record=lambda done: _record(done, backup, size),
+            note=lambda previous, sha256: text_of(_note(previous, backup, sha256, now)),
+            record=lambda done: _record(done, backup, size, now),
         )
     with suppress(RedlineError, DatabaseError):  # it is restored: the index can follow later
         index_file(session, rebuild=True)
@@ -326,13 +326,13 @@ def delete(backup: Path, *, is_only_backup: bool) -> None:
         backup_files.delete_backup(backup)
 
 
-def _note(previous: Iterable[backup_files.Backup]) -> RestoreNote:
-    return RestoreNote(tuple(map(BackupNote.of, previous)))
+def _note(previous: Iterable[backup_files.Backup], backup: Path, sha256: str, now: datetime) -> RestoreNote:
+    return RestoreNote(tuple(map(BackupNote.of, previous)), str(backup), sha256, now)
 
 
-def _record(restored: Restored, backup: Path, size: int) -> None:
+def _record(restored: Restored, backup: Path, size: int, now: datetime) -> None:
     try:
-        record_restore(restored.path, _note(restored.previous), size)
+        record_restore(restored.path, _note(restored.previous, backup, restored.sha256, now), size)
     except DatabaseError as fault:
         previous = restored.previous_backup
         before = f" Its previous content is in {previous.path}." if previous is not None else ""

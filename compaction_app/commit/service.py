@@ -11,6 +11,7 @@ refusal leaves the session as it was.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Iterator
@@ -45,7 +46,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.sqlite import failure_of
 from sessions_app.storage.append import append_line
 from sessions_app.storage.backups import Backup as BackupFile
-from sessions_app.storage.backups import back_up, delete_backup
+from sessions_app.storage.backups import back_up, delete_backup, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import LoadedSession, continue_loading
 
@@ -221,10 +222,11 @@ def _commit(
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
     present, parent_id, validated = preflight.present, preflight.parent_id, preflight.validated
-    copy = back_up(locked, present.fingerprint, now)
+    content = hashlib.sha256()
+    copy = back_up(locked, present.fingerprint, now, content)
     entry_id = _new_id(present)
     line = compaction_line(preflight, WriteFacts(entry_id, now, copy.path))
-    note = _note(approved, copy, entry_id, parent_id, validated, now)
+    note = _note(approved, copy, entry_id, parent_id, validated, preflight.reading.writer.name, now)
     late_failure: SystemFailure | None = None
     try:
         append_line(
@@ -234,7 +236,7 @@ def _commit(
             is_complete_line,
             after_torn_line=confirmations.after_torn_line,
             note=text_of(note),
-            record=lambda appended: _record(locked.path, note, appended.end),
+            record=lambda appended: _record(locked.path, note, appended.end, content),
         )
     except RedlineError as failure:
         if isinstance(failure, SystemFailure) and failure.code in LINE_IS_WRITTEN:
@@ -245,9 +247,13 @@ def _commit(
     return Committed(entry_id, parent_id, validated, copy, session, line, late_failure)
 
 
-def _record(path: Path, note: CommitNote, size: int) -> None:
+def _record(path: Path, note: CommitNote, size: int, content: hashlib._Hash) -> None:
+    """Record what was written; `content` is the hash of what the backup contains."""
+    sha256 = ""  # not known, if others have rewritten the session since
+    with suppress(RedlineError):
+        sha256 = digest_up_to(path, size, note.backup.size, content)
     try:
-        record_commit(path, note, size)
+        record_commit(path, note, size, sha256)
     except DatabaseError as fault:
         raise SystemFailure(
             NOT_RECORDED,
@@ -271,6 +277,7 @@ def _note(
     entry_id: str,
     parent_id: str,
     validated: ValidatedDeletion,
+    writer: str,
     now: datetime,
 ) -> CommitNote:
     return CommitNote(
@@ -287,6 +294,7 @@ def _note(
             {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
             for target, origin in approved.origins.items()
         ],
+        writer=writer,
     )
 
 

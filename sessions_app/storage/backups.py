@@ -186,8 +186,12 @@ def delete_backup(backup: Path) -> None:
 # Backing up -------------------------------------------------------------------------------------------------
 
 
-def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> Backup:
+def back_up(
+    locked: LockedSession, fingerprint: Fingerprint, now: datetime, content: hashlib._Hash | None = None
+) -> Backup:
     """Copy the session byte for byte beside itself, synced to disk on return.
+
+    `content` is updated with all bytes that are copied: it can be continued with what is appended (`digest_up_to`).
 
     The copy is of the whole current file; its indexed part is compared with every segment of `fingerprint` on the
     way. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space` before anything is written,
@@ -202,11 +206,27 @@ def back_up(locked: LockedSession, fingerprint: Fingerprint, now: datetime) -> B
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
         require_space(locked.path, size, NO_BACKUP)
-        return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP)
+        return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP, content)
+
+
+def digest_up_to(session: Path, end: int, start: int = 0, content: hashlib._Hash | None = None) -> str:
+    """The digest of the first `end` bytes of a session; `content` is the hash of those before `start`, if known."""
+    whole = content.copy() if content is not None else hashlib.sha256()
+    with SessionReader(session) as reader:
+        while start < end:
+            piece = reader.read_at(start, min(CHUNK, end - start))
+            whole.update(piece)
+            start += len(piece)
+    return whole.hexdigest()
 
 
 def copy_beside(
-    reader: SessionReader, size: int, segments: tuple[tuple[int, str], ...], now: datetime, not_done: str
+    reader: SessionReader,
+    size: int,
+    segments: tuple[tuple[int, str], ...],
+    now: datetime,
+    not_done: str,
+    content: hashlib._Hash | None = None,
 ) -> Backup:
     """A backup of the first `size` bytes of the opened file, compared with `segments` on the way."""
     session = reader.path
@@ -215,7 +235,7 @@ def copy_beside(
         unfinished.unlink(missing_ok=True)
         like = reader.stat()
         with created(unfinished, like, undo) as fd:
-            digest = copy_checked(reader, fd, size, segments)
+            digest = copy_checked(reader, fd, size, segments, content)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
         sync_directory(session.parent)
@@ -223,9 +243,18 @@ def copy_beside(
     return Backup(backup, session, size, taken_at, digest)
 
 
-def copy_checked(reader: SessionReader, fd: int, size: int, segments: tuple[tuple[int, str], ...]) -> str:
-    """Copy the first `size` bytes to `fd` and compare each segment; returns the digest of all."""
-    whole = hashlib.sha256()
+def copy_checked(
+    reader: SessionReader,
+    fd: int,
+    size: int,
+    segments: tuple[tuple[int, str], ...],
+    content: hashlib._Hash | None = None,
+) -> str:
+    """Copy the first `size` bytes to `fd` and compare each segment; returns the digest of all.
+
+    `content`, a hash of nothing yet, is updated with all of them.
+    """
+    whole = content if content is not None else hashlib.sha256()
     offset = 0
     for end, recorded in (*segments, (size, None)):
         part = hashlib.sha256() if offset else whole  # a single segment is not hashed twice

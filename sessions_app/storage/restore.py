@@ -49,8 +49,8 @@ class Restored(NamedTuple):
         return self.previous[-1] if self.previous else None
 
 
-def _note_nothing(previous: tuple[Backup, ...]) -> str:
-    del previous
+def _note_nothing(previous: tuple[Backup, ...], sha256: str) -> str:
+    del previous, sha256
     return ""
 
 
@@ -65,7 +65,7 @@ def restore(
     present: FileState | None,
     now: datetime,
     *,
-    note: Callable[[tuple[Backup, ...]], str] = _note_nothing,
+    note: Callable[[tuple[Backup, ...], str], str] = _note_nothing,
     record: Callable[[Restored], object] = _record_nothing,
     replace: Callable[[Path, Path], object] = os.replace,
 ) -> Restored:
@@ -74,8 +74,8 @@ def restore(
     `recorded` is the digest that the backup must have, None only after a confirmation of an unverified one. `present`
     is the state of the session that the user was shown, None if it was missing. `record` is called when the session is
     restored; if this process is killed before it has finished, or it raises, the next lock holder receives the result
-    of `note`, which is called with the backup just made. `replace` is the step that changes the session, so that a test
-    can intervene just before it. Raises what `record` raises, and
+    of `note`, which is called with the backup just made and with the digest of what is restored. `replace` is the step
+    that changes the session, so that a test can intervene just before it. Raises what `record` raises, and
 
     - BadInput `not_a_backup` if it does not belong to this session, `no_such_file` if it is missing
     - Conflict `backup_damaged`; `session_changed` if the session is not in the state `present`
@@ -101,7 +101,7 @@ def restore(
             previous = (copy_beside(replaced, present.size, (), now, NOT_RESTORED),)
         ready = _write_ready(backup, session, checked.sha256, undo)
         _require_present(session, present)
-        _announced_step(locked, ready, present, note(previous), replace)
+        _announced_step(locked, ready, present, note(previous, checked.sha256), replace)
         with reported(session, RESTORED_BUT + "a power failure may undo that."):
             sync_directory(session.parent)
         writers: tuple[Writer, ...] = ()

@@ -1,0 +1,255 @@
+"""The audit log: every change of a session has one entry, and no entry can be changed or lost unnoticed."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from compaction_app.audit import service as audit
+from compaction_app.audit.service import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
+from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.commit.service import Committed, Confirmations, commit
+from compaction_app.core.audit_chain import NO_ENTRY, BreakKind, ChainBreak
+from compaction_app.models import AuditEntry
+from sessions_app.index.session_locks import settle_session
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage.backups import digest_up_to
+from sessions_app.storage.files import sha256_of
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+from tests.plans import approved_plan
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def compacted(path: Path) -> Committed:
+    return commit(approved_plan(path), Confirmations(live=True), now())
+
+
+def fill(count: int) -> None:
+    for number in range(1, count + 1):
+        append(AuditFacts(f"change {number}", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+
+
+def content(data: bytes) -> tuple[int, str]:
+    return len(data), sha256_of(data)
+
+
+def before_of(entry: AuditEntry) -> tuple[int | None, str]:
+    return entry.bytes_before, entry.sha256_before
+
+
+def after_of(entry: AuditEntry) -> tuple[int | None, str]:
+    return entry.bytes_after, entry.sha256_after
+
+
+def change_rows(statement: str) -> None:
+    """Change the log as someone who opens the database with another program."""
+    with connection.cursor() as cursor:
+        for event in ("update", "delete"):
+            cursor.execute(f"DROP TRIGGER IF EXISTS audit_entry_no_{event}")
+        cursor.execute(statement)
+
+
+# ---- what is recorded ------------------------------------------------------------------------------------------
+
+
+def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after(path: Path) -> None:
+    original = path.read_bytes()
+    written = compacted(path)
+    compact = path.read_bytes()
+    restore(written.backup.path, RestoreConfirmations(), now())
+
+    first, second = AuditEntry.objects.order_by("number")
+    assert (first.number, first.action, first.writer) == (1, "commit", "context-compaction")
+    assert first.session == second.session == str(path)
+    assert first.targets == [target.to_json() for target in written.validated.targets]
+    assert (before_of(first), after_of(first)) == (content(original), content(compact))
+    assert first.backup == str(written.backup.path)
+    assert first.previous == NO_ENTRY
+
+    assert (second.number, second.action, second.targets) == (2, "restore", [])
+    assert (before_of(second), after_of(second)) == (content(compact), content(original))
+    assert second.restored_from == str(written.backup.path)
+    assert Path(second.backup).read_bytes() == compact
+    assert second.previous == first.sha256
+    assert verify() == AuditState(2, None)
+
+
+def test_a_session_that_is_restored_from_nothing_has_no_content_before(path: Path) -> None:
+    backup = compacted(path).backup
+    path.unlink()
+    restore(backup.path, RestoreConfirmations(), now())
+    entry = AuditEntry.objects.get(number=2)
+    assert before_of(entry) == (None, "")
+    assert after_of(entry) == content(path.read_bytes())
+
+
+def test_a_torn_line_is_part_of_the_content_before_and_after(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b'{"type":"message","id":"torn"')
+    before = path.read_bytes()
+    commit(approved_plan(path), Confirmations(live=True, after_torn_line=True), now())
+    entry = AuditEntry.objects.get()
+    assert (before_of(entry), after_of(entry)) == (content(before), content(path.read_bytes()))
+
+
+@pytest.mark.parametrize("what", ["commit", "restore"])
+def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    backup = compacted(path).backup.path if what == "restore" else None
+    before = path.read_bytes()
+
+    def fail(facts: AuditFacts) -> None:
+        raise DatabaseError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "append", fail)
+        with pytest.raises(SystemFailure, match="own database failed"):
+            compacted(path) if backup is None else restore(backup, RestoreConfirmations(), now())
+    settle_session(path)
+    settle_session(path)
+    assert [entry.action for entry in AuditEntry.objects.order_by("number")][-1] == what
+    entry = AuditEntry.objects.order_by("-number")[0]
+    assert (before_of(entry), after_of(entry)) == (content(before), content(path.read_bytes()))
+    assert verify() == AuditState(1 if backup is None else 2, None)
+
+
+def test_a_change_is_recorded_only_with_its_transaction(redline: Installation) -> None:
+    fill(1)
+    with transaction.atomic():
+        append(AuditFacts("other", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+        transaction.set_rollback(True)
+    assert verify() == AuditState(1, None)
+    assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()
+
+
+def test_the_same_change_is_recorded_once(redline: Installation) -> None:
+    fill(2)
+    fill(2)
+    assert verify() == AuditState(2, None)
+
+
+def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline: Installation) -> None:
+    append(
+        AuditFacts(
+            "a change",
+            datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+            Path("/päth/s.jsonl"),
+            AuditEntry.Action.COMMIT,
+            targets=({"kind": "entry", "entryId": "\udce4 😀"},),
+            before=FileContent(10**12, "0" * 64),
+            certificate={"percent": 12.5, "none": None, "large": 10**20},
+        )
+    )
+    stored = AuditEntry.objects.get()
+    assert stored.hash() == stored.sha256
+    assert verify() == AuditState(1, None)
+
+
+# ---- what is found ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET session = 'x'", "DELETE FROM {}"])
+def test_the_database_refuses_to_change_or_remove_entries(redline: Installation, statement: str) -> None:
+    fill(1)
+    with connection.cursor() as cursor, pytest.raises(DatabaseError, match="only appended to"):
+        cursor.execute(statement.format(AuditEntry._meta.db_table))
+    with pytest.raises(DatabaseError, match="only appended to"):
+        AuditEntry.objects.all().delete()
+    entry = AuditEntry.objects.get()
+    with pytest.raises(DatabaseError):
+        entry.save()
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE {} SET session = '/other' WHERE number = 2", ChainBreak(2, BreakKind.CHANGED)),
+        ("UPDATE {} SET at = '2026-01-01 00:00:00' WHERE number = 2", ChainBreak(2, BreakKind.CHANGED)),
+        ("UPDATE {} SET number = 9 WHERE number = 2", ChainBreak(2, BreakKind.DETACHED)),
+        ("DELETE FROM {} WHERE number = 1", ChainBreak(1, BreakKind.DETACHED)),
+        ("DELETE FROM {} WHERE number > 1", ChainBreak(2, BreakKind.MISSING)),
+        ("DELETE FROM {}", ChainBreak(1, BreakKind.MISSING)),
+    ],
+)
+def test_a_changed_log_is_found_and_stays_broken(
+    redline: Installation, statement: str, found: ChainBreak
+) -> None:
+    fill(3)
+    change_rows(statement.format(AuditEntry._meta.db_table))
+    assert verify().broken == found
+    append(AuditFacts("another", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+    assert verify().broken is not None
+
+
+def test_each_column_is_covered_by_the_hash(redline: Installation) -> None:
+    fill(1)
+    entry = AuditEntry.objects.get()
+    for field in AuditEntry._meta.concrete_fields:
+        if field.name in ("sha256", "previous"):
+            continue
+        other = AuditEntry.objects.get()
+        value = getattr(entry, field.name)
+        changed: dict[type, object] = {int: 7, str: "x", datetime: now(), list: [1], type(None): 7}
+        setattr(other, field.name, changed[type(value)])
+        assert other.hash() != entry.sha256, field.name
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b'{"count":"x"}'])
+def test_a_lost_head_is_found_and_not_made_again(redline: Installation, content: bytes | None) -> None:
+    fill(2)
+    head = redline.data / HEAD_FILE
+    if content is None:
+        head.unlink()
+    else:
+        head.write_bytes(content)
+    assert verify() == AuditState(2, ChainBreak(2, BreakKind.NO_HEAD))
+    fill(3)
+    assert verify() == AuditState(3, ChainBreak(3, BreakKind.NO_HEAD))
+
+
+def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    fill(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "write_all", fail)
+        fill(2)
+    assert verify() == AuditState(2, None)
+    assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()
+    fill(3)
+    assert verify() == AuditState(3, None)
+    assert b'"count":3' in (redline.data / HEAD_FILE).read_bytes()
+
+
+def test_an_empty_log_is_not_broken(redline: Installation) -> None:
+    assert verify() == AuditState(0, None)
+    assert not (redline.data / HEAD_FILE).exists()
+
+
+def test_the_digest_of_a_session_is_continued_from_its_backup(path: Path) -> None:
+    data = path.read_bytes()
+    half = hashlib.sha256(data[:100])
+    assert digest_up_to(path, len(data)) == sha256_of(data)
+    assert digest_up_to(path, len(data), 100, half) == sha256_of(data)
+    assert half.hexdigest() == sha256_of(data[:100])
