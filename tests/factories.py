@@ -94,6 +94,11 @@ def summary_compaction(summary: str, first_kept: object) -> dict[str, Any]:
     return {"type": "compaction", "summary": summary, "firstKeptEntryId": first_kept}
 
 
+def verbatim_compaction(lines: str, first_kept: object) -> dict[str, Any]:
+    """A `compaction` entry as Atomic writes it from 0.9.9 on, for `chain`."""
+    return summary_compaction(lines, first_kept) | {"details": {"strategy": "verbatim-lines"}}
+
+
 def context_edit(target: object, replacement: object) -> dict[str, Any]:
     """A `context_edit` entry, for `chain`."""
     return {"type": "context_edit", "targetId": target, "replacement": replacement}

@@ -195,17 +195,23 @@ def _lost(look: _Look) -> str:
 
 def _standing_marks(look: _Look) -> list[EntryNote]:
     state, entry, message = look.state, look.entry, look.message
+    reader = state.reading.reader
     if message is not None:
         marks = [] if message.sent else [EntryNote("recorded, not sent")]
+        if message.as_text:
+            marks.append(EntryNote("sent as text"))
         if message.edit is not None:
             marks.append(EntryNote("replaced by", message.edit.id))
         return marks
-    if EntryKind.DELETION in state.reading.reader.honours:
+    if EntryKind.DELETION in reader.honours:
         removal = state.removals.get(entry.id)
         return [
             EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")
         ]
-    newest = next((one for one in reversed(state.branch) if one.kind is EntryKind.SUMMARY), None)
+    newest = next(
+        (one for one in reversed(state.branch) if one.kind is EntryKind.SUMMARY and not reader.ignores(one)),
+        None,
+    )
     if newest is not None and entry.number < newest.number:
         return [EntryNote("left out by", newest.id)]
     edit = state.edits.get(entry.id)

@@ -41,15 +41,10 @@ def name_of(entry: Entry) -> str:
     return _NAMES.get(entry.kind, entry.type)[:WORDS]
 
 
-def is_ignored(entry: Entry, reader: Reader) -> bool:
-    """Whether another reader would leave something out because of this entry, and this one does not."""
-    return entry.rebuilds and entry.kind not in reader.honours
-
-
 def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
     """The meaning of an entry that is not a message, and whether this reader ignores it."""
     note = _meaning(entry, tree)
-    return replace(note, tail=", ignored by this reading") if is_ignored(entry, reader) else note
+    return replace(note, tail=", ignored by this reading") if reader.ignores(entry) else note
 
 
 _EDITS: Final = {

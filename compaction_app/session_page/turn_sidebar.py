@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from compaction_app.display.branches import BranchState, Fork
-from compaction_app.display.entry_notes import WORDS, is_ignored
+from compaction_app.display.entry_notes import WORDS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.storage.files import Fingerprint
@@ -122,7 +122,7 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
         entry = state.branch[position]
         turn = bisect_right(begins, position)
         if entry.is_compaction:
-            ignored = is_ignored(entry, state.reading.reader)
+            ignored = state.reading.reader.ignores(entry)
             yield (
                 turn,
                 SidebarEvent("compaction", "compaction, ignored" if ignored else "compaction", entry.id),

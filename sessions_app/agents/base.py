@@ -28,7 +28,11 @@ class Reader(Protocol):
 
     @property
     def honours(self) -> frozenset[EntryKind]:
-        """The kinds of entries after which it omits something; it ignores other entries with `Entry.rebuilds`."""
+        """The kinds of entries after which it may omit something."""
+        ...
+
+    def ignores(self, entry: Entry) -> bool:
+        """Whether it omits nothing because of an entry after which some reader would."""
         ...
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:

@@ -103,6 +103,7 @@ class ActiveContext:
             entry = message.entry
             if (
                 message.role == Role.ASSISTANT
+                and not message.as_text
                 and entry.usage is not None
                 and entry.stop_reason not in USAGE_IS_VOID
             ):

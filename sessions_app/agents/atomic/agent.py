@@ -8,7 +8,7 @@ from typing import Final
 from sessions_app.agents.base import Reader, SessionWriter
 from sessions_app.agents.pi.agent import PiAgent
 
-from .reader import AtomicReader
+from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules
 from .writer import ContextCompactionWriter
 
@@ -20,7 +20,11 @@ class AtomicAgent(PiAgent):
     label = "Atomic"
     directory = ".atomic"
     sessions = "~/.atomic/agent/sessions"
-    readers: Sequence[Reader] = (AtomicReader(),)
+    readers: Sequence[Reader] = (
+        AtomicReader(),
+        VerbatimLinesReader("atomic-0.9", tail_as_text=True),
+        VerbatimLinesReader("atomic-0.9.9", tail_as_text=False),
+    )
     writers: Sequence[SessionWriter] = (ContextCompactionWriter(),)
     rules = AtomicRules()
 

@@ -29,6 +29,9 @@ class PiReader:
     name: Final = "pi"
     honours: Final = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})
 
+    def ignores(self, entry: Entry) -> bool:
+        return entry.rebuilds and entry.kind not in self.honours
+
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         selected = select(branch)
         # The latest edit of a target wins; edits that were not selected do not count.
@@ -55,6 +58,9 @@ class OlderPiReader:
 
     name: Final = "pi-0.86"
     honours: Final = frozenset({EntryKind.SUMMARY})
+
+    def ignores(self, entry: Entry) -> bool:
+        return entry.rebuilds and entry.kind not in self.honours
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         messages = [message for entry in select(branch) for message in _messages(entry, None)]

@@ -18,7 +18,7 @@ COLUMNS: Final = (
     Column("ENTRY"),
     Column("ROLE", style="cyan"),
     Column("TOKENS", right=True),
-    Column("BLOCKS", styles={"recorded, not sent": "yellow", "replaced": "yellow"}),
+    Column("BLOCKS", styles={"recorded, not sent": "yellow", "replaced": "yellow", "as text": "yellow"}),
     Column("TEXT", cut="end"),
 )
 
@@ -118,6 +118,8 @@ def _kept_blocks(message: Message) -> str:
         return "recorded, not sent"
     if message.edit is not None:
         return "replaced"
+    if message.as_text:
+        return "as text"
     if message.blocks is None or message.entry.blocks is None:
         return ""
     if len(message.blocks) == len(message.entry.blocks):

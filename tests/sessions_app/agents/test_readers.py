@@ -13,6 +13,7 @@ from tests.factories import (
     bash,
     block,
     branch_of,
+    branch_summary,
     call,
     chain,
     compaction,
@@ -23,6 +24,7 @@ from tests.factories import (
     text,
     thinking,
     user,
+    verbatim_compaction,
     whole,
 )
 
@@ -103,6 +105,101 @@ def test_atomic_ignores_the_entries_of_other_agents() -> None:
     )
     assert ids(context) == ["e1", "e2", "e5"]
     assert context.newest_compaction is None
+
+
+NEWER = ["atomic-0.9", "atomic-0.9.9"]
+
+
+@pytest.mark.parametrize("reader", NEWER)
+def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader: str) -> None:
+    context = rebuilt(
+        reader,
+        user("a"),
+        verbatim_compaction("older", "e1"),
+        user("b"),
+        user("c"),
+        verbatim_compaction("1234", "e4"),
+        user("d"),
+    )
+    assert ids(context) == ["e5", "e4", "e6"]
+    # The lines follow a sentence of 143 characters.
+    assert (context.messages[0].role, context.messages[0].tokens) == ("compactionSummary", 1 + 36)
+    assert context.newest_compaction is context.messages[0].entry
+    assert [one.as_text for one in context.messages] == [False, reader == "atomic-0.9", False]
+
+
+@pytest.mark.parametrize("reader", NEWER)
+@pytest.mark.parametrize("first_kept", [None, "nowhere", "e3", "e4", 7])
+def test_without_a_first_kept_entry_newer_atomic_keeps_no_tail(reader: str, first_kept: object) -> None:
+    context = rebuilt(reader, user("a"), user("b"), verbatim_compaction("", first_kept), user("c"))
+    assert ids(context) == ["e3", "e4"]
+
+
+@pytest.mark.parametrize("reader", NEWER)
+def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader: str) -> None:
+    others = (summary_compaction("s", "e2"), compaction(whole("e1")), context_edit("e1", None))
+    context = rebuilt(reader, user("a"), *others, user("b"))
+    assert ids(context) == ["e1", "e5"]
+    assert context.newest_compaction is None
+    branch = branch_of(chain(*others, verbatim_compaction("", None), user("a")))
+    assert [READERS[reader].ignores(entry) for entry in branch] == [True, True, True, False, False]
+
+
+def test_a_tail_as_text_loses_results_that_do_not_follow_their_call() -> None:
+    recorded = (
+        user("a"),
+        assistant(text("calling"), call("c1"), call("c2")),
+        result("c1"),
+        assistant(text("again"), call("c3"), call("c4"), call("c5")),
+        result("c2"),
+        result("c4"),
+        result("c3"),
+        result("c3"),
+        bash("ls", "", excludeFromContext=True),
+        result("c5"),
+        user("b"),
+        result("c5"),
+        verbatim_compaction("lines", "e3"),
+    )
+    assert ids(rebuilt("atomic-0.9", *recorded)) == ["e13", "e4", "e6", "e7", "e10", "e11"]
+    assert len(rebuilt("atomic-0.9.9", *recorded).messages) == 11
+
+
+def test_what_is_not_sent_does_not_become_text() -> None:
+    unsent = ({"type": "custom_message", "content": "z", "excludeFromContext": True}, branch_summary(""))
+    recorded = (*unsent, verbatim_compaction("lines", "e1"))
+    assert ids(rebuilt("atomic-0.9", *recorded)) == ["e3"]
+    assert [one.sent for one in rebuilt("atomic-0.9.9", *recorded).messages] == [True, False]
+
+
+def test_the_usage_reported_in_a_tail_of_text_does_not_count() -> None:
+    answer = assistant(text("a"), usage={"totalTokens": 50_000})
+    recorded = (user("a"), answer, verbatim_compaction("", "e2"), user("b" * 40))
+    assert rebuilt("atomic-0.9", *recorded).usage.reported_by is None
+    assert rebuilt("atomic-0.9.9", *recorded).usage.tokens == 50_010
+
+
+@pytest.mark.parametrize(
+    ("reader", "honoured"),
+    [
+        ("atomic-0.8", ["context_compaction"]),
+        ("atomic-0.9", ["verbatim-lines"]),
+        ("atomic-0.9.9", ["verbatim-lines"]),
+        ("pi", ["compaction", "verbatim-lines", "context_edit"]),
+        ("pi-0.86", ["compaction", "verbatim-lines"]),
+    ],
+)
+def test_each_reader_ignores_what_its_agent_does(reader: str, honoured: list[str]) -> None:
+    recorded = {
+        "context_compaction": compaction(whole("e9")),
+        "compaction": summary_compaction("s", None),
+        "verbatim-lines": verbatim_compaction("s", None),
+        "context_edit": context_edit("e9", None),
+    }
+    branch = branch_of(chain(*recorded.values(), user("a")))
+    ignored = {name: READERS[reader].ignores(entry) for name, entry in zip(recorded, branch, strict=False)}
+    assert ignored == {name: name not in honoured for name in recorded}
+    assert not READERS[reader].ignores(branch[-1])
 
 
 # ---- pi -----------------------------------------------------------------------------------------------------
