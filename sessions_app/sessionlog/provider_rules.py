@@ -7,7 +7,7 @@ continued. A violation that the agent repairs before it sends (see `sending`) is
     result c1
     call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
     user
-    result c2        MISPLACED_RESULT: too late, and after pi's repair it is also the second one
+    result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
 
 Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
 sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
@@ -31,10 +31,8 @@ class ProviderRule(StrEnum):
     """Each call is answered directly after its assistant message."""
     REPEATED_CALL_ID = "repeated_call_id"
     """Each call has an id of its own."""
-    RESULT_WITHOUT_CALL = "result_without_call"
-    """Each result has a call before it."""
-    MISPLACED_RESULT = "misplaced_result"
-    """Between a call and its result there are only other results of the same assistant message."""
+    STRAY_RESULT = "stray_result"
+    """Each result has a call in the assistant message before it, with nothing but other results between them."""
     REPEATED_RESULT = "repeated_result"
     """Each call is answered once."""
     CHANGED_THINKING = "changed_thinking"
@@ -48,8 +46,7 @@ class ProviderRule(StrEnum):
 _ERRORS: Final = {
     ProviderRule.UNANSWERED_CALL: "a tool call has no result directly after it",
     ProviderRule.REPEATED_CALL_ID: "two tool calls have the same id",
-    ProviderRule.RESULT_WITHOUT_CALL: "a tool result has no tool call in the message before it",
-    ProviderRule.MISPLACED_RESULT: "a tool result has no tool call in the message before it",
+    ProviderRule.STRAY_RESULT: "a tool result has no tool call in the message before it",
     ProviderRule.REPEATED_RESULT: "a tool call has more than one result",
     ProviderRule.CHANGED_THINKING: "the thinking of the latest assistant message was modified",
     ProviderRule.EMPTY_CONTENT: "a message has no content",
@@ -180,20 +177,18 @@ class _Conversation:
         words = f"Entry {entry.id} is a result of call {call_id}"
         is_repaired = self._sending.drops_stray_results
         if call_id in self._answered:
-            rule, fault = ProviderRule.REPEATED_RESULT, f"{words}, which has one already"
-        elif call_id in self._calls:
-            caller = self._calls[call_id].id
-            rule, fault = (
-                ProviderRule.MISPLACED_RESULT,
-                f"{words}, but does not follow entry {caller} directly",
-            )
+            fault = f"{words}, which has one already"
+            return Violation(ProviderRule.REPEATED_RESULT, entry.id, call_id, fault, is_repaired)
+        if call_id in self._calls:
+            fault = f"{words}, but does not follow entry {self._calls[call_id].id} with this call directly"
         elif call_id in self._unsent_calls:
-            caller, is_repaired = self._unsent_calls[call_id].id, False
-            rule = ProviderRule.RESULT_WITHOUT_CALL
-            fault = f"{words}, but entry {caller} with this call failed and is not sent"
+            is_repaired = False
+            fault = (
+                f"{words}, but entry {self._unsent_calls[call_id].id} with this call failed and is not sent"
+            )
         else:
-            rule, fault = ProviderRule.RESULT_WITHOUT_CALL, f"{words}, which no entry before it has"
-        return Violation(rule, entry.id, call_id, fault, is_repaired)
+            fault = f"{words}, which no entry before it has"
+        return Violation(ProviderRule.STRAY_RESULT, entry.id, call_id, fault, is_repaired)
 
     def _close_calls(self) -> Iterator[Violation]:
         """The calls that the results so far did not answer."""

@@ -122,14 +122,12 @@ def test_only_the_remaining_calls_of_a_message_need_results() -> None:
 
 
 def test_a_result_without_any_call_is_refused() -> None:
-    assert found(user("x"), result("a"), user("y")) == [("result_without_call", "e2", "a")]
-    assert found(user("x"), {"role": "toolResult", "content": [text("y")]}) == [
-        ("result_without_call", "e2", "")
-    ]
+    assert found(user("x"), result("a"), user("y")) == [("stray_result", "e2", "a")]
+    assert found(user("x"), {"role": "toolResult", "content": [text("y")]}) == [("stray_result", "e2", "")]
 
 
 def test_a_result_before_its_call_is_refused() -> None:
-    assert found(user("x"), result("a"), assistant(call("a"))) == [("result_without_call", "e2", "a")]
+    assert found(user("x"), result("a"), assistant(call("a"))) == [("stray_result", "e2", "a")]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_cal
     between: dict[str, Any],
 ) -> None:
     messages = (user("x"), assistant(call("a")), between, result("a"))
-    assert found(*messages) == [("misplaced_result", "e4", "a")]
+    assert found(*messages) == [("stray_result", "e4", "a")]
     assert repaired(*messages) == [("unanswered_call", "e2", "a")]
 
 
@@ -159,7 +157,7 @@ def test_an_agent_that_drops_stray_results_repairs_all_three() -> None:
         user("y"),
         result("a"),
     )
-    rules = ["result_without_call", "repeated_result", "misplaced_result"]
+    rules = ["stray_result", "repeated_result", "stray_result"]
     assert [rule for rule, _, _ in found(*messages)] == rules
     assert found(*messages, sending=SENDING_0_9) == []
     assert [rule for rule, _, _ in repaired(*messages, sending=SENDING_0_9)] == rules
@@ -182,14 +180,14 @@ def test_the_result_of_a_failed_assistant_message_is_sent_without_its_call() -> 
     failed = assistant(call("a"), stopReason="error")
     for sending in (PI.rebuild(()).sending, SENDING_0_9):
         assert found(user("x"), failed, result("a"), user("y"), sending=sending) == [
-            ("result_without_call", "e3", "a")
+            ("stray_result", "e3", "a")
         ]
     assert found(user("x"), failed, result("a"), sending=NO_REPAIRS) == []
 
 
 def test_a_failed_assistant_message_ends_the_results_of_the_one_before() -> None:
     failed = assistant(text("I lo"), stopReason="aborted")
-    assert found(user("x"), assistant(call("a")), failed, result("a")) == [("misplaced_result", "e4", "a")]
+    assert found(user("x"), assistant(call("a")), failed, result("a")) == [("stray_result", "e4", "a")]
 
 
 def test_what_the_agent_does_not_send_takes_no_part() -> None:
@@ -307,7 +305,7 @@ def test_a_message_that_is_not_sent_is_not_the_first(unsent: dict[str, Any]) -> 
 
 def test_a_dropped_result_is_not_the_first_message() -> None:
     messages = (result("a"), assistant(text("y")))
-    assert found(*messages) == [("result_without_call", "e1", "a")]
+    assert found(*messages) == [("stray_result", "e1", "a")]
     assert found(*messages, sending=SENDING_0_9) == [("assistant_first", "e2", "")]
 
 
@@ -331,7 +329,10 @@ def test_the_fault_of_a_stray_result_names_its_call() -> None:
     failed = assistant(call("a"), stopReason="error")
     for messages, words in (
         ((user("x"), failed, result("a")), "but entry e2 with this call failed and is not sent"),
-        ((user("x"), assistant(call("a")), user("y"), result("a")), "but does not follow entry e2 directly"),
+        (
+            (user("x"), assistant(call("a")), user("y"), result("a")),
+            "but does not follow entry e2 with this call directly",
+        ),
         ((user("x"), assistant(call("a")), result("a"), result("a")), "which has one already"),
     ):
         (one,) = [one for one in violations(context_of(*messages)) if not one.is_repaired]
