@@ -60,17 +60,17 @@ def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[Vect
     recorded = [found for found in map(parser.read, lines) if found is not None]
     texts = {found.entry.id: found.texts for found in recorded}
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
-    yield from _compare("context", case["context"], _context(branch, case["context"]))
+    yield from compare("context", case["context"], _context(branch, case["context"]))
     transcript = prepare(branch, texts, case["settings"], ATOMIC.rules)
     prepared = None if transcript is None else _prepared(transcript)
-    yield from _compare("prepare", _cut_query(case["prepare"]), _cut_query(prepared))
+    yield from compare("prepare", _cut_query(case["prepare"]), _cut_query(prepared))
     if transcript is None:
         return
     for number, judged in enumerate(case.get("validate", ())):
         expected = {key: judged[key] for key in judged if key != "request"}
-        yield from _compare(f"validate[{number}]", expected, _judged(judged["request"], transcript))
+        yield from compare(f"validate[{number}]", expected, _judged(judged["request"], transcript))
     if "tools" in case:
-        yield from _compare("tools", _tool_facts(case["tools"]), _run_tools(case["tools"], transcript))
+        yield from compare("tools", _tool_facts(case["tools"]), _run_tools(case["tools"], transcript))
 
 
 def _context(branch: Sequence[Entry], expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,8 @@ def _targets(targets: Iterable[Target]) -> list[dict[str, Any]]:
     return [target.to_json() for target in targets]
 
 
-def _compare(section: str, expected: object, found: object) -> Iterator[VectorDifference]:
+def compare(section: str, expected: object, found: object) -> Iterator[VectorDifference]:
+    """The first difference between two values of a section, if any."""
     parted = _first_difference(expected, found, "$")
     if parted is not None:
         yield VectorDifference(section, *parted)

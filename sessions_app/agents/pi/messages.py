@@ -29,7 +29,7 @@ _WITHOUT_CONTENT: Final[Mapping[str, Any]] = {
     Role.ASSISTANT: [],
     Role.TOOL_RESULT: [],
 }
-"""What takes the place of content that is missing or null."""
+"""What takes the place of content that is missing or null; in a system message that a compaction repeats, nothing."""
 
 
 def message_json(
@@ -42,7 +42,7 @@ def message_json(
     """
     recorded = _recorded_message(message, line)
     content = recorded.get("content")
-    if content is None:
+    if content is None and message.entry.kind is EntryKind.MESSAGE:
         content = _WITHOUT_CONTENT.get(message.role)
     if edit_line is not None:
         content = _content_of_edit(edit_line, message.role)

@@ -59,6 +59,12 @@ def test_only_fields_that_decide_what_the_model_receives_count() -> None:
     assert rebuilt({"role": "custom", "content": None}) == {"role": "custom"}
 
 
+def test_a_repeated_system_message_without_content_has_none() -> None:
+    line = chain(summary_compaction("S", None) | {"systemMessage": {"role": "system", "content": None}})[1]
+    (entry,) = branch_of([chain()[0], line])
+    assert message_json(Message(entry, "system", None, 0), line) == {"role": "system"}
+
+
 def test_a_message_contains_only_the_blocks_that_remain() -> None:
     recorded = assistant(text("one"), call("c1"), text("two"))
     blocks = branch_of(chain(recorded))[0].blocks or ()
