@@ -17,9 +17,9 @@ class AuditEntry(models.Model):
     """
 
     class Action(models.TextChoices):
-        COMMIT = "commit"
+        COMMIT = "commit", "compaction"
         UNDO = "undo"
-        BRING_BACK = "bring_back"
+        BRING_BACK = "bring_back", "entries brought back"
         RESTORE = "restore"
 
     number = models.PositiveIntegerField(primary_key=True)
@@ -51,6 +51,11 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} {self.action}"
+
+    @property
+    def action_name(self) -> str:
+        """What was done, in words."""
+        return "fork" if self.new_file else self.get_action_display().lower()
 
     @property
     def content(self) -> dict[str, Any]:

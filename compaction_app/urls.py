@@ -5,6 +5,7 @@ from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
 from .api import views as api_views
+from .audit import views as audit_views
 from .backups import views as backups_views
 from .commit import views as commit_views
 from .models_page import views as models_page_views
@@ -51,6 +52,7 @@ urlpatterns = [
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/result", commit_views.result, name="result"),
+    path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),
     # Django redirects `runs` without its slash; it does not remove a slash too many.
     path("models/", _models_too, name="models_too"),

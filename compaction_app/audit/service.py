@@ -65,9 +65,10 @@ class AuditFacts:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """The number of entries, and where the chain is broken, if it is."""
+    """The number of entries, the hash of the last one, and where the chain is broken, if it is."""
 
     count: int
+    sha256: str
     broken: ChainBreak | None
 
 
@@ -110,8 +111,8 @@ def verify() -> AuditState:
     """Read the whole log and verify its chain."""
     # The head first: an entry that is added meanwhile is not a break.
     head = _read_head()
-    broken = find_break((entry.link for entry in AuditEntry.objects.order_by("number").iterator()), head)
-    return AuditState(AuditEntry.objects.count(), broken)
+    links = [entry.link for entry in AuditEntry.objects.order_by("number")]
+    return AuditState(len(links), links[-1].sha256 if links else NO_ENTRY, find_break(links, head))
 
 
 def _move_head() -> None:

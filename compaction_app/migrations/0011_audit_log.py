@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 ('change', models.TextField(unique=True)),
                 ('at', models.DateTimeField()),
                 ('session', models.TextField()),
-                ('action', models.CharField(choices=[('commit', 'Commit'), ('undo', 'Undo'), ('bring_back', 'Bring Back'), ('restore', 'Restore')], max_length=12)),
+                ('action', models.CharField(choices=[('commit', 'compaction'), ('undo', 'Undo'), ('bring_back', 'entries brought back'), ('restore', 'Restore')], max_length=12)),
                 ('writer', models.TextField(blank=True, default='')),
                 ('targets', models.JSONField(default=list)),
                 ('bytes_before', models.BigIntegerField(null=True)),

@@ -231,6 +231,7 @@ class Stage:
             "backups": backups,
             "restore": f"{backup}/restore",
             "delete": f"{backup}/delete",
+            "audit": "/audit",
         }
 
     def _refused(self) -> None:
@@ -282,6 +283,7 @@ def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., W
         (known, "models-message", adding),
         (empty, "list-empty", "/"),
         (empty, "models-empty", "/models"),
+        (empty, "audit-empty", "/audit"),
         (unknown, "launch", "/"),
     ]
     for watched, name, path in [*views, *others]:

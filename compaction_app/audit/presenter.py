@@ -1,0 +1,116 @@
+"""The audit log on its page: the state of its chain, and its entries, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from django.core.paginator import Page, Paginator
+
+from compaction_app.models import AuditEntry, Compaction
+from sessions_app.models import Root, Session
+from sessions_app.sessionlog.certificate import Certificate
+
+from .service import AuditState, verify
+
+PAGE_SIZE: Final = 100
+HASH_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One entry of the log."""
+
+    entry: AuditEntry
+    session: Session | None
+    """Its session, if it is shown and still at the same path."""
+    run_id: int | None
+    """The run of the compaction, if there is one."""
+    certificate: Certificate | None
+
+    @property
+    def targets(self) -> str:
+        """How many entries and blocks were deleted, in words; empty if none was."""
+        blocks = sum("blockIndex" in target for target in self.entry.targets)
+        entries = len(self.entry.targets) - blocks
+        words = []
+        if entries:
+            words.append("1 entry" if entries == 1 else f"{entries:,} entries")
+        if blocks:
+            words.append("1 block" if blocks == 1 else f"{blocks:,} blocks")
+        return " and ".join(words)
+
+    @property
+    def hash_before(self) -> str:
+        return self.entry.sha256_before[:HASH_SHOWN]
+
+    @property
+    def hash_after(self) -> str:
+        return self.entry.sha256_after[:HASH_SHOWN]
+
+    @property
+    def backup_name(self) -> str:
+        return Path(self.entry.backup).name
+
+    @property
+    def new_file_name(self) -> str:
+        return Path(self.entry.new_file).name
+
+    @property
+    def restored_name(self) -> str:
+        return Path(self.entry.restored_from).name
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView:
+    """One page of the log."""
+
+    state: AuditState
+    page: Page[AuditEntry]
+    rows: list[AuditRow]
+
+
+def view_audit(number: str | None) -> AuditView:
+    """The page of this number; the first one if there is none."""
+    page = Paginator(AuditEntry.objects.order_by("-number"), PAGE_SIZE).get_page(number)
+    entries = list(page)
+    sessions = _sessions_at({entry.session for entry in entries})
+    runs = dict(
+        Compaction.objects.filter(backup__path__in=[entry.backup for entry in entries]).values_list(
+            "backup__path", "run"
+        )
+    )
+    return AuditView(
+        state=verify(),
+        page=page,
+        rows=[_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries],
+    )
+
+
+def certificate_of(entry: AuditEntry) -> Certificate | None:
+    """The certificate of a change, if there is one."""
+    return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None
+
+
+def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> AuditRow:
+    return AuditRow(
+        entry=entry,
+        session=session,
+        run_id=run_id if entry.action == AuditEntry.Action.COMMIT else None,
+        certificate=certificate_of(entry),
+    )
+
+
+def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:
+    """The sessions of configured roots at these paths."""
+    found = {}
+    wanted = {Path(path) for path in paths}
+    for root in Root.objects.filter(configured=True):
+        names = [str(path.relative_to(root.path)) for path in wanted if path.is_relative_to(root.path)]
+        for session in Session.objects.shown().filter(root=root, relative_path__in=names):
+            session.root = root
+            found[str(session.path)] = session
+    return found

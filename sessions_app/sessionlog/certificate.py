@@ -1,0 +1,96 @@
+"""The certificate of a session: what was checked of the context that its agent will continue from, and the result.
+
+(1) The context that the agent's reader rebuilds is the one that was approved, message by message.
+(2) Providers accept it: see `provider_rules`.
+(3) The agent's own package, if it is installed, rebuilds the same context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from .provider_rules import Violation
+
+
+class PackageOutcome(StrEnum):
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    REFUSED = "refused"
+    """The agent does not open the session."""
+    FAILED = "failed"
+    """The package could not be run."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it shows that the agent would not continue from the rebuilt context."""
+        return self in (PackageOutcome.DIFFERENT, PackageOutcome.REFUSED)
+
+
+class PackageResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What the agent's own package made of a session."""
+
+    name: str
+    version: str
+    outcome: PackageOutcome
+    detail: str = ""
+    """The first difference, or the error, in words."""
+
+
+class CertifiedViolation(msgspec.Struct, frozen=True, rename="camel"):
+    """A violation of a rule that providers enforce."""
+
+    rule: str
+    entry_id: str
+    sentence: str
+    is_repaired: bool
+
+    @classmethod
+    def of(cls, violation: Violation) -> CertifiedViolation:
+        return cls(violation.rule, violation.entry_id, violation.sentence, violation.is_repaired)
+
+
+class Certificate(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of checking the context at one leaf. It is stored as JSON."""
+
+    reader: str
+    checked_at: datetime
+    leaf_id: str
+    messages: int
+    """The number of messages in the context."""
+    violations: tuple[CertifiedViolation, ...] = ()
+    refusal: str = ""
+    """Why the reader says that the agent cannot open the branch; empty if it can."""
+    difference: str | None = None
+    """The first difference from the approved context; empty if it is equal, None if none was approved."""
+    package: PackageResult | None = None
+    """What the agent's own package rebuilt; None if it is not installed."""
+
+    @property
+    def unrepaired(self) -> tuple[CertifiedViolation, ...]:
+        """The violations that providers would refuse."""
+        return tuple(one for one in self.violations if not one.is_repaired)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that was checked speaks against continuing the session."""
+        is_bad = self.package is not None and self.package.outcome.is_bad
+        return not (self.unrepaired or self.refusal or self.difference or is_bad)
+
+    @property
+    def sentence(self) -> str:
+        """What was checked, in one line."""
+        checked = [f"{self.messages:,} messages as {self.reader} reads them"]
+        if self.difference is not None:
+            checked.append("compared with the approved plan")
+        if self.package is not None and self.package.outcome is not PackageOutcome.FAILED:
+            checked.append(f"compared with {self.package.name} {self.package.version}")
+        return ", ".join(checked)
+
+
+def certified(violations: Iterable[Violation]) -> tuple[CertifiedViolation, ...]:
+    """Violations in the form of a certificate."""
+    return tuple(map(CertifiedViolation.of, violations))

@@ -1,0 +1,170 @@
+"""The page and the command of the audit log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.audit.service import AuditFacts, FileContent, append
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import commit_run, preflight_of
+from compaction_app.models import AuditEntry, Run
+from sessions_app.index.indexer import index_file
+from sessions_app.storage.files import sha256_of
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.html import text_of
+from tests.installation import Installation
+from tests.runs import approve_proposals, plan_session
+
+NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)
+HASH = "0123456789ab" + "0" * 52
+CERTIFICATE = {
+    "reader": "pi",
+    "checkedAt": "2026-11-22T12:30:15Z",
+    "leafId": "e1",
+    "messages": 1_234,
+    "difference": "",
+    "package": {"name": "pi-coding-agent", "version": "0.87.1", "outcome": "equal"},
+}
+
+
+def record(number: int, **facts: object) -> None:
+    known = {"at": NOW, "session": Path(f"/work/s{number}.jsonl"), "action": AuditEntry.Action.COMMIT}
+    append(AuditFacts(**{"change": f"change {number}", **known, **facts}))  # type: ignore[arg-type]
+
+
+def break_log() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER audit_entry_no_delete")
+        cursor.execute("DELETE FROM compaction_app_auditentry WHERE number = 2")
+
+
+@pytest.fixture
+def committed(redline: Installation, known_root: Path) -> Run:
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=4)))
+    run = approve_proposals(plan_session(index_file(backdate(path))))
+    commit_run(run, Confirmations(), preflight_of(run, timezone.now())[1].digest(), timezone.now())
+    return run
+
+
+# ---- the page --------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_log_says_so(browser: Client) -> None:
+    answer = browser.get("/audit")
+    assert "No changes yet" in text_of(answer)
+    assert "Verified" not in text_of(answer)
+
+
+def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser: Client, committed: Run) -> None:
+    path = committed.session.path
+    answer = browser.get("/audit")
+    shown = text_of(answer)
+    assert "Verified: 1 entry." in shown
+    assert f"{path.stat().st_size:,} bytes" in shown
+    assert sha256_of(path.read_bytes()) in answer.content.decode()
+    for link in (committed.session.get_absolute_url(), f"/runs/{committed.pk}/result", "/backups"):
+        assert f'{link}"' in answer.content.decode()
+    for page in (
+        "/settings",
+        f"/runs/{committed.pk}/result",
+        f"{committed.session.get_absolute_url()}/backups",
+    ):
+        assert 'href="/audit"' in browser.get(page).content.decode(), page
+
+
+def test_each_change_says_what_was_done(browser: Client, redline: Installation) -> None:
+    targets = ({"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0})
+    record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
+    record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
+    record(3, action=AuditEntry.Action.UNDO, certificate=CERTIFICATE)
+    shown = text_of(browser.get("/audit"))
+    for words in (
+        "Fork",
+        "in the new file new.jsonl",
+        "1 entry and 1 block",
+        "12,345 bytes",
+        "0123456789ab…",
+    ):
+        assert words in shown
+    for words in ("Restore", "from s.bak", "not known", "Undo", "no file", "Passed"):
+        assert words in shown
+    assert (
+        "1,234 messages as pi reads them, compared with the approved plan, compared with pi-coding-agent"
+        in shown
+    )
+
+
+def test_the_newest_come_first_a_hundred_on_each_page(browser: Client, redline: Installation) -> None:
+    for number in range(1, 102):
+        record(number)
+    first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))
+    assert first.index("/work/s101.jsonl") < first.index("/work/s100.jsonl")
+    assert "/work/s1.jsonl" not in first
+    assert "/work/s1.jsonl" in second
+    assert "Page 1 of 2" in first
+
+
+def test_a_broken_log_says_where_and_what_that_means(browser: Client, redline: Installation) -> None:
+    for number in range(1, 4):
+        record(number)
+    break_log()
+    shown = text_of(browser.get("/audit"))
+    assert "The log is broken at entry 2." in shown
+    assert "an entry was removed, inserted or moved" in shown
+    assert "Verified" not in shown
+
+
+def test_hostile_names_are_escaped(browser: Client, redline: Installation) -> None:
+    name = "/work/<script>alert(1)</script>\u202e.jsonl"
+    record(1, session=Path(name), writer="<b>", new_file=name, backup=name, restored_from=name)
+    page = browser.get("/audit").content.decode()
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert "<b>&lt;" not in page
+
+
+# ---- the command -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_lists_the_changes(redline: Installation, committed: Run) -> None:
+    record(2, action=AuditEntry.Action.UNDO, certificate={**CERTIFICATE, "refusal": "no"})
+    result = redline.call("audit")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0].split()[:3] == ["ENTRY", "WHEN", "CHANGE"]
+    assert "undo" in lines[1]
+    assert "FAILED" in lines[1]
+    assert "compaction" in lines[2]
+    assert str(committed.session.path) in lines[2]
+    assert "The audit log is whole: 2 entries" in lines[3]
+
+
+def test_the_json_has_everything_that_the_hashes_cover(redline: Installation, committed: Run) -> None:
+    document = redline.call("audit", "--json").json
+    entry = AuditEntry.objects.get()
+    assert document["broken"] is None
+    assert (document["count"], document["sha256"]) == (1, entry.sha256)
+    assert document["entries"] == [{**entry.content, "previous": entry.previous, "sha256": entry.sha256}]
+
+
+def test_verify_exits_with_1_if_the_log_is_broken(redline: Installation) -> None:
+    assert redline.call("audit", "--verify").code == 0
+    for number in range(1, 4):
+        record(number)
+    result = redline.call("audit", "--verify")
+    assert result.code == 0
+    assert result.out.count("\n") == 1
+    break_log()
+    result = redline.call("audit", "--verify")
+    assert (result.code, "broken at entry 2" in result.out) == (1, True)
+    result = redline.call("audit", "--verify", "--json")
+    assert (result.code, result.json["broken"]["entry"]) == (1, 2)
+    assert "entries" not in result.json
