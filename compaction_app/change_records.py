@@ -3,7 +3,7 @@
 The same record is written by the process that made the change or, if that was killed first, from the note in its intent
 record by the process that locks the session next:
 
-    CommitNote ──▶ Backup, Compaction, the run committed        if the line is in the file
+    CommitNote ──▶ Backup, Compaction, the run committed        if the change is made
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
     both ──▶ an entry of the audit log        if the session was changed
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -23,12 +25,13 @@ from typing import Any, Final
 import msgspec
 from django.db import DatabaseError, transaction
 
-from sessions_app.agents.registry import agent_at, writer_for
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import SessionReader, file_state
@@ -73,7 +76,9 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     parameters: dict[str, Any]
     stats: dict[str, Any]
     origins: list[dict[str, Any]]
-    writer: str = ""
+    writer: str = "context-compaction"
+    created: str = ""
+    """The path of the new session, if one was made."""
 
     @property
     def targets(self) -> tuple[dict[str, Any], ...]:
@@ -102,7 +107,9 @@ def text_of(note: Note) -> str:
 
 
 def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
-    """Record that the line of a compaction is in a session, which has `size` bytes unless others wrote to it since.
+    """Record that a compaction of a session is written. The session, or the new one that was made of it, has `size`
+    bytes unless others wrote to it since.
+
 
     `sha256` is the digest of those bytes; empty if it is not known. Raises DatabaseError; then nothing is recorded.
     Existing records are left as they are.
@@ -113,12 +120,12 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
         run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
         Compaction.objects.get_or_create(
             backup=backup,
-            defaults={**_columns(note), "session": session, "backup": backup, "run": run},
+            defaults={**msgspec.structs.asdict(note), "session": session, "backup": backup, "run": run},
         )
         if run is not None:
             change_state(run.pk, RunState.COMMITTED, committing_since=None)
         audit.append(_commit_facts(path, note, audit.FileContent(size, sha256) if sha256 else None))
-    remember_own_write(path, size)
+    remember_own_write(Path(note.created) if note.created else path, size)
 
 
 def record_backup(path: Path, note: BackupNote) -> None:
@@ -142,11 +149,6 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
         remember_own_write(path, size)
 
 
-def _columns(note: CommitNote) -> dict[str, Any]:
-    """The columns of a compaction."""
-    return {name: value for name, value in msgspec.structs.asdict(note).items() if name != "writer"}
-
-
 def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None) -> audit.AuditFacts:
     return audit.AuditFacts(
         change=f"commit {note.entry_id} {note.backup.path}",
@@ -154,6 +156,7 @@ def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None)
         session=path,
         action=AuditEntry.Action.COMMIT,
         writer=note.writer,
+        new_file=note.created,
         targets=note.targets,
         before=note.backup.content,
         after=after,
@@ -185,19 +188,22 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 
 def _record_compactions_left(session: Session, path: Path) -> None:
     """Set the state of the runs of a session's compactions by what is in the file."""
-    left = compactions_in(path)
-    written = session.compactions.filter(run__isnull=False)
-    for entry_id, run_id in written.values_list("entry_id", "run_id"):
+    written = session.compactions.filter(run__isnull=False, created="").values_list("entry_id", "run_id")
+    left = entries_in(path, {entry_id for entry_id, _ in written})
+    for entry_id, run_id in written:
         change_state(run_id, RunState.COMMITTED if entry_id in left else RunState.RESTORED)
 
 
-def compactions_in(path: Path) -> frozenset[str]:
-    """The ids of the compactions in a session; empty if it is gone. Reads the file and parses their lines."""
-    if file_state(path) is None:
-        return frozenset()
+def entries_in(path: Path, sought: Collection[str]) -> set[str]:
+    """Which entries with these ids are in a session; none if it is gone. Reads the file and parses their lines."""
+    if not sought or file_state(path) is None:
+        return set()
+    named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
+    parser = agent_at(path).parser(ParserState(), [])
     with SessionReader(path) as reader:
-        lines = (line.raw for line in split_lines(reader.chunks(0)))
-        return frozenset(writer_for(agent_at(path)).written_ids(lines))
+        lines = (line for line in split_lines(reader.chunks(0)) if line.number == 1 or named.search(line.raw))
+        recorded = [found.entry.id for found in map(parser.read, lines) if found is not None]
+    return {entry_id for entry_id in recorded if entry_id in sought}
 
 
 # ---- after a killed process ----------------------------------------------------------------------------------
@@ -222,7 +228,8 @@ def settle(locked: LockedSession) -> None:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
         with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
-            index_file(locked.path, rebuild=isinstance(note, RestoreNote))
+            made = Path(note.created) if isinstance(note, CommitNote) and note.created else locked.path
+            index_file(made, rebuild=isinstance(note, RestoreNote))
 
 
 def _read(locked: LockedSession) -> Note | None:
@@ -239,8 +246,9 @@ def _read(locked: LockedSession) -> Note | None:
 def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
     kind, size = locked.recovery.kind, locked.recovery.size
     if kind is RecoveryKind.MADE:
-        record_commit(locked.path, note, size, files.digest_up_to(locked.path, size))
-    elif kind is RecoveryKind.UNRESOLVED and note.entry_id in compactions_in(locked.path):
+        changed = Path(note.created) if note.created else locked.path
+        record_commit(locked.path, note, size, files.digest_up_to(changed, size))
+    elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id}):
         record_commit(locked.path, note, size, "")
     elif kind is not RecoveryKind.UNRESOLVED and file_state(Path(note.backup.path)) is not None:
         files.delete_backup(Path(note.backup.path))

@@ -44,7 +44,7 @@ AFTER: Final[Mapping[str, str]] = {
     "path": "the session's file",
     "session": "its row in the index",
     "result": "what was validated and written: `targets`, `stats`, `protected_entry_ids`, `parameters`",
-    "entry": "the `context_compaction` entry, exactly as it was written",
+    "entries": "the appended entries, exactly as they were written; none if a new session was made",
     "reason": "`manual`, `threshold` or `overflow`",
     "from_hook": "whether a hook supplied part of the plan",
     "backup": "the file with the session's previous bytes",

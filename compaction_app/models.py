@@ -75,6 +75,8 @@ class Run(models.Model):
     sources: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The source of each parameter."""
     thinking_guard = models.CharField(max_length=10, default="latest")
+    writer = models.CharField(max_length=30, blank=True, default="")
+    """The writer for which it is planned; empty for the best one of the session's agent."""
     replaces = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="replaced_by"
     )
@@ -303,7 +305,7 @@ class Decision(models.Model):
 
 
 class Compaction(models.Model):
-    """One `context_compaction` that Redline appended, with what the entry itself does not contain."""
+    """One compaction that Redline wrote, with what the session itself does not contain."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
@@ -311,8 +313,13 @@ class Compaction(models.Model):
         Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction"
     )
     """The run it came from; null for old ones of the command line, which then made no runs."""
+    writer = models.CharField(max_length=30, default="context-compaction")
     entry_id = models.TextField()
+    """The leaf that it appended, or the id of the new session."""
     leaf_id = models.TextField()
+    """The entry that it was written after."""
+    created = models.TextField(blank=True, default="")
+    """The path of the new session, if one was made."""
     planner = models.TextField()
     reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
     written_at = models.DateTimeField()

@@ -49,7 +49,7 @@ def replay(
     branch: Sequence[Entry], texts: Mapping[str, Texts], settings: Mapping[str, object], plan: PlanTargets
 ) -> Iterator[Loss]:
     """The loss at each cut of a branch that is long enough."""
-    whole = prepare(branch, texts, {}, ATOMIC.rules)
+    whole = prepare(branch, texts, {}, ATOMIC.generations[-1].rules)
     if whole is None or len(whole) < MINIMUM_MESSAGES:
         return
     places = {entry.id: place for place, entry in enumerate(branch)}
@@ -57,7 +57,9 @@ def replay(
         at = _cut_position(whole.entries, cut)
         if at >= len(whole):
             continue
-        prefix = prepare(branch[: places[whole.entries[at].entry_id]], texts, settings, ATOMIC.rules)
+        prefix = prepare(
+            branch[: places[whole.entries[at].entry_id]], texts, settings, ATOMIC.generations[-1].rules
+        )
         if prefix is None or prefix.tokens < MINIMUM_TOKENS:
             continue
         needed = _needed(whole, prefix, at)

@@ -75,6 +75,10 @@ class Session(models.Model):
     overflow = models.BigIntegerField(null=True)
     """The largest window, in tokens, that the branch's last assistant message reports as too small; null if it reports
     none. See `sessionlog.overflow`."""
+    broken = models.TextField(blank=True, default="")
+    """Why it cannot be continued: a sentence about the agent's or the provider's error; empty if it can."""
+    broken_at = models.TextField(blank=True, default="")
+    """The entry that causes this error."""
     last_used = models.DateTimeField(null=True)
     """When the file was last written to."""
     mtime_ns = models.BigIntegerField(null=True)
@@ -109,6 +113,11 @@ class Session(models.Model):
     def get_absolute_url(self) -> str:
         """The result of `reverse`, without loading the pages: commands list thousands of sessions."""
         return f"/sessions/{self.root_id}/{quote(self.relative_path, safe=UNQUOTED)}"
+
+    @property
+    def broken_address(self) -> str:
+        """The URL of the entry because of which it cannot be continued."""
+        return f"{self.get_absolute_url()}?entry={quote(self.broken_at, safe='')}"
 
     @property
     def path(self) -> Path:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from compaction_app.core import transcript as core
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.base import PlanRules, WriteFacts
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import SessionLog, read_session
+from sessions_app.sessionlog.session import Header, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
 HEADER: dict[str, Any] = {
@@ -141,20 +145,39 @@ def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry],
     return tree.branch(leaf or tree.leaf.id), {one.entry.id: one.texts for one in found}
 
 
+def write_facts(recorded: Sequence[dict[str, Any]], ids: Iterable[str] = ()) -> WriteFacts:
+    """The facts for a writer on the session `recorded`, with these new ids, or n1, n2, …"""
+    lines = {entry["id"]: json.dumps(entry).encode() for entry in recorded}
+    found = iter(ids) if ids else (f"n{number}" for number in itertools.count(1))
+    return WriteFacts(
+        new_id=found.__next__,
+        session_id="5e55-fork",
+        written_at=datetime(2026, 1, 5, 10, 0, tzinfo=UTC),
+        session=Path("/sessions/a.jsonl"),
+        header=Header("s", 3, "/work", "2026-01-01T00:00:00.000Z", ""),
+        backup=Path("/sessions/a.jsonl.bak"),
+        line=lambda entry: lines[entry.id],
+        labels={},
+    )
+
+
 def prepare(
     branch: Sequence[Entry],
     texts: Mapping[str, Texts],
     settings: Mapping[str, object],
     is_noise: Callable[[str], bool] | None = None,
+    rules: PlanRules = ATOMIC.generations[-1].rules,
 ) -> Transcript | None:
-    """The transcript of a branch, by Atomic's rules."""
-    return core.prepare(branch, texts, settings, ATOMIC.rules, is_noise)
+    """The transcript of a branch, by Atomic's rules if no others are given."""
+    return core.prepare(branch, texts, settings, rules, is_noise)
 
 
-def transcript_of(*messages: dict[str, Any], **settings: object) -> Transcript:
+def transcript_of(
+    *messages: dict[str, Any], rules: PlanRules = ATOMIC.generations[-1].rules, **settings: object
+) -> Transcript:
     """The transcript of `chain(*messages)`; by default no entry is recent."""
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
-    transcript = prepare(branch, texts, {"preserve_recent": 0, **settings})
+    transcript = prepare(branch, texts, {"preserve_recent": 0, **settings}, rules=rules)
     assert transcript is not None
     return transcript
 

@@ -51,7 +51,7 @@ def main(data_dir: Path, session: Path, line: bytes) -> None:
             begin("back_up")
             backup = backups.back_up(locked, fingerprint_of(session), datetime.now(UTC))
             begin("append")
-            append.append_line(locked, line, state_of(session), never_complete)
+            append.append_lines(locked, [line], state_of(session), never_complete)
             begin("restore")
             restored = restore.restore(
                 locked, backup.path, backup.recorded_sha256, state_of(session), datetime.now(UTC)

@@ -11,7 +11,7 @@ from compaction_app.core.loop import Event
 from compaction_app.planning.dry_run import dry_run
 from compaction_app.planning.plan import Plan
 from compaction_app.planning.planners import EMBEDDED
-from sessions_app.agents.registry import READERS
+from sessions_app.agents.registry import READERS, reading_by
 from sessions_app.storage.session_loader import load_session
 
 
@@ -28,10 +28,17 @@ class SilentListener:
         return False
 
 
-def approved_plan(path: Path, leaf_id: str = "", **own: object) -> Approved:
+def approved_plan(
+    path: Path,
+    leaf_id: str = "",
+    writer: str = "context-compaction",
+    reader: str = "atomic-0.8",
+    **own: object,
+) -> Approved:
     """The plan of a user who approves everything that the embedded planner proposes."""
     loaded = load_session(path)
-    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener())
+    rules = reading_by(reader, "the test says so").rules(writer)
+    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener(), rules)
     return Approved(
         loaded=loaded,
         leaf_id=plan.leaf_id,
@@ -39,6 +46,7 @@ def approved_plan(path: Path, leaf_id: str = "", **own: object) -> Approved:
         targets=plan.validated.targets,
         planner=EMBEDDED,
         origins=plan.origins,
+        writer=writer,
     )
 
 

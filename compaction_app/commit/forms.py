@@ -10,7 +10,8 @@ from .preflight import Confirmations
 
 
 class CommitForm(forms.Form):
-    """The confirmations, and the digest of the plan that the page showed."""
+    """The confirmations, the writer, and the digest of the plan that the page showed."""
 
+    writer = forms.CharField(required=False)
     plan = forms.CharField(required=False)
     yes = ConfirmationField(Confirmations)

@@ -22,8 +22,8 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
-from sessions_app.agents.base import Reading
-from sessions_app.agents.registry import agent_at, rules_for
+from sessions_app.agents.base import PlanRules, Reading, SessionWriter
+from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
@@ -43,7 +43,7 @@ class Confirmations:
     switch_branch: bool = False
     """The reviewed branch is not the active one; the commit makes it active."""
     not_honoured: bool = False
-    """The agent of this session ignores a context_compaction, or the agent is not known."""
+    """It is not known which agent owns this session: another one may ignore what is appended."""
     below_target: bool = False
     """The plan deletes less than required."""
     after_torn_line: bool = False
@@ -62,6 +62,10 @@ class Approved:
     origins: Mapping[Target, Origin]
     restraints: Restraints = NO_RESTRAINTS
     reason: str = "manual"
+    reader: str = ""
+    """The reader of the reviewed context."""
+    writer: str = ""
+    """The writer for which it was planned; empty for the best one."""
     run: Run | None = None
     """The run in which it was reviewed; it is committed together with the line, or not at all."""
 
@@ -98,6 +102,7 @@ class Preflight:
     """The entry that the line would be appended after."""
     validated: ValidatedDeletion
     reading: Reading
+    writer: SessionWriter
     activity: Activity
     torn: TornLine | None
     """The session's last line, if it is torn."""
@@ -110,25 +115,62 @@ class Preflight:
             [target.to_json() for target in self.validated.targets],
             self.parent_id,
             self.present.leaf_id,
+            self.writer.name,
             sorted(self.needs),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def check_plan(approved: Approved, present: LoadedSession, now: datetime) -> Preflight:
-    """Check what was approved against the current session.
+def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer_name: str = "") -> Preflight:
+    """Check what was approved against the current session, to be written by the writer of this name.
 
-    Raises BadInput `no_header`, `needs_migration` and `unknown_version`, Conflict `other_branch`, `plan_refused` and
-    `plan_changed`.
+    Raises BadInput `no_header`, `needs_migration`, `unknown_version`, `unknown_writer` and `not_writable`, Conflict
+    `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
-    parent_id = _parent_of(approved, present)
-    validated = _validate_again(approved, present, parent_id)
     reading = reading_of_session(session_row(present.path), present.path, present.log.entries)
+    _require_reader(approved, present, reading)
+    writer = reading.writer(writer_name or approved.writer)
+    parent_id = _parent_of(approved, present)
+    _require_writer_may(approved, present, writer)
+    validated = _validate_again(approved, present, parent_id, reading.rules(writer.name))
     activity = activity_of(session_row(present.path), present.state, now)
     torn = torn_line_of(present.path)
-    needs = dict(_needs(approved, present, parent_id, validated, reading, activity, torn))
-    return Preflight(present, parent_id, validated, reading, activity, torn, needs)
+    needs = dict(_needs(approved, present, parent_id, reading, activity, torn)) if writer.appends else {}
+    if not _meets_target(approved, validated, reading.rules(writer.name)):
+        needs["below_target"] = target_not_met(validated)
+    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs)
+
+
+def _require_reader(approved: Approved, present: LoadedSession, reading: Reading) -> None:
+    if approved.reader not in ("", reading.reader.name):
+        raise Conflict(
+            "reader_changed",
+            f"{present.path} was planned as {approved.reader} reads it, and is now read as {reading.reader.name}, "
+            f"because {reading.reason}. Nothing was written. Plan again.",
+        )
+
+
+def _require_writer_may(approved: Approved, present: LoadedSession, writer: SessionWriter) -> None:
+    """Raise BadInput `not_writable` if a writer must not touch some of the entries that go."""
+    entries = dict.fromkeys(target.entry_id for target in approved.targets)
+    unfit = [
+        entry_id
+        for entry_id in entries
+        if entry_id in present.tree and writer.protection(present.tree.entry(entry_id)) is not None
+    ]
+    if unfit:
+        raise BadInput(
+            "not_writable",
+            f"The writer {writer.name} cannot leave out {_named(unfit)} of {present.path}, because the agent allows "
+            "that in a new session only. Nothing was written. Reject these deletions, or use the writer fork.",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def require_confirmations(preflight: Preflight, confirmations: Confirmations) -> None:
@@ -142,11 +184,11 @@ def _needs(
     approved: Approved,
     present: LoadedSession,
     parent_id: str,
-    validated: ValidatedDeletion,
     reading: Reading,
     activity: Activity,
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
+    """The confirmations of a change to the session itself."""
     if activity.is_live:
         yield (
             "live",
@@ -183,24 +225,12 @@ def _needs(
             "not_honoured",
             ConfirmationNeeded(
                 "not_honoured",
-                f"{present.path} is read as {reading.reader.name}, because {reading.reason}. Another agent than Atomic "
-                f"0.8.26 to 0.9.8 would ignore a {reading.writer.entry_type}. Nothing was written. Choose the reader "
-                "on the page of the session, or confirm with --not-honoured.",
+                f"{present.path} is read as {reading.reader.name}: {reading.reason}. Another agent than "
+                f"{reading.generation.label} would ignore what is appended. Nothing was written. Use the writer fork, "
+                "choose the reader on the page of the session, or confirm with --not-honoured.",
                 "--not-honoured",
             ),
         )
-    elif not reading.is_honoured:
-        yield (
-            "not_honoured",
-            ConfirmationNeeded(
-                "not_honoured",
-                f"{present.path} is read as {reading.reader.name}, because {reading.reason}. That agent ignores a "
-                f"{reading.writer.entry_type}. Nothing was written. To write it anyway, use --not-honoured.",
-                "--not-honoured",
-            ),
-        )
-    if not _meets_target(approved, validated):
-        yield "below_target", target_not_met(validated)
 
 
 def _parent_of(approved: Approved, present: LoadedSession) -> str:
@@ -225,9 +255,10 @@ def _ends_inside_branch(approved: Approved) -> bool:
     return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
 
 
-def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> ValidatedDeletion | Refusal | None:
+def _judge(
+    approved: Approved, session: LoadedSession, leaf_id: str, rules: PlanRules
+) -> ValidatedDeletion | Refusal | None:
     """The airlock's judgement on what was approved; None if too little is left to compact."""
-    rules = rules_for(agent_at(session.path))
     # The query is given, so no text is needed to validate the plan.
     transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters), rules)
     if transcript is None:
@@ -235,11 +266,11 @@ def _judge(approved: Approved, session: LoadedSession, leaf_id: str) -> Validate
     return validate(request_of(approved.targets), transcript, approved.restraints)
 
 
-def _meets_target(approved: Approved, validated: ValidatedDeletion) -> bool:
+def _meets_target(approved: Approved, validated: ValidatedDeletion, rules: PlanRules) -> bool:
     """Whether the target is met, or was met at the approval and the session has only grown since."""
     if validated.target_met:
         return True
-    reviewed = _judge(approved, approved.loaded, approved.leaf_id)
+    reviewed = _judge(approved, approved.loaded, approved.leaf_id, rules)
     return isinstance(reviewed, ValidatedDeletion) and reviewed.target_met
 
 
@@ -251,8 +282,10 @@ def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
     )
 
 
-def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) -> ValidatedDeletion:
-    judged = _judge(approved, present, leaf_id)
+def _validate_again(
+    approved: Approved, present: LoadedSession, leaf_id: str, rules: PlanRules
+) -> ValidatedDeletion:
+    judged = _judge(approved, present, leaf_id, rules)
     if not isinstance(judged, ValidatedDeletion):
         reason = "Too little is left to compact."
         if isinstance(judged, Refusal):
@@ -264,15 +297,18 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
         )
     more = [str(target) for target in judged.targets if target not in set(approved.targets)]
     if more:
-        named = ", ".join(more[:MOST_NAMED]) + (
-            f" and {len(more) - MOST_NAMED:,} more" if len(more) > MOST_NAMED else ""
-        )
         raise Conflict(
             "plan_changed",
-            f"{present.path} has changed: the approved plan would now have to delete {named} as well. "
+            f"{present.path} has changed: the approved plan would now have to delete {_named(more)} as well. "
             "Nothing was written. Plan again.",
         )
-    others = [target.entry_id for target in approved.targets if not _is_same(target, approved, present)]
+    before, now = (
+        _sources(approved.loaded, approved.leaf_id, rules),
+        _sources(present, leaf_id, rules),
+    )
+    others = [
+        target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]
+    ]
     if others or set(judged.targets) != set(approved.targets):
         named = ", ".join(others[:MOST_NAMED]) or "something else"
         raise Conflict(
@@ -283,7 +319,9 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str) ->
     return judged
 
 
-def _is_same(target: Target, approved: Approved, present: LoadedSession) -> bool:
-    """Whether an id still names the reviewed line: of several entries with one id the last counts."""
-    reviewed, now = approved.loaded.tree.entry(target.entry_id), present.tree.entry(target.entry_id)
-    return (reviewed.number, reviewed.offset) == (now.number, now.offset)
+def _sources(session: LoadedSession, leaf_id: str, rules: PlanRules) -> dict[str, tuple[int, int]]:
+    """The number and offset of the line that has each message's content: of several entries with one id the last
+    counts, and an edit may have replaced the content."""
+    messages = rules.compactable(session.tree.branch(leaf_id))
+    sources = ((message.entry.id, message.source) for message in messages)
+    return {entry_id: (source.number, source.offset) for entry_id, source in sources}

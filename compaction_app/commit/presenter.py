@@ -18,19 +18,31 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import snapshot_of
 from compaction_app.session_activity import Activity
-from sessions_app.agents.base import WriteFacts
+from sessions_app.agents.base import Append, NewFile
+from sessions_app.cli import shell_quoted
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 
+from .change import change_of, lines_of, write_facts
 from .preflight import Approved, Preflight
-from .service import compaction_line, preflight_of
+from .service import approval, preflight_of
 
-ENTRY_ID_SHOWN: Final = "00000000"
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
-LINE_SHOWN: Final = 4_000
-"""Bytes of the line that the page shows."""
+LINES_SHOWN: Final = 4_000
+"""Bytes of the appended lines that the page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterChoice:
+    """A way to record the plan: its name, what it does to the file, how it is undone, and whether it is chosen."""
+
+    name: str
+    effect: str
+    undo: str
+    is_chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +55,14 @@ class CommitView:
     entries: int
     blocks: int
     undecided: int
-    line: str
+    writers: list[WriterChoice]
+    appends: bool
+    lines: str
+    """The beginning of what would be appended."""
+    line_count: int
     line_bytes: int
+    created: str
+    """The name of the new session, if one would be made."""
     backup: str
     confirmations: list[RequiredConfirmation]
     brought_back: tuple[Target, ...]
@@ -56,14 +74,22 @@ class CommitView:
     digest: str
     """Identifies this plan, so that a confirmation counts for no other."""
 
+    @property
+    def writer(self) -> str:
+        return next(choice.name for choice in self.writers if choice.is_chosen)
 
-def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
-    """What a commit of this run would do at this moment. Raises what `preflight_of` raises."""
-    approved, preflight = preflight_of(run, now)
+
+def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> CommitView:
+    """What a commit of this run by a writer would do at this moment. Raises what `preflight_of` raises."""
+    approved = approval(run)
+    preflight = preflight_of(approved, now, writer)
     validated, path = preflight.validated, approved.loaded.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
     branch = preflight.present.tree.branch(preflight.parent_id)
-    line = compaction_line(preflight, WriteFacts(ENTRY_ID_SHOWN, now, backup))
+    with lines_of(preflight.present) as line:
+        change = change_of(preflight, write_facts(preflight, line, backup, now))
+        lines = change.lines if isinstance(change, Append) else ()
+    text = b"\n".join(lines)
     return CommitView(
         run=run,
         path=str(path),
@@ -71,11 +97,18 @@ def view_commit(run: Run, now: datetime, undecided: int) -> CommitView:
         entries=sum(target.block_index is None for target in validated.targets),
         blocks=sum(target.block_index is not None for target in validated.targets),
         undecided=undecided,
-        line=line[:LINE_SHOWN].decode("utf-8", "replace"),
-        line_bytes=len(line) + 1,
+        writers=[
+            WriterChoice(one.name, one.effect, one.undo, one.name == preflight.writer.name)
+            for one in preflight.reading.writers
+        ],
+        appends=preflight.writer.appends,
+        lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
+        line_count=len(lines),
+        line_bytes=len(text) + 1,
+        created=change.name if isinstance(change, NewFile) else "",
         backup=backup.name,
         confirmations=list(_required_confirmations(approved, preflight)),
-        brought_back=preflight.reading.writer.unapplied(branch, validated.targets),
+        brought_back=preflight.writer.unapplied(branch, validated.targets),
         reader=preflight.reading.reader.name,
         reader_reason=preflight.reading.reason,
         activity=preflight.activity,
@@ -105,15 +138,9 @@ def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterato
         ),
         "not_honoured": (
             "Write it although it is not known which agent this session belongs to.",
-            f"It is read as {preflight.reading.reader.name}, because {preflight.reading.reason}. Agents other than "
-            f"Atomic 0.8.26 to 0.9.8 ignore a {preflight.reading.writer.entry_type}. You can choose the reader on the "
-            "page of the session.",
-        )
-        if preflight.reading.is_guess
-        else (
-            "Write it although the agent that reads this session ignores it.",
-            f"The session is read as {preflight.reading.reader.name}, because {preflight.reading.reason}. That agent "
-            f"ignores a {preflight.reading.writer.entry_type}: it would change nothing there.",
+            f"It is read as {preflight.reading.reader.name}: {preflight.reading.reason}. Agents other than "
+            f"{preflight.reading.generation.label} ignore what is appended. You can choose the reader on the page of "
+            "the session, or make a fork, which every agent honours.",
         ),
         "below_target": (
             "Commit although the target is not met.",
@@ -147,7 +174,7 @@ class KindRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """A compaction that was written: before and after, by kind, and the appended line."""
+    """A compaction that was written: before and after, by kind, and the last appended line or the new session."""
 
     compaction: Compaction
     kinds: list[KindRow]
@@ -156,6 +183,9 @@ class ResultView:
     line: str
     line_number: int | None
     line_bytes: int
+    resume: str
+    """The command that continues in the new session; empty if none was made."""
+    new_session: Session | None
 
     @property
     def is_restored(self) -> bool:
@@ -190,7 +220,26 @@ def view_result(compaction: Compaction) -> ResultView:
         line=line,
         line_number=number,
         line_bytes=length,
+        resume=_resume_command(compaction),
+        new_session=_new_session(compaction),
     )
+
+
+def _resume_command(compaction: Compaction) -> str:
+    if not compaction.created:
+        return ""
+    command = compaction.session.agent.resume_command(Path(compaction.created))
+    return " ".join(map(shell_quoted, command))
+
+
+def _new_session(compaction: Compaction) -> Session | None:
+    """The new session in the index; None if none was made, or it is gone."""
+    created = Path(compaction.created)
+    if not compaction.created:
+        return None
+    beside = compaction.session.root.sessions.present()
+    name = str(Path(compaction.session.relative_path).with_name(created.name))
+    return beside.filter(relative_path=name).select_related("root").first()
 
 
 def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
@@ -203,7 +252,7 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
             raw = reader.read_at(row.offset, row.length)
     except RedlineError:
         return "", None, 0
-    return raw[:LINE_SHOWN].decode("utf-8", "replace"), row.number, row.length
+    return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
 
 
 def _kinds(transcript: Transcript, targets: Iterable[Target]) -> list[KindRow]:

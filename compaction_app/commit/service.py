@@ -1,7 +1,10 @@
 """The commit: under the lock, on the current file, what was approved and nothing else.
 
     lock → what was added since → is the leaf still on the same branch? → the airlock again → is the plan exactly the
-    approved one? → backup → announced → one line appended by one write → recorded → hooks called, without the lock
+    approved one? → backup → the writer's change → proof → announced → made by one step → recorded → hooks called,
+    without the lock
+
+A change appends lines by one write, or gives a complete new session its name.
 
 If a process is killed between the announcement and the record, the next lock does both (`change_records`).
 
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,32 +36,29 @@ from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.lease import require_state, wrong_state
 from compaction_app.runs.reviews import approved_of
-from sessions_app.agents.base import WriteFacts
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.sessionlog.targets import Target
 from sessions_app.sqlite import failure_of
-from sessions_app.storage.append import append_line
 from sessions_app.storage.backups import Backup as BackupFile
 from sessions_app.storage.backups import back_up, delete_backup, digest_up_to
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.session_loader import LoadedSession, continue_loading
+from sessions_app.storage.session_loader import continue_loading
 
+from .change import MadeChange, make_change
 from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
 
 logger = logging.getLogger("redline")
 
 BYTES_ARE_LEFT: Final = "append_left"
 """The failure after which a part of the line is in the session: its backup is kept."""
-LINE_IS_WRITTEN: Final = frozenset({"append_not_tidied", "line_stays"})
-"""The failures after which the line is in the session, and recorded."""
+CHANGE_IS_MADE: Final = frozenset({"append_not_tidied", "line_stays"})
+"""The failures after which the change is made, and recorded."""
 NOT_RECORDED: Final = "not_recorded"
-"""The failure after which the line is in the session, and is recorded with its next lock."""
+"""The failure after which the change is made, and is recorded with the session's next lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,11 @@ class Committed:
     validated: ValidatedDeletion
     backup: BackupFile
     session: Session
-    line: bytes
-    """What was appended, without its newline."""
+    writer: str
+    lines: tuple[bytes, ...] = ()
+    """What was appended, without the newlines."""
+    created: Path | None = None
+    """The new session, if one was made."""
     late_failure: SystemFailure | None = None
     """An error after the write, which is raised once the hooks were called."""
 
@@ -97,6 +99,8 @@ def approval(run: Run) -> Approved:
         targets=validated.targets,
         planner=run.planner,
         origins=_origins(validated.targets, origins),
+        reader=prepared.reader,
+        writer=prepared.writer,
         restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
         reason=run.reason,
         run=run,
@@ -109,7 +113,7 @@ def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Tar
 
 
 def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Committed:
-    """Append the line that records the approved deletion.
+    """Record the approved deletion by its writer.
 
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
@@ -123,8 +127,11 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> C
     return _finish(approved, written)
 
 
-def commit_run(run: Run, confirmations: Confirmations, shown: str, now: datetime) -> Committed:
-    """Append the approved plan of a run, if it is the one that was shown: `shown` is the digest of that preflight.
+def commit_run(
+    run: Run, confirmations: Confirmations, shown: str, now: datetime, writer: str = ""
+) -> Committed:
+    """Record the approved plan of a run by a writer, if it is the one that was shown: `shown` is the digest of that
+    preflight.
 
     Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
     and `being_committed`, and what `approval` raises.
@@ -135,7 +142,7 @@ def commit_run(run: Run, confirmations: Confirmations, shown: str, now: datetime
         _block_decisions(run, now),
     ):
         approved = approval(run)
-        preflight = check_plan(approved, continue_loading(approved.loaded), now)
+        preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
         if preflight.digest() != shown:
             raise Conflict(
                 "plan_differs",
@@ -146,10 +153,9 @@ def commit_run(run: Run, confirmations: Confirmations, shown: str, now: datetime
     return _finish(approved, written)
 
 
-def preflight_of(run: Run, now: datetime) -> tuple[Approved, Preflight]:
-    """What a commit of a run would do at this moment. Raises what `commit_run` raises before it writes."""
-    approved = approval(run)
-    return approved, check_plan(approved, continue_loading(approved.loaded), now)
+def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
+    """What a commit would do at this moment. Raises what `commit_run` raises before it writes."""
+    return check_plan(approved, continue_loading(approved.loaded), now, writer)
 
 
 @contextmanager
@@ -197,11 +203,11 @@ def _finish(approved: Approved, written: Committed) -> Committed:
     """Update the index, and call the hooks. Raises the error that occurred after the write, if any."""
     path = approved.loaded.path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
-        index_file(path)
+        index_file(written.created or path)
     after_compact(
         path,
         written.session,
-        written.line,
+        written.lines,
         written.validated,
         approved.reason,
         approved.origins,
@@ -221,43 +227,60 @@ def _commit(
 ) -> Committed:
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
-    present, parent_id, validated = preflight.present, preflight.parent_id, preflight.validated
     content = hashlib.sha256()
-    copy = back_up(locked, present.fingerprint, now, content)
-    entry_id = _new_id(present)
-    line = compaction_line(preflight, WriteFacts(entry_id, now, copy.path))
-    note = _note(approved, copy, entry_id, parent_id, validated, preflight.reading.writer.name, now)
+    copy = back_up(locked, preflight.present.fingerprint, now, content)
+
+    def note(made: MadeChange) -> CommitNote:
+        return _note(approved, preflight, copy, made, now)
+
+    made: MadeChange | None = None
+
+    def record(done: MadeChange) -> None:
+        nonlocal made
+        made = done
+        _record(locked.path, note(done), done, content)
+
     late_failure: SystemFailure | None = None
     try:
-        append_line(
+        made = make_change(
             locked,
-            line,
-            present.state,
-            is_complete_line,
+            preflight,
+            copy.path,
+            now,
             after_torn_line=confirmations.after_torn_line,
-            note=text_of(note),
-            record=lambda appended: _record(locked.path, note, appended.end, content),
+            note=lambda planned: text_of(note(planned)),
+            record=record,
         )
     except RedlineError as failure:
-        if isinstance(failure, SystemFailure) and failure.code in LINE_IS_WRITTEN:
-            late_failure = failure
-        else:
+        if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
             _drop_or_keep(copy, locked, failure)
             raise
-    return Committed(entry_id, parent_id, validated, copy, session, line, late_failure)
+        late_failure = failure
+    return Committed(
+        made.entry_id,
+        preflight.parent_id,
+        preflight.validated,
+        copy,
+        session,
+        preflight.writer.name,
+        made.lines,
+        made.created,
+        late_failure,
+    )
 
 
-def _record(path: Path, note: CommitNote, size: int, content: hashlib._Hash) -> None:
+def _record(path: Path, note: CommitNote, made: MadeChange, content: hashlib._Hash) -> None:
     """Record what was written; `content` is the hash of what the backup contains."""
-    sha256 = ""  # not known, if others have rewritten the session since
-    with suppress(RedlineError):
-        sha256 = digest_up_to(path, size, note.backup.size, content)
+    sha256 = made.sha256  # not known, if others have rewritten the session since
+    if made.created is None:
+        with suppress(RedlineError):
+            sha256 = digest_up_to(path, made.size, note.backup.size, content)
     try:
-        record_commit(path, note, size, sha256)
+        record_commit(path, note, made.size, sha256)
     except DatabaseError as fault:
         raise SystemFailure(
             NOT_RECORDED,
-            f"The compaction {note.entry_id} was appended to {path}, and {note.backup.path} is its backup, but "
+            f"The compaction {note.entry_id} of {path} was written, and {note.backup.path} is its backup, but "
             f"Redline's own database failed: {fault}. Nothing is lost: it is recorded when the session is next locked.",
         ) from fault
 
@@ -272,43 +295,22 @@ def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError
 
 
 def _note(
-    approved: Approved,
-    backup: BackupFile,
-    entry_id: str,
-    parent_id: str,
-    validated: ValidatedDeletion,
-    writer: str,
-    now: datetime,
+    approved: Approved, preflight: Preflight, backup: BackupFile, made: MadeChange, now: datetime
 ) -> CommitNote:
     return CommitNote(
         backup=BackupNote.of(backup),
         run=approved.run.pk if approved.run is not None else None,
-        entry_id=entry_id,
-        leaf_id=parent_id,
+        entry_id=made.entry_id,
+        leaf_id=preflight.parent_id,
+        writer=preflight.writer.name,
+        created=str(made.created) if made.created is not None else "",
         planner=approved.planner,
         reason=approved.reason,
         written_at=now,
         parameters=msgspec.to_builtins(approved.parameters),
-        stats=validated.stats.to_json(),
+        stats=preflight.validated.stats.to_json(),
         origins=[
             {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
             for target, origin in approved.origins.items()
         ],
-        writer=writer,
     )
-
-
-def compaction_line(preflight: Preflight, facts: WriteFacts) -> bytes:
-    """The line that is appended, without its newline."""
-    validated = preflight.validated
-    deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
-    branch = preflight.present.tree.branch(preflight.parent_id)
-    (line,) = preflight.reading.writer.write(branch, deletion, facts).lines
-    return line
-
-
-def _new_id(present: LoadedSession) -> str:
-    """Eight hex digits that no entry of the session has."""
-    while (entry_id := secrets.token_hex(4)) in present.tree:
-        pass
-    return entry_id

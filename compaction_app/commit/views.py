@@ -19,12 +19,12 @@ from sessions_app.web.redirects import redirect
 
 from .forms import CommitForm
 from .presenter import view_commit, view_result
-from .service import LINE_IS_WRITTEN, NOT_RECORDED, commit_run
+from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
 """Errors that a new plan on the current session can solve."""
-WRITTEN: Final = LINE_IS_WRITTEN | {NOT_RECORDED}
-"""Failures after which the line is in the session."""
+WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
+"""Failures after which the change is made."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -39,7 +39,8 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
     form = CommitForm(request.POST)
     try:
         require_valid(form)
-        commit_run(found, form.cleaned_data["yes"], form.cleaned_data["plan"], timezone.now())
+        data = form.cleaned_data
+        commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
     except (ConfirmationNeeded, TargetNotMet):
         missing = ConfirmationNeeded("yes_missing", "Confirmation required. Nothing was written.", "")
         return _show(request, found, missing, form)
@@ -55,7 +56,8 @@ def _show(
     was_written = fault is not None and fault.code in WRITTEN
     if not was_written:
         try:
-            view = view_commit(run, timezone.now(), review_of(run).undecided)
+            writer = (request.POST or request.GET).get("writer", "")
+            view = view_commit(run, timezone.now(), review_of(run).undecided, writer)
         except RedlineError as unshown:
             fault = fault or unshown
     context = {

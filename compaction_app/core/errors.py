@@ -20,6 +20,7 @@ class Code(StrEnum):
     INVALID_BLOCK_INDEX = "invalid_block_index"
     RECENT_CONTEXT = "recent_context"
     THINKING = "thinking"
+    NOT_EDITABLE = "not_editable"
     PROTECTED = "protected"
     UNKNOWN_BLOCK = "unknown_block"
     ONLY_BLOCK = "only_block"

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
 from .errors import Code, Refusal
@@ -49,6 +50,7 @@ GATES: Final = (
         "with thinking_guard all, no assistant that bears thinking is touched",
         (Code.THINKING,),
     ),
+    Gate("writer", "refuses", "what the writer cannot leave out stays", (Code.NOT_EDITABLE,)),
     Gate(
         "protected",
         "refuses",
@@ -87,7 +89,7 @@ GATES: Final = (
     Gate(
         "survival",
         "refuses",
-        "something remains, and something that bears the task: user, custom, branch summary; also when nothing is "
+        "something remains, and something that bears the task: user, custom, a summary; also when nothing is "
         "deleted",
         (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
     ),
@@ -169,6 +171,13 @@ def refuse_guarded_thinking(judge: Judgement, entry: TranscriptEntry, target: Ta
     )
 
 
+def refuse_not_editable(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
+    del judge
+    if entry.protection is not Protection.NOT_EDITABLE:
+        return None
+    return refuse(Code.NOT_EDITABLE, target, entry.protection.sentence, "Choose another one.")
+
+
 def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
     if entry.protection is not None:
         return refuse(
@@ -203,6 +212,7 @@ def refuse_unfit_block(judge: Judgement, entry: TranscriptEntry, target: Target)
 TARGET_GATES: Final[list[TargetGate]] = [
     refuse_recent,
     refuse_guarded_thinking,
+    refuse_not_editable,
     refuse_protected,
     refuse_unfit_block,
 ]
@@ -315,7 +325,7 @@ def refuse_no_task_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
         return None
     return Refusal(
         Code.NO_TASK_LEFT,
-        "No entry that bears the task would remain (user, custom, branch summary). Nothing was deleted. "
+        "No entry that bears the task would remain (user, custom, a summary). Nothing was deleted. "
         "Only a context that says what the model is to do can be compacted.",
     )
 

@@ -7,13 +7,14 @@ up when a tool needs them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
 from sessions_app.agents.base import PlanRules
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, Texts
 from sessions_app.sessionlog.targets import Target
 
@@ -90,14 +91,18 @@ def prepare(
 ) -> Transcript | None:
     """The transcript of a branch (root first); None if fewer than two of its entries are compactable.
 
-    `texts` contains at least the branch's messages. `settings` are as a user wrote them. Without a query among
-    them, the last user message that is not blank is the query, as in the agent; `is_noise` says which texts
-    are skipped as well.
+    `texts` contains at least the branch's messages, summaries and edits. `settings` are as a user wrote them. Without
+    a query among them, the last user message that is not blank is the query, as in the agent; `is_noise` says which
+    texts are skipped as well.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
-    entries = _transcript_entries(branch, rules)
-    if len(entries) < MINIMUM_ENTRIES:
+    messages = rules.compactable(branch)
+    if len(messages) < MINIMUM_ENTRIES:
         return None
+    entries = _transcript_entries(messages, rules)
+    edited = {message.entry.id: message.source.id for message in messages if message.edit is not None}
+    if edited:
+        texts = _EditedTexts(texts, edited)
     for position in range(max(0, len(entries) - preserved), len(entries)):
         entries[position] = msgspec.structs.replace(entries[position], recent=True)
     user_texts = (
@@ -112,14 +117,14 @@ def prepare(
     return Transcript(entries, texts, parameters)
 
 
-def _transcript_entries(branch: Sequence[Entry], rules: PlanRules) -> list[TranscriptEntry]:
-    """The compactable entries of a branch, none of them marked as recent yet.
+def _transcript_entries(messages: Sequence[Message], rules: PlanRules) -> list[TranscriptEntry]:
+    """The compactable messages of a branch as entries, none of them marked as recent yet.
 
     One loop on plain fields: it runs for every entry of a branch, and takes most of the time.
     """
     entries: list[TranscriptEntry] = []
     protection = rules.protection
-    for message in rules.compactable(branch):
+    for message in messages:
         entry, blocks = message.entry, message.blocks or ()
         entries.append(
             TranscriptEntry(
@@ -138,3 +143,26 @@ def _transcript_entries(branch: Sequence[Entry], rules: PlanRules) -> list[Trans
             )
         )
     return entries
+
+
+class _EditedTexts(Mapping[str, Texts]):
+    """Texts by entry, with those of the edit for an entry whose content an edit replaced."""
+
+    def __init__(self, texts: Mapping[str, Texts], edited: Mapping[str, str]) -> None:
+        self._texts, self._edited = texts, edited
+
+    def __getitem__(self, entry_id: str) -> Texts:
+        if entry_id not in self._edited:
+            return self._texts[entry_id]
+        return texts_of_edit(self._texts[self._edited[entry_id]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def texts_of_edit(found: Texts) -> Texts:
+    """The texts of an edit's line for the message it edits: the agent may make a block of a text."""
+    return found if found.whole is None else Texts(whole=found.whole, blocks=(found.whole,))

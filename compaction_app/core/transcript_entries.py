@@ -9,7 +9,7 @@ import msgspec
 from sessions_app.sessionlog.entries import Block, Role
 from sessions_app.sessionlog.protection import Protection
 
-TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY})
+TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 WHOLE: Final = -1
 
 

@@ -193,7 +193,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     context = reading.reader.rebuild(branch)
     kept = {message.entry.id: message for message in context.messages}
     # The query is not shown here, so no text has to be read for it.
-    transcript = prepare(branch, {}, {"query": "-"}, reading.rules)
+    transcript = prepare(branch, {}, {"query": "-"}, reading.rules())
     protections = {
         entry.entry_id: entry.reason
         for entry in (transcript.entries if transcript is not None else ())

@@ -18,8 +18,8 @@ from compaction_app.core.stats import target_reduction
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
-from sessions_app.agents.base import Reading
-from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
+from sessions_app.agents.base import Agent, Reading, SessionWriter
+from sessions_app.cli import RedlineCommand, one_line, printable, shell_quoted, text_lines
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column
@@ -46,6 +46,8 @@ class Planned:
     origins: Mapping[Target, Origin]
     loaded: LoadedSession
     planner: str
+    reader: str
+    writer: str
     run: Run | None = None
     """None if nothing of it is recorded."""
 
@@ -60,6 +62,8 @@ class Planned:
             planner=self.planner,
             origins=self.origins,
             restraints=self.plan.restraints,
+            reader=self.reader,
+            writer=self.writer,
             run=self.run,
         )
 
@@ -128,7 +132,9 @@ def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, pag
     command.say_all(lines, paged=paged)
 
 
-def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, torn: TornLine | None) -> None:
+def show_summary(
+    command: RedlineCommand, planned: Planned, reading: Reading, writer: SessionWriter, torn: TornLine | None
+) -> None:
     """Print the plan's figures, its parameters, and its warnings."""
     plan, validated = planned.plan, planned.validated
     stats, found, effective = validated.stats, validated.parameters, plan.effective
@@ -148,9 +154,8 @@ def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, to
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
         command.say(f"Ignored: {printable(fault)}")
-    if not reading.is_honoured:
-        command.say(f"That agent ignores an entry of type {reading.writer.entry_type}.")
-    back = reading.writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
+    command.say(f"Writer: {writer.name}. {writer.effect} {writer.undo}")
+    back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
     if back:
         command.say(
             f"The agent will not apply {len(back)} of these, to keep its latest thinking replayable: {_named(back)}."
@@ -161,6 +166,24 @@ def show_summary(command: RedlineCommand, planned: Planned, reading: Reading, to
         command.say(f"It ended early: {printable(plan.why)}")
     if not validated.target_met:
         command.say("The target is not met.")
+
+
+def committed_lines(committed: Committed, agent: Agent) -> list[str]:
+    """What was written, where, and how to continue, in words."""
+    path = committed.backup.session
+    if committed.created is not None:
+        resume = " ".join(map(shell_quoted, agent.resume_command(committed.created)))
+        return [
+            f"Made {printable(committed.created)}; {printable(path)} is as it was.",
+            f"Continue there with: {printable(resume)}",
+        ]
+    count = len(committed.lines)
+    return [
+        f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}; its last entry is "
+        f"{committed.entry_id} now.",
+        f"The backup is {printable(committed.backup.path)}.",
+        "An agent that has the session open must reload it.",
+    ]
 
 
 def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]:
@@ -175,7 +198,9 @@ def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]
         "protectedEntryIds": list(written.protected_entry_ids),
         "stats": written.stats.to_json(),
         "targetMet": written.target_met,
+        "writer": committed.writer if committed is not None else None,
         "entryId": committed.entry_id if committed is not None else None,
+        "created": str(committed.created) if committed is not None and committed.created else None,
         "backupPath": str(committed.backup.path) if committed is not None else None,
         "reasons": [_reason_of(planned, target) for target in written.targets],
         "hooks": [message.text for message in plan.answers.messages],

@@ -9,7 +9,8 @@ from django.conf import settings
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.registry import agent_at, model_windows, rules_for
+from sessions_app.agents.base import PlanRules
+from sessions_app.agents.registry import agent_at, model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.errors import BadInput
@@ -29,8 +30,9 @@ def dry_run(
     planner: str,
     thinking: str,
     listener: PlanListener,
+    rules: PlanRules,
 ) -> Plan:
-    """Plan a branch of a loaded session; an empty `leaf_id` is the file's last entry.
+    """Plan a branch of a loaded session by these rules; an empty `leaf_id` is the file's last entry.
 
     Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
     the planner raise.
@@ -40,7 +42,7 @@ def dry_run(
     branch = loaded.tree.branch(leaf)
     agent = agent_at(loaded.path)
     effective = effective_parameters(agent.settings(loaded.log.cwd, home), own)
-    transcript = prepare(branch, loaded.texts(branch), effective.values, rules_for(agent), is_noise)
+    transcript = prepare(branch, loaded.texts(branch), effective.values, rules, is_noise)
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",

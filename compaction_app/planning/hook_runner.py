@@ -12,7 +12,7 @@ its hooks again: their new answers replace the old ones, and what a human undid 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -173,7 +173,7 @@ def pinned_by_hooks(run: Run) -> dict[Target, str]:
 def after_compact(
     path: Path,
     session: Session,
-    line: bytes,
+    lines: Sequence[bytes],
     validated: ValidatedDeletion,
     reason: str,
     origins: Mapping[Target, Origin],
@@ -182,12 +182,12 @@ def after_compact(
     """Notify the hooks of a compaction that was written. Nothing they do changes it."""
     if not session_compact.connected():
         return
-    entry: dict[str, Any] = parse(line)
+    entries: list[dict[str, Any]] = [parse(line) for line in lines]
     notify_hooks(
         path=path,
         session=session,
         result=validated,
-        entry=entry,
+        entries=entries,
         reason=reason,
         from_hook=any(origin.tool == Proposal.Source.HOOK for origin in origins.values()),
         backup=backup,

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from compaction_app.core.parameters import Parameters
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import Transcript, prepare, texts_of_edit
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
@@ -26,11 +26,12 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.index.scan import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
+from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
@@ -51,16 +52,25 @@ class Prepared(msgspec.Struct, frozen=True):
     """The last line that contained an entry at that time."""
     entries: tuple[TranscriptEntry, ...]
     places: tuple[tuple[int, int, int], ...]
-    """For each entry: line number, offset and length in bytes."""
+    """For each entry, the line that has its content: number, offset and length in bytes."""
     parameters: Parameters
     fingerprint: Fingerprint
     file: FileState
     parser: ParserState
     reader: str
     reader_reason: str
-    honoured: bool
-    """Whether the agent that reads the session applies what is written."""
     window: int | None = None
+    writer: str = ""
+    """The writer for which it was prepared; empty for the best one."""
+
+    def place_of(self, entry_id: str) -> tuple[int, int, int] | None:
+        """The place of an entry; None if the transcript does not have it."""
+        places = (
+            place
+            for entry, place in zip(self.entries, self.places, strict=True)
+            if entry.entry_id == entry_id
+        )
+        return next(places, None)
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
         """The transcript; without texts if they are not needed."""
@@ -80,11 +90,16 @@ def known_torn_line(session: Session) -> TornLine | None:
 
 
 def prepare_snapshot(
-    session: Session, leaf_id: str, settings: Mapping[str, object], window: int | None = None
+    session: Session,
+    leaf_id: str,
+    settings: Mapping[str, object],
+    window: int | None = None,
+    writer: str = "",
 ) -> Prepared:
     """Prepare a branch of an indexed session; an empty `leaf_id` is the file's last entry.
 
-    Raises BadInput `unknown_entry`, `no_entries` and `nothing_to_compact`, and what reading the file raises.
+    Raises BadInput `unknown_entry`, `no_entries`, `unknown_writer` and `nothing_to_compact`, and what reading the file
+    raises.
     """
     path = session.real_path()
     with SessionReader(path) as reader:
@@ -98,11 +113,9 @@ def prepare_snapshot(
         tree = SessionTree(entries)
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
-        texts = _TextsOnDemand(
-            session.agent, reader, {entry.id: entry for entry in branch if entry.is_message}
-        )
+        texts = _TextsOnDemand(session.agent, reader, {entry.id: entry for entry in branch if entry.has_text})
         reading = reading_of_session(session, path, entries)
-        transcript = prepare(branch, texts, settings, reading.rules, is_noise)
+        transcript = prepare(branch, texts, settings, reading.rules(writer), is_noise)
         state = reader.state()
     if transcript is None:
         raise BadInput(
@@ -110,7 +123,8 @@ def prepare_snapshot(
             f"The branch of {leaf} in {path} has fewer than two entries that could be compacted. "
             "Nothing was planned.",
         )
-    places = {entry.id: (entry.number, entry.offset, entry.length) for entry in branch}
+    sources = {message.entry.id: message.source for message in reading.rules(writer).compactable(branch)}
+    places = {key: (source.number, source.offset, source.length) for key, source in sources.items()}
     return Prepared(
         leaf_id=leaf,
         file_leaf_id=tree.leaf.id,
@@ -126,8 +140,8 @@ def prepare_snapshot(
         parser=msgspec.convert(session.state["parser"], ParserState),
         reader=reading.reader.name,
         reader_reason=reading.reason,
-        honoured=reading.is_honoured,
         window=window,
+        writer=writer,
     )
 
 
@@ -185,15 +199,22 @@ def read_snapshot_texts(
                     f"{path}: line {number} has changed. Nothing was written. Plan again: decisions that are still "
                     "valid are kept.",
                 )
-            texts[entry.entry_id] = found
+            texts[entry.entry_id] = texts_of_edit(found) if again.kind is EntryKind.EDIT else found
     return texts
 
 
 def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
+    if again.kind is EntryKind.EDIT:
+        return True  # its blocks are those of a message whose role it does not know
     blocks = again.blocks or ()
     return entry.role == again.role and all(
         block.index < len(blocks) and blocks[block.index] == block for block in entry.blocks
     )
+
+
+def is_unchanged(target: Target, before: Prepared, after: Prepared) -> bool:
+    """Whether a target names the same content in two snapshots: an edit may have replaced the blocks of its entry."""
+    return target.block_index is None or before.place_of(target.entry_id) == after.place_of(target.entry_id)
 
 
 # ---- stored -----------------------------------------------------------------------------------------------

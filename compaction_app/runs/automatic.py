@@ -5,8 +5,7 @@ or `overflow`, its model reported that the context is too long. With `plan_by_it
 
 | it is skipped because                             | until                                                    |
 |---------------------------------------------------|----------------------------------------------------------|
-| it cannot be read or written, is old, or its      | that changes                                             |
-| agent ignores what Redline writes                 |                                                          |
+| it cannot be read or written, or is old           | that changes                                             |
 | its agent's settings say `enabled: false`         | they do not                                              |
 | nobody but Redline has written to it since the    | an agent continues                                       |
 | last change, or nobody at all for a day           |                                                          |
@@ -37,7 +36,7 @@ from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
 from compaction_app.planning.planners import EMBEDDED
-from sessions_app.agents.registry import READERS, reading_by
+from sessions_app.agents.registry import READERS
 from sessions_app.models import Session
 from sessions_app.querysets import WRITTEN_BY_OTHERS
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -109,8 +108,6 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
         return "it was not yet read with its current reader"
-    if not reading_by(session.read_as, "it was counted this way").is_honoured:
-        return f"it is read as {session.read_as}, and that agent ignores what Redline writes"
     switched_off = session.agent.settings(session.cwd, home).switched_off_in
     if switched_off is not None:
         return f"{switched_off} disables automatic compaction (enabled: false)"

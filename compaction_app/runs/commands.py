@@ -49,6 +49,7 @@ def start_run(
     requested_parameters: Mapping[str, object],
     leaf_id: str = "",
     thinking: str = "",
+    writer: str = "",
     reason: str = "manual",
     automatic: bool = False,
     replaces: Run | None = None,
@@ -59,7 +60,7 @@ def start_run(
     Raises BadInput `unknown_planner`, `bad_thinking` and what `require_writable` raises, and Conflict `run_in_flight`
     if one is under way for this session.
     """
-    run = new_run(session, planner, requested_parameters, leaf_id, thinking)
+    run = new_run(session, planner, requested_parameters, leaf_id, thinking, writer)
     require_writable(session)
     run.reason, run.automatic, run.replaces = reason, automatic, replaces
     with transaction.atomic():
@@ -82,6 +83,7 @@ def new_run(
     requested_parameters: Mapping[str, object],
     leaf_id: str = "",
     thinking: str = "",
+    writer: str = "",
 ) -> Run:
     """A run that is not saved yet. Raises BadInput `unknown_planner` and `bad_thinking`."""
     planner = require_planner(planner, thinking)
@@ -92,6 +94,7 @@ def new_run(
         leaf_id=leaf_id,
         planner=planner,
         thinking=thinking,
+        writer=writer,
         base_url=model_named(planner).base_url if is_llm(planner) else "",
         requested_parameters=given,
         sources=dict(effective_parameters(agent_settings, given).sources),
@@ -153,5 +156,6 @@ def plan_again(run: Run) -> Run:
         requested_parameters=run.requested_parameters,
         leaf_id="" if prepared.leaf_id == prepared.file_leaf_id else prepared.leaf_id,
         reason=run.reason,
+        writer=run.writer,
         replaces=run,
     )

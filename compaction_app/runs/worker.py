@@ -44,10 +44,13 @@ from compaction_app.planning.hook_runner import (
 from compaction_app.planning.plan import Plan, PlanListener
 from compaction_app.planning.planners import planner_of_run
 from compaction_app.planning.snapshots import (
+    is_prepared,
+    is_unchanged,
     prepare_snapshot,
     read_snapshot_texts,
     save_snapshot,
     session_as_prepared,
+    snapshot_of,
 )
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
@@ -142,6 +145,7 @@ def _plan(recorder: Recorder) -> Plan:
         )
     carried = _carried(run)
     plan = _prepare(run, session, carried)
+    carried = _without_replaced(carried, run)
     transcript = plan.transcript
     recorder.record(
         EventKind.PREPARED,
@@ -174,7 +178,11 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
     windows = model_windows(home)
     window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
     prepared = prepare_snapshot(
-        session, run.leaf_id, effective.values, window.tokens if window is not None else None
+        session,
+        run.leaf_id,
+        effective.values,
+        window.tokens if window is not None else None,
+        run.writer,
     )
     save_snapshot(run, prepared)
     transcript = prepared.transcript(read_snapshot_texts(session.real_path(), prepared))
@@ -196,6 +204,18 @@ def _carried(run: Run) -> Carried:
     if own or run.replaces is None:
         return Carried(own, *pins_of(run))
     return carried_from(run.replaces)
+
+
+def _without_replaced(carried: Carried, run: Run) -> Carried:
+    """What is carried over, without blocks of entries whose content was replaced since: the indexes name others now."""
+    if run.replaces is None or not is_prepared(run.replaces):
+        return carried
+    before, after = snapshot_of(run.replaces).prepared, snapshot_of(run).prepared
+    return Carried(
+        [(target, origin) for target, origin in carried.targets if is_unchanged(target, before, after)],
+        [target for target in carried.pins if is_unchanged(target, before, after)],
+        [target for target in carried.unpinned if is_unchanged(target, before, after)],
+    )
 
 
 def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Recorder) -> dict[Target, Origin]:

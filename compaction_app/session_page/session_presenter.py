@@ -20,6 +20,7 @@ from compaction_app.display.entry_notes import EntryNote
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import Fingerprint, SessionReader, file_state
@@ -72,6 +73,8 @@ class SessionView:
     damaged_at: str
     """The entry after the first damaged line."""
     bypassed: list[Bypassed]
+    broken: Breakage | None
+    """Why the branch cannot be continued; None if it can."""
 
 
 def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:
@@ -99,6 +102,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
         frame=_frame(state, start, end) if view == "sees" and shown else None,
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
+        broken=SentConversation.of(state.context).broken,
     )
 
 

@@ -5,7 +5,7 @@ Code outside `agents` never uses a field name of an agent's files; it uses the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
@@ -67,48 +68,73 @@ class AgentSettings:
 
 
 class Append(NamedTuple):
-    """A change of a session: complete lines to append, each without its newline."""
+    """A change of a session: complete lines to append in one write, each without its newline."""
 
     lines: tuple[bytes, ...]
+
+
+class NewFile(NamedTuple):
+    """A change that leaves the session as it is: a new session file beside it."""
+
+    name: str
+    pieces: Iterable[bytes]
+    """Its bytes: each piece is one line with its newline."""
+
+
+Change = Append | NewFile
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
     """What a writer needs beside a branch and a deletion."""
 
-    entry_id: str
-    """An id that is not used in the session."""
+    new_id: Callable[[], str]
+    """Gives an entry id that is not used in the session, a different one each time."""
+    session_id: str
+    """The id of a new session."""
     written_at: datetime
+    session: Path
+    """The real path of the session."""
+    header: Header
     backup: Path
     """The backup made before the write."""
+    line: Callable[[Entry], bytes]
+    """Reads the recorded line of an entry, without its newline."""
+    labels: Mapping[str, str]
+    """The labels of the session's entries, by entry id."""
 
 
 class SessionWriter(Protocol):
-    """One way to record an approved deletion in a session. It does no I/O."""
+    """One way to record an approved deletion. It does no I/O but what `WriteFacts.line` does."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def entry_type(self) -> str:
-        """The agent's name for the entries that it writes."""
+    def appends(self) -> bool:
+        """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
         ...
 
     @property
-    def kind(self) -> EntryKind:
-        """The kind of the entries that it writes: a reader that honours this kind honours the deletion."""
+    def effect(self) -> str:
+        """What happens to the file, as a sentence."""
         ...
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+    @property
+    def undo(self) -> str:
+        """How that is undone, as a sentence."""
+        ...
+
+    def protection(self, entry: Entry) -> Protection | None:
+        """Why this writer must not touch an entry; None if it may."""
+        ...
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
         """The change that records a deletion at the end of a branch."""
         ...
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that the agent would not apply if they were recorded at the end of a branch."""
-        ...
-
-    def written_ids(self, lines: Iterable[bytes]) -> Iterator[str]:
-        """The ids of the entries among a session's lines that record deletions."""
         ...
 
 
@@ -122,6 +148,32 @@ class PlanRules(Protocol):
     def protection(self, entry: Entry) -> Protection | None:
         """Why an entry must not be deleted, wherever it is; None if it may be."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRules:
+    """The rules of an agent, and what a writer adds to them."""
+
+    rules: PlanRules
+    writer: SessionWriter
+
+    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
+        return self.rules.compactable(branch)
+
+    def protection(self, entry: Entry) -> Protection | None:
+        return self.rules.protection(entry) or self.writer.protection(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The versions of an agent that read a session, and record what is deleted from it, in the same way."""
+
+    label: str
+    """The agent with its versions, as in "pi 0.87 and newer"."""
+    reader: Reader
+    rules: PlanRules
+    writers: tuple[SessionWriter, ...]
+    """The ways to record a deletion that these versions honour, the best one first."""
 
 
 class Agent(Protocol):
@@ -153,22 +205,16 @@ class Agent(Protocol):
         ...
 
     @property
-    def readers(self) -> Sequence[Reader]:
-        """Its readers, the one for current sessions first."""
-        ...
-
-    @property
-    def writers(self) -> Sequence[SessionWriter]:
-        """The ways to record a deletion that the agent honours, the best one first."""
-        ...
-
-    @property
-    def rules(self) -> PlanRules | None:
-        """Its rules, or None if Atomic's apply."""
+    def generations(self) -> Sequence[Generation]:
+        """Its generations, the current one first."""
         ...
 
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
         """A parser that starts where another one ended, or with a new `ParserState`."""
+        ...
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        """A message of the context as the agent rebuilds it, given the line of its entry and of its edit."""
         ...
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
@@ -180,6 +226,10 @@ class Agent(Protocol):
 
         Raises BadInput `is_current`, and `not_a_session` at the end.
         """
+        ...
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        """The command that continues a session in the agent, as arguments."""
         ...
 
     def settings(self, cwd: str, home: Path) -> AgentSettings:
@@ -197,18 +247,38 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The agent, reader, writer and rules of a session, and the reason for this choice."""
+    """The agent of a session, the generation by which it is read and written, and the reason for this choice."""
 
     agent: Agent
-    reader: Reader
-    writer: SessionWriter
-    """The writer for deletions. For an agent that honours none, it writes one that the agent ignores."""
-    rules: PlanRules
+    generation: Generation
     reason: str
     is_guess: bool = False
-    """Whether the agent of the session is unknown: then nothing is written without a confirmation."""
+    """Whether the agent of the session is unknown: then nothing is appended to it without a confirmation."""
 
     @property
-    def is_honoured(self) -> bool:
-        """Whether the writer's entries change what the agent's model sees."""
-        return self.writer.kind in self.reader.honours
+    def reader(self) -> Reader:
+        return self.generation.reader
+
+    def rules(self, writer: str = "") -> PlanRules:
+        """What a plan may delete that is written by the writer of this name, or by the best one.
+
+        Raises BadInput `unknown_writer`.
+        """
+        return WriterRules(self.generation.rules, self.writer(writer))
+
+    @property
+    def writers(self) -> tuple[SessionWriter, ...]:
+        """The ways to record a deletion, the best one first. If the agent is a guess, the ones that make a new session
+        come first."""
+        return tuple(sorted(self.generation.writers, key=lambda writer: self.is_guess and writer.appends))
+
+    def writer(self, name: str = "") -> SessionWriter:
+        """The writer of this name, or the best one. Raises BadInput `unknown_writer`."""
+        for writer in self.writers:
+            if name in ("", writer.name):
+                return writer
+        known = ", ".join(writer.name for writer in self.writers)
+        raise BadInput(
+            "unknown_writer",
+            f"{self.generation.label} does not honour the writer {name}. Nothing was written. It honours {known}.",
+        )

@@ -11,12 +11,18 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 
 from .atomic.agent import ATOMIC
-from .base import Agent, PlanRules, Reader, Reading, SessionWriter
+from .base import Agent, Generation, Reader, Reading
 from .pi.agent import PI
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
+GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
+    generation.reader.name: (agent, generation)
+    for agent in AGENTS.values()
+    for generation in agent.generations
+}
+"""Each generation by the name of its reader, with its agent."""
 READERS: Final[Mapping[str, Reader]] = {
-    reader.name: reader for agent in AGENTS.values() for reader in agent.readers
+    name: generation.reader for name, (_, generation) in GENERATIONS.items()
 }
 
 
@@ -45,21 +51,11 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
-def writer_for(agent: Agent) -> SessionWriter:
-    """The best writer of an agent, or Atomic's if it has none, which needs a confirmation."""
-    return (agent.writers or ATOMIC.writers)[0]
-
-
-def rules_for(agent: Agent) -> PlanRules:
-    """The rules of an agent, or Atomic's, which belong to its writer."""
-    return agent.rules or ATOMIC.rules
-
-
 def reading_by(name: str, reason: str) -> Reading:
     """The reading for a reader name. Raises BadInput `unknown_reader`."""
-    reader = reader_named(name)
-    owner = next(agent for agent in AGENTS.values() if reader in agent.readers)
-    return Reading(owner, reader, writer_for(owner), rules_for(owner), reason)
+    reader_named(name)
+    agent, generation = GENERATIONS[name]
+    return Reading(agent, generation, reason)
 
 
 def choose_reader(
@@ -98,12 +94,14 @@ def choose_reader(
 
 
 def _reading(agent: Agent, reason: str, *, is_guess: bool = False) -> Reading:
-    return Reading(agent, agent.readers[0], writer_for(agent), rules_for(agent), reason, is_guess)
+    generation = agent.generations[-1] if agent is ATOMIC else agent.generations[0]
+    return Reading(agent, generation, reason, is_guess)
 
 
 def may_show_another(entry: Entry, read_as: str) -> bool:
     """Whether an entry may show that a session belongs to another agent than the one with this reader."""
-    return bool(entry.sole_agent) and READERS.get(read_as) not in AGENTS[entry.sole_agent].readers
+    owner, _ = GENERATIONS.get(read_as, (None, None))
+    return bool(entry.sole_agent) and owner is not AGENTS[entry.sole_agent]
 
 
 def _mark_of_pi(entry: Entry) -> str:

@@ -31,6 +31,7 @@ LOCK_SECONDS: Final = 600
 SETTLED: Final = (
     "header_id version cwd name first_user_message title leaf_id provider model read_as window window_source "
     "reserve_tokens size entry_count damage_count damage compaction_count context_tokens context_source overflow "
+    "broken broken_at "
     "last_used mtime_ns indexed_at missing fault schema fingerprint state"
 ).split()
 """The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.registry import agent_of, choose_reader, may_show_another
+from sessions_app.agents.base import Reader
+from sessions_app.agents.registry import READERS, agent_of, choose_reader, may_show_another
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
@@ -22,6 +23,7 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
@@ -84,6 +86,10 @@ class Scan:
         self._tree_damage: list[Any] = kept["tree_damage"] if kept else []
         self._tree_damaged: int = kept["tree_damaged"] if kept else 0
         self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
+        self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
+        """What the agent would send, without the entries in `_carried`; None before the first."""
+        self._carried: list[Entry] = []
+        """Entries in the totals, but not in the conversation yet."""
         self._complete: int = kept["entries"] if kept else 0
         """Entries on lines that end with a newline."""
         self._count = self._complete
@@ -132,6 +138,7 @@ class Scan:
                 self._check_ids()
                 insert_entries(session, self.pending)
                 self.pending.clear()
+                self._continue_conversation()
                 report(ReadSoFar(self.path, line.offset))
         self._require_session()
         self._check_ids()
@@ -140,6 +147,7 @@ class Scan:
             self._forget_branch()
         elif self._tally is None:
             self._recount()
+        self._continue_conversation()
         self._conclude(fingerprint)
         self._update_metadata()
 
@@ -174,9 +182,11 @@ class Scan:
         if not self._tally.carries(entry) or entry.id in self._seen or self._shows_reader(entry):
             self._tally = None
             self._seen.clear()
+            self._carried.clear()
             return
         self._seen.add(entry.id)
         self._tally.add(entry)
+        self._carried.append(entry)
         if entry.model is not None:
             self.session.provider, self.session.model = entry.model
 
@@ -209,8 +219,9 @@ class Scan:
     def _forget_branch(self) -> None:
         session = self.session
         session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
+        session.broken = session.broken_at = ""
         session.context_tokens = session.overflow = None
-        self._tally = Tally()
+        self._tally, self._conversation = Tally(), None
         self._tree_damage, self._tree_damaged = [], 0
 
     def _recount(self) -> None:
@@ -228,7 +239,27 @@ class Scan:
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
-        self._tally = Tally.of(reading.reader.rebuild(branch), tree.leaf.id, branch)
+        context = reading.reader.rebuild(branch)
+        self._tally = Tally.of(context, tree.leaf.id, branch)
+        self._conversation = SentConversation.of(context)
+        self._carried.clear()
+
+    def _continue_conversation(self) -> None:
+        """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
+        if not self._carried:
+            return
+        context = self._reader_so_far.rebuild(self._carried)
+        if self._conversation is None:
+            self._conversation = SentConversation.of(context)
+        else:
+            self._conversation.add(context.messages)
+        self._carried.clear()
+
+    @property
+    def _reader_so_far(self) -> Reader:
+        """The reader of entries that do not show another one."""
+        known = READERS.get(self.session.read_as)
+        return known or choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader
 
     @property
     def _chosen_reader(self) -> str:
@@ -266,8 +297,12 @@ class Scan:
             session.leaf_id = tally.leaf_id
             session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
             session.overflow = tally.overflow
+        broken = self._conversation.broken if self._conversation is not None else None
+        session.broken, session.broken_at = (
+            (broken.sentence, broken.entry_id) if broken is not None else ("", "")
+        )
         if not session.read_as:
-            session.read_as = choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader.name
+            session.read_as = self._reader_so_far.name
         session.header_id = header.id if header is not None else ""
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
@@ -279,6 +314,8 @@ class Scan:
         session.damage = [*msgspec.to_builtins(parser.damage), *self._tree_damage]
         session.schema = SCHEMA
         session.fingerprint = msgspec.to_builtins(fingerprint)
+        if self._conversation is not None:
+            self._conversation.forget_old_calls()
         end = parser.state.next_offset
         session.state = {
             "parser": msgspec.to_builtins(parser.state),
@@ -287,6 +324,9 @@ class Scan:
             "tree_damaged": self._tree_damaged,
             # The contribution of a line without a newline is not kept: the line is read again, and may change.
             "tally": msgspec.to_builtins(tally) if self._complete == self._count else None,
+            "conversation": msgspec.to_builtins(self._conversation)
+            if self._complete == self._count
+            else None,
             "entries": self._complete,
             "compactions": self._compactions,
             "titles": self._titles or [session.first_user_message, session.name],

@@ -221,7 +221,7 @@ def _filters(now: datetime) -> dict[str, Q]:
         "all": Q(),
         "due": DUE,
         "live": live(now),
-        "damaged": Q(damage_count__gt=0) | ~Q(fault=""),
+        "damaged": Q(damage_count__gt=0) | ~Q(broken="") | ~Q(fault=""),
         "compacted": Q(compaction_count__gt=0),
     }
 

@@ -90,6 +90,8 @@ class ActiveContext:
     """What the agent changes before it sends the messages."""
     refused: UnreadableEntry | None = None
     """The reason why the agent refuses the branch; the messages are then those without that entry."""
+    removed: frozenset[str] = frozenset()
+    """The ids of the messages that deletions and edits left out; not of those that a summary replaced."""
 
     @property
     def estimate(self) -> int:

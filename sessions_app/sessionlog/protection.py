@@ -12,9 +12,11 @@ class Protection(StrEnum):
     USER = "user"
     CUSTOM = "custom"
     BRANCH_SUMMARY = "branch_summary"
+    SUMMARY = "summary"
     ASSISTANT_ERROR = "assistant_error"
     TOOL_ERROR = "tool_error"
     FAILED_COMMAND = "failed_command"
+    NOT_EDITABLE = "not_editable"
     RECENT = "recent"
 
     @property
@@ -32,17 +34,21 @@ _LABELS: Final = {
     Protection.USER: "user message",
     Protection.CUSTOM: "added context",
     Protection.BRANCH_SUMMARY: "branch summary",
+    Protection.SUMMARY: "summary",
     Protection.ASSISTANT_ERROR: "error",
     Protection.TOOL_ERROR: "tool error",
     Protection.FAILED_COMMAND: "failed command",
+    Protection.NOT_EDITABLE: "not editable",
     Protection.RECENT: "recent",
 }
 _SENTENCES: Final = {
     Protection.USER: "it contains what the user said",
     Protection.CUSTOM: "it was added by an extension as context",
     Protection.BRANCH_SUMMARY: "it summarises a branch",
+    Protection.SUMMARY: "it summarises what the agent compacted",
     Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
     Protection.TOOL_ERROR: "it contains a tool's error",
     Protection.FAILED_COMMAND: "it contains a command that failed",
+    Protection.NOT_EDITABLE: "the agent cannot leave it out of this session, only out of a fork",
     Protection.RECENT: "it is among the most recent entries",
 }

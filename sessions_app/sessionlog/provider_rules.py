@@ -16,12 +16,20 @@ thinking counts as unchanged if the types and lengths of its blocks are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from .context import ActiveContext, Message
 from .entries import Block, BlockType, Entry, Role
+from .sending import Sending
+
+KEPT_CALLS: Final = 200
+"""How many calls of a stored conversation are remembered."""
+SENTENCE_CHARACTERS: Final = 500
+"""How much of a sentence is stored: ids can be of any length."""
 
 
 class ProviderRule(StrEnum):
@@ -84,9 +92,21 @@ class Violation(NamedTuple):
         return f"{self.fault}. Providers refuse the conversation: {self.error}."
 
 
+class Breakage(msgspec.Struct, frozen=True):
+    """The first reason for which a conversation cannot be continued."""
+
+    entry_id: str
+    sentence: str
+
+    @classmethod
+    def by(cls, violation: Violation) -> Breakage:
+        return cls(violation.entry_id, violation.sentence[:SENTENCE_CHARACTERS])
+
+
 def violations(context: ActiveContext) -> tuple[Violation, ...]:
     """All violations in what the agent would send of a context, in the order of the messages."""
-    return tuple(_Conversation(context).violations())
+    conversation = SentConversation(context.sending)
+    return (*conversation.read(context.messages), *conversation.violations_at_end())
 
 
 def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> tuple[Violation, ...]:
@@ -95,79 +115,111 @@ def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> t
     return tuple(one for one in after if one.identity not in known)
 
 
-class _Conversation:
-    """The messages of a context on their way to a provider."""
+class SentConversation(msgspec.Struct):
+    """The messages of a context on their way to a provider. It can be stored, and continued with further messages."""
 
-    def __init__(self, context: ActiveContext) -> None:
-        self._messages = [message for message in context.messages if message.sent]
-        self._sending = context.sending
-        self._calls: dict[str, Entry] = {}
-        """The assistant message of each call so far."""
-        self._unsent_calls: dict[str, Entry] = {}
-        """The same for assistant messages that are not sent."""
-        self._open: dict[str, Entry] = {}
-        """The calls of the assistant message before the current results."""
-        self._answered: set[str] = set()
-        """Those that have a result."""
-        self._has_begun = False
-        self._latest: Message | None = None
-        """The latest assistant message that is sent."""
+    sending: Sending
+    calls: dict[str, str] = {}
+    """The entry of each call so far, by its id."""
+    unsent_calls: dict[str, str] = {}
+    """The same for assistant messages that are not sent."""
+    open_calls: dict[str, str] = {}
+    """The same for the assistant message before the current results."""
+    answered: set[str] = set()
+    """The open calls that have a result."""
+    has_begun: bool = False
+    changed_thinking: str | None = None
+    """The latest assistant message that is sent, if its thinking was changed."""
+    breakage: Breakage | None = None
+    """The first violation so far that the agent does not repair, or what makes it refuse the branch."""
 
-    def violations(self) -> Iterator[Violation]:
-        for message in self._messages:
-            if message.role == Role.SYSTEM:
+    @classmethod
+    def of(cls, context: ActiveContext) -> SentConversation:
+        """The conversation after all messages of a context."""
+        conversation = cls(context.sending)
+        if context.refused is not None:
+            conversation.breakage = Breakage(context.refused.entry.id, context.refused.reason)
+        conversation.add(context.messages)
+        return conversation
+
+    def add(self, messages: Iterable[Message]) -> None:
+        """Continue with these messages."""
+        for violation in self.read(messages):
+            if self.breakage is None and not violation.is_repaired:
+                self.breakage = Breakage.by(violation)
+
+    @property
+    def broken(self) -> Breakage | None:
+        """Why it cannot be continued with a prompt; None if it can."""
+        at_end = (Breakage.by(one) for one in self.violations_at_end() if not one.is_repaired)
+        return self.breakage or next(at_end, None)
+
+    def forget_old_calls(self) -> None:
+        """Remember only the last KEPT_CALLS calls. A call that repeats the id of an older one is then not noticed."""
+        self.calls = dict(list(self.calls.items())[-KEPT_CALLS:])
+        self.unsent_calls = dict(list(self.unsent_calls.items())[-KEPT_CALLS:])
+
+    def read(self, messages: Iterable[Message]) -> Iterator[Violation]:
+        """Continue with these messages; gives their violations, except those that depend on what follows."""
+        for message in messages:
+            if not message.sent or message.as_text or message.role == Role.SYSTEM:
                 continue
             if message.role == Role.TOOL_RESULT:
                 yield from self._read_result(message)
                 continue
-            yield from self._close_calls()
+            yield from self._unanswered()
+            self.open_calls.clear()
+            self.answered.clear()
             if message.role == Role.ASSISTANT:
                 yield from self._read_assistant(message)
             else:
                 yield from self._read_user(message)
-        yield from self._close_calls()
-        if self._latest is not None and _has_changed_thinking(self._latest):
-            entry_id = self._latest.entry.id
+
+    def violations_at_end(self) -> Iterator[Violation]:
+        """The violations if the next message is a prompt."""
+        yield from self._unanswered()
+        if self.changed_thinking is not None:
+            entry_id = self.changed_thinking
             fault = f"Entry {entry_id} is the latest assistant message, and its thinking is not as recorded"
             yield Violation(ProviderRule.CHANGED_THINKING, entry_id, "", fault)
 
     def _read_user(self, message: Message) -> Iterator[Violation]:
         if message.role in (Role.USER, Role.CUSTOM) and _is_empty(message):
             yield self._empty(message)
-            if self._sending.drops_empty_messages:
+            if self.sending.drops_empty_messages:
                 return
-        self._has_begun = True
+        self.has_begun = True
 
     def _read_assistant(self, message: Message) -> Iterator[Violation]:
         entry = message.entry
-        if entry.stop_reason in self._sending.unsent_stop_reasons:
-            self._unsent_calls.update(dict.fromkeys(_calls_of(message), entry))
+        if entry.stop_reason in self.sending.unsent_stop_reasons:
+            self.unsent_calls.update(dict.fromkeys(_calls_of(message), entry.id))
             return
         if _is_empty(message):
             yield self._empty(message)
-            if self._sending.drops_empty_messages:
+            if self.sending.drops_empty_messages:
                 return
-        if not self._has_begun:
-            self._has_begun = True
+        if not self.has_begun:
+            self.has_begun = True
             fault = f"Entry {entry.id} is an assistant message, and no message of a user comes before it"
             yield Violation(ProviderRule.ASSISTANT_FIRST, entry.id, "", fault)
         for call_id in _calls_of(message):
-            if call_id in self._calls:
-                fault = f"Entry {entry.id} has a call {call_id}, and so has entry {self._calls[call_id].id}"
+            if call_id in self.calls:
+                fault = f"Entry {entry.id} has a call {call_id}, and so has entry {self.calls[call_id]}"
                 yield Violation(ProviderRule.REPEATED_CALL_ID, entry.id, call_id, fault)
-            self._calls[call_id] = self._open[call_id] = entry
-        self._latest = message
+            self.calls[call_id] = self.open_calls[call_id] = entry.id
+        self.changed_thinking = entry.id if _has_changed_thinking(message) else None
 
     def _read_result(self, message: Message) -> Iterator[Violation]:
         entry, call_id = message.entry, message.entry.result_for or ""
-        if call_id in self._open and call_id not in self._answered:
-            self._answered.add(call_id)
+        if call_id in self.open_calls and call_id not in self.answered:
+            self.answered.add(call_id)
         else:
             stray = self._stray(entry, call_id)
             yield stray
             if stray.is_repaired:
                 return
-        self._has_begun = True
+        self.has_begun = True
         if entry.failed and _is_empty(message):
             fault = f"Entry {entry.id} is the result of a failed call, and is empty"
             yield Violation(ProviderRule.EMPTY_CONTENT, entry.id, call_id, fault)
@@ -175,33 +227,28 @@ class _Conversation:
     def _stray(self, entry: Entry, call_id: str) -> Violation:
         """The violation by a result that answers no open call."""
         words = f"Entry {entry.id} is a result of call {call_id}"
-        is_repaired = self._sending.drops_stray_results
-        if call_id in self._answered:
+        is_repaired = self.sending.drops_stray_results
+        if call_id in self.answered:
             fault = f"{words}, which has one already"
             return Violation(ProviderRule.REPEATED_RESULT, entry.id, call_id, fault, is_repaired)
-        if call_id in self._calls:
-            fault = f"{words}, but does not follow entry {self._calls[call_id].id} with this call directly"
-        elif call_id in self._unsent_calls:
+        if call_id in self.calls:
+            fault = f"{words}, but does not follow entry {self.calls[call_id]} with this call directly"
+        elif call_id in self.unsent_calls:
             is_repaired = False
-            fault = (
-                f"{words}, but entry {self._unsent_calls[call_id].id} with this call failed and is not sent"
-            )
+            fault = f"{words}, but entry {self.unsent_calls[call_id]} with this call failed and is not sent"
         else:
             fault = f"{words}, which no entry before it has"
         return Violation(ProviderRule.STRAY_RESULT, entry.id, call_id, fault, is_repaired)
 
-    def _close_calls(self) -> Iterator[Violation]:
-        """The calls that the results so far did not answer."""
-        for call_id, entry in self._open.items():
-            if call_id not in self._answered:
-                fault = f"Entry {entry.id} has a call {call_id}, and no result of it follows directly"
-                is_repaired = self._sending.fills_unanswered_calls
-                yield Violation(ProviderRule.UNANSWERED_CALL, entry.id, call_id, fault, is_repaired)
-        self._open.clear()
-        self._answered.clear()
+    def _unanswered(self) -> Iterator[Violation]:
+        for call_id, entry_id in self.open_calls.items():
+            if call_id not in self.answered:
+                fault = f"Entry {entry_id} has a call {call_id}, and no result of it follows directly"
+                is_repaired = self.sending.fills_unanswered_calls
+                yield Violation(ProviderRule.UNANSWERED_CALL, entry_id, call_id, fault, is_repaired)
 
     def _empty(self, message: Message) -> Violation:
-        entry_id, is_repaired = message.entry.id, self._sending.drops_empty_messages
+        entry_id, is_repaired = message.entry.id, self.sending.drops_empty_messages
         return Violation(ProviderRule.EMPTY_CONTENT, entry_id, "", f"Entry {entry_id} is empty", is_repaired)
 
 

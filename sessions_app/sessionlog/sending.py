@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+
+class Sending(msgspec.Struct, frozen=True):
     """The repairs of an agent. Without any, the messages of the context are sent as they are."""
 
     unsent_stop_reasons: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -33,3 +33,16 @@ class Target(NamedTuple):
 def request_of(targets: Iterable[Target]) -> dict[str, Any]:
     """A deletion request for these targets, in this order."""
     return {"deletions": [target.to_json() for target in targets]}
+
+
+def blocks_by_entry(targets: Iterable[Target]) -> Mapping[str, frozenset[int] | None]:
+    """For each entry that targets name: the indexes of the named blocks, or None if it is named as a whole."""
+    whole: set[str] = set()
+    blocks: dict[str, set[int]] = {}
+    for target in targets:
+        if target.block_index is None:
+            whole.add(target.entry_id)
+        else:
+            blocks.setdefault(target.entry_id, set()).add(target.block_index)
+    partly = {entry_id: frozenset(indexes) for entry_id, indexes in blocks.items() if entry_id not in whole}
+    return {**dict.fromkeys(whole), **partly}

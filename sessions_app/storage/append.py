@@ -1,4 +1,4 @@
-"""EDGE: appending one line to a session, under its lock.
+"""EDGE: appending lines to a session, under its lock.
 
     state unchanged? → intent record → one write → synced, read back → recorded by the caller → intent record removed
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -55,14 +55,14 @@ def write_apart(fd: int, data: bytes) -> int:
 
 
 class Appended(NamedTuple):
-    """The position of the line: `length` bytes from `offset`, followed by its newline."""
+    """The position of the lines: `length` bytes from `offset`, followed by the last one's newline."""
 
     offset: int
     length: int
 
     @property
     def end(self) -> int:
-        """The offset of the byte after its newline."""
+        """The offset of the byte after that newline."""
         return self.offset + self.length + 1
 
 
@@ -70,9 +70,9 @@ def _record_nothing(appended: Appended) -> None:
     del appended
 
 
-def append_line(
+def append_lines(
     locked: LockedSession,
-    line: bytes,
+    lines: Sequence[bytes],
     expected: FileState,
     is_complete: Callable[[bytes], bool],
     *,
@@ -81,21 +81,21 @@ def append_line(
     record: Callable[[Appended], object] = _record_nothing,
     write: Callable[[int, bytes], int] = write_apart,
 ) -> Appended:
-    """Append `line` (without newline) and a newline in exactly one write, synced to disk on return.
+    """Append `lines` (each without newline) and their newlines in exactly one write, synced to disk on return.
 
     `expected` is the state that was judged. `is_complete` says whether a last line without newline is complete JSON; if
-    it is, or with `after_torn_line`, the write starts with a newline. `record` is called when the line is in the file;
-    if this process is killed before it has finished, or it raises, the next lock holder receives `note`. `write` makes
-    the write, so that a test can let it fail or be overtaken. Raises what `record` raises, and
+    it is, or with `after_torn_line`, the write starts with a newline. `record` is called when the lines are in the
+    file; if this process is killed before it has finished, or it raises, the next lock holder receives `note`.
+    `write` makes the write, so that a test can let it fail or be overtaken. Raises what `record` raises, and
 
     - Conflict `session_changed`, `torn_last_line`, or `foreign_append`: the session is unchanged, except for
       what others wrote
     - SystemFailure `disk_full`, `write_failed` or another of `os_failure`: likewise
     - SystemFailure `append_left`: an incomplete line of Redline's is in the file; the message says where and why
-    - SystemFailure `line_stays`: the line was appended and recorded, but under a conflict
-    - SystemFailure `append_not_tidied`: the line was appended and recorded, but its intent record could not be removed
+    - SystemFailure `line_stays`: the lines were appended and recorded, but under a conflict
+    - SystemFailure `append_not_tidied`: they were appended and recorded, but the intent record could not be removed
     """
-    if not line or b"\n" in line:
+    if not lines or any(not line or b"\n" in line for line in lines):
         raise ValueError("a line has content and no newline")
     locked.require_held()
     path, intent = locked.path, locked.intent
@@ -103,7 +103,7 @@ def append_line(
         with reported(path, NOTHING_WRITTEN):
             _require_state(fd, expected, path)
             joint = _joint(fd, expected.size, is_complete, path, after_torn_line=after_torn_line)
-            payload = joint + line + b"\n"
+            payload = joint + b"\n".join(lines) + b"\n"
         with reported(intent, f"Nothing was written to {path}."):
             locked.announce(AppendIntent(os.fspath(path), expected.inode, expected.size, payload, note))
         try:
@@ -119,12 +119,12 @@ def append_line(
             fault = _find_fault(fd, path, landed, written, payload, expected)
             if fault is not None:
                 fault = _take_back(locked, fd, landed, payload, written, fault)
-    appended = Appended(landed + len(payload) - len(line) - 1, len(line))
+    appended = Appended(landed + len(joint), len(payload) - len(joint) - 1)
     record(appended)
     try:
         locked.withdraw()
     except OSError as error:
-        what = f"The line was appended to {path}, but {intent} could not be removed ({error.strerror})."
+        what = f"The lines were appended to {path}, but {intent} could not be removed ({error.strerror})."
         raise SystemFailure(
             "append_not_tidied", f"{what} The next lock on the session removes it."
         ) from error

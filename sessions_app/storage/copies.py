@@ -19,7 +19,8 @@ from .files import reported, sync, sync_directory, write_all
 
 BACKUP_DRAFT: Final = "redline-backup"
 RESTORE_DRAFT: Final = "redline-restore"
-DRAFTS: Final = (BACKUP_DRAFT, RESTORE_DRAFT)
+FORK_DRAFT: Final = "redline-fork"
+DRAFTS: Final = (BACKUP_DRAFT, RESTORE_DRAFT, FORK_DRAFT)
 """The drafts beside a session while its lock is held. Others under that lock belong to a dead process."""
 
 

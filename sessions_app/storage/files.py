@@ -1,7 +1,7 @@
 """EDGE: session files on disk, read without relying on a size that was seen earlier.
 
     discovery.discover → SessionReader → Fingerprint        reading takes no lock
-    locks.session_lock → backups.back_up → append.append_line        writing requires the lock
+    locks.session_lock → backups.back_up → append.append_lines        writing requires the lock
 
 Paths are real ones (`real_path`), and later links are not followed: see `nofollow`. Agents take no lock and write at
 any time. Every OSError becomes a `RedlineError` that names the path and says what was not done. Offsets, sizes and

@@ -34,7 +34,7 @@ NOTHING_WRITTEN: Final = "Nothing was written."
 
 
 class AppendIntent(msgspec.Struct, frozen=True, tag="append"):
-    """A line to be appended: `payload` at byte `before` of the file `inode`."""
+    """Lines to be appended: `payload` at byte `before` of the file `inode`."""
 
     path: str
     inode: int
@@ -58,7 +58,17 @@ class ReplaceIntent(msgspec.Struct, frozen=True, tag="replace"):
     note: str = ""
 
 
-Intent = AppendIntent | ReplaceIntent
+class CreateIntent(msgspec.Struct, frozen=True, tag="create"):
+    """A session to be made beside another, which stays as it is: `inode` gets the path `created`."""
+
+    path: str
+    created: str
+    inode: int
+    size: int
+    note: str = ""
+
+
+Intent = AppendIntent | ReplaceIntent | CreateIntent
 
 
 class RecoveryKind(enum.Enum):
@@ -72,7 +82,7 @@ class RecoveryKind(enum.Enum):
 class Recovery(NamedTuple):
     """The outcome of an interrupted step, its note, and the path of its record if that was kept.
 
-    `size` is that of the session right after the step.
+    `size` is that of the changed or new session right after the step.
     """
 
     kind: RecoveryKind
@@ -216,6 +226,10 @@ def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
 
 
 def _became_of(path: Path, intent: Intent) -> RecoveryKind:
+    if isinstance(intent, CreateIntent):
+        created = file_state(Path(intent.created))
+        is_made = created is not None and created.inode == intent.inode
+        return RecoveryKind.MADE if is_made else RecoveryKind.NOT_MADE
     state = file_state(path)
     if isinstance(intent, ReplaceIntent):
         inode = state.inode if state is not None else None

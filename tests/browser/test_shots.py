@@ -33,7 +33,7 @@ from tests.browser.scenarios import (
     titled_session,
     undecided_keys,
 )
-from tests.factories import chain, session_bytes, user
+from tests.factories import chain, result, session_bytes, user
 from tests.files import place
 from tests.run_factories import (
     HOST,
@@ -95,6 +95,7 @@ class Stage:
             "session-sees": f"{real}?view=sees",
             "session-all": f"{real}?view=all",
             "session-removed-nothing": f"{real}?view=removed",
+            "session-broken": self.at("broken"),
             "session-forked": f"{forked}?view=all",
             "entry": f"{forked}/entries/e3",
             "text": f"{forked}/entries/e3/text",
@@ -257,6 +258,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     for name in ("interrupted", "running"):
         place_titled(root, name, steps=LONG_STEPS, words=10)
     place(root / "short.jsonl", session_bytes(chain(user(title("short")))))
+    place(root / "broken.jsonl", session_bytes(chain(user(title("broken")), result("c1"), user("Go on."))))
     place(root / "empty.jsonl", session_bytes(titled_session("empty")[:1]))
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (

@@ -13,7 +13,17 @@ import pytest
 from devtools.bench.figures import Figure
 from devtools.management.commands import bench
 from sessions_app.models import Session
-from tests.factories import assistant, bash, chain, message, session_bytes, text, user, working_session
+from tests.factories import (
+    assistant,
+    bash,
+    chain,
+    message,
+    result,
+    session_bytes,
+    text,
+    user,
+    working_session,
+)
 from tests.files import backdate, place
 from tests.installation import Installation, Result, finish, override_configuration
 from tests.paths import PROJECT, corpus_sessions
@@ -256,6 +266,19 @@ def test_missing_and_unreadable_sessions_are_marked(redline: Installation) -> No
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
     assert "is not a session" in listed["broken.jsonl"]["fault"]
+
+
+def test_a_session_that_cannot_be_continued_is_marked(redline: Installation) -> None:
+    place(redline.sessions / "a.jsonl", session_bytes(chain(user("x"), result("c1"))))
+    place(redline.sessions / "b.jsonl", session_bytes(chain(user("y"))))
+    redline.call("index", redline.sessions)
+    heading, *rows = redline.call("sessions").out.splitlines()
+    assert "BROKEN AT" in heading
+    assert sorted((row.split()[0], row.split()[-2]) for row in rows) == [("x", "e2"), ("y", "-")]
+    listed = {one["title"]: one["broken"] for one in redline.call("sessions", "--json").json}
+    assert listed["y"] is None
+    assert listed["x"]["entry"] == "e2"
+    assert "Entry e2 is a result of call c1" in listed["x"]["reason"]
 
 
 # tree -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from compaction_app.core.loop import Outcome
 from compaction_app.management.plan_display import (
     Planned,
     PlanningScreen,
+    committed_lines,
     document_of,
     show_deletions,
     show_summary,
@@ -28,7 +30,7 @@ from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
-from sessions_app.agents.base import Reading
+from sessions_app.agents.base import Reading, SessionWriter
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -38,7 +40,7 @@ from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.files import real_path
 from sessions_app.storage.session_loader import load_session, torn_line_of
 
-OWN: Final = ("leaf", "planner", "thinking", "ratio", "preserve_recent", "query")
+OWN: Final = ("leaf", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
 DEFAULTS: Final = (None, "", EMBEDDED)
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -51,14 +53,14 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
         "--after-torn-line",
         "write although the last line is torn: after it, on a new line",
     ),
-    "not_honoured": ("--not-honoured", "write although the agent ignores a context_compaction"),
+    "not_honoured": ("--not-honoured", "append although it is not known which agent owns the session"),
     "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio requires"),
 }
 """The flag and help text of each field of `Confirmations`."""
 
 
 class Command(RedlineCommand):
-    help = "Plan a compaction, show every deletion with its reason, and append it after confirmation."
+    help = "Plan a compaction, show every deletion with its reason, and write it after confirmation."
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -75,12 +77,19 @@ class Command(RedlineCommand):
         parser.add_argument("--thinking", metavar="LEVEL", default="", help="the thinking level of a model")
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
+            "--writer",
+            metavar="NAME",
+            default="",
+            help="how the deletion is recorded: context-compaction, context-edit or fork, if the session's agent "
+            "honours it (default: the best one)",
+        )
+        parser.add_argument(
             "--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay"
         )
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--full", action="store_true", help="show the whole deleted texts")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
-        parser.add_argument("--yes", action="store_true", help="back up and append without asking")
+        parser.add_argument("--yes", action="store_true", help="back up and write without asking")
         for name, (flag, meaning) in CONFIRMATIONS.items():
             parser.add_argument(flag, dest=name, action="store_true", help=meaning)
 
@@ -99,13 +108,12 @@ class Command(RedlineCommand):
         if not self.as_json:
             # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
-            show_summary(self, planned, preflight.reading, torn)
+            show_summary(self, planned, preflight.reading, preflight.writer, torn)
         committed = None
         if self._is_confirmed(preflight, options):
             committed = _commit(planned, _confirmations(options))
-            self.say(f"Appended {committed.entry_id} to {printable(planned.loaded.path)}.")
-            self.say(f"The backup is {printable(committed.backup.path)}.")
-            self.say("An agent that has the session open must reload it.")
+            for line in committed_lines(committed, preflight.reading.agent):
+                self.say(line)
         else:
             self.say("Nothing was written.")
             self.say(preflight.sentence, "yellow")
@@ -128,15 +136,21 @@ class Command(RedlineCommand):
             if session.has_header and session.version == session.agent.current_version:
                 if leaf and not session.has_entry(leaf):
                     raise unknown_entry(leaf)
-                run = new_run(session, options["planner"], own, leaf, thinking)
+                run = new_run(session, options["planner"], own, leaf, thinking, options["writer"])
                 plan = work_here(run, screen)
                 validated = _validated(plan, path)
-                loaded = session_as_prepared(session, snapshot_of(run).prepared)
-                return Planned(plan, validated, plan.origins, loaded, run.planner, run)
+                prepared = snapshot_of(run).prepared
+                loaded = session_as_prepared(session, prepared)
+                names = run.planner, prepared.reader, prepared.writer
+                return Planned(plan, validated, plan.origins, loaded, *names, run)
         loaded = load_session(path, self._show_read)
         planner = require_planner(options["planner"], thinking)
-        plan = dry_run(loaded, leaf, own, planner, thinking, screen)
-        return Planned(plan, _validated(plan, path), plan.origins, loaded, planner)
+        with _unchanged_index():
+            reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
+        rules = reading.rules(options["writer"])
+        plan = dry_run(loaded, leaf, own, planner, thinking, screen, rules)
+        names = planner, reading.reader.name, options["writer"]
+        return Planned(plan, _validated(plan, path), plan.origins, loaded, *names)
 
     def _show_read(self, read: int) -> None:
         self.progress.show(f"{read >> 20} MB read")
@@ -153,7 +167,7 @@ class Command(RedlineCommand):
         missing = [failure for name, failure in preflight.needs.items() if not options[name]]
         if not missing:
             return options["yes"] or (
-                self.can_ask and self.ask("Back up the session and append this compaction?")
+                self.can_ask and self.ask(f"Back up the session and write this by {preflight.writer.name}?")
             )
         if options["yes"]:
             self.say(preflight.sentence)
@@ -194,6 +208,7 @@ class CommitCommand:
     command: str
     by_model: bool
     reading: Reading
+    writer: SessionWriter
     obstacle: BadInput | None = None
     """Why the plan cannot be written at all."""
 
@@ -215,19 +230,29 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacl
 
 
 def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
-    """Check the plan as a commit would. The database is not changed: a dry run adds no session to the index."""
+    """Check the plan as a commit would. The database is not changed."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
-    with transaction.atomic():
+    with _unchanged_index():
         reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
+        writer = reading.writer(options["writer"])
         try:
-            needs = check_plan(approved, loaded, datetime.now(UTC)).needs
+            needs = check_plan(approved, loaded, datetime.now(UTC), writer.name).needs
         except BadInput as obstacle:
-            return CommitCommand({}, "", by_model, reading, obstacle)
-        finally:
-            transaction.set_rollback(True)
+            return CommitCommand({}, "", by_model, reading, writer, obstacle)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
     words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
-    return CommitCommand(needs, " ".join(["redline compact", *map(shell_quoted, words)]), by_model, reading)
+    command = " ".join(["redline compact", *map(shell_quoted, words)])
+    return CommitCommand(needs, command, by_model, reading, writer)
+
+
+@contextmanager
+def _unchanged_index() -> Iterator[None]:
+    """Undo what is done to the database meanwhile: a dry run adds no session to the index."""
+    with transaction.atomic():
+        try:
+            yield
+        finally:
+            transaction.set_rollback(True)
 
 
 def _flags(needs: Iterable[str]) -> list[str]:

@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.base import Reader, SessionWriter
+from sessions_app.agents.base import Generation, Reader
 from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.pi.fork import ForkWriter
+from sessions_app.agents.pi.rules import ContextRules
 
 from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules
 from .writer import ContextCompactionWriter
 
+_READER: Final = AtomicReader()
+_FORK: Final = ForkWriter(_READER, ends_with_edit=False)
+
+
+def _later(label: str, reader: Reader) -> Generation:
+    """A generation that honours no deletions in place."""
+    return Generation(label, reader, ContextRules(reader), (ForkWriter(reader, ends_with_edit=False),))
+
 
 class AtomicAgent(PiAgent):
-    """Atomic 0.8.26 to 0.9.8."""
+    """Atomic from 0.8.26 on."""
 
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
     sessions = "~/.atomic/agent/sessions"
-    readers: Sequence[Reader] = (
-        AtomicReader(),
-        VerbatimLinesReader("atomic-0.9", tail_as_text=True),
-        VerbatimLinesReader("atomic-0.9.9", tail_as_text=False),
+    generations: Sequence[Generation] = (
+        _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True)),
+        _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False)),
+        Generation("Atomic 0.8.26 to 0.9.8", _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
     )
-    writers: Sequence[SessionWriter] = (ContextCompactionWriter(),)
-    rules = AtomicRules()
 
 
 ATOMIC: Final = AtomicAgent()

@@ -34,16 +34,20 @@ class AtomicReader:
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         filters = effective_filters(branch)
-        messages = []
+        messages, removed = [], set(filters.entries)
         for entry in branch:
             if not entry.is_message or entry.empty or entry.id in filters.entries:
                 continue
             message = keep(entry, filters.blocks.get(entry.id))
             if message is not None:
                 messages.append(message)
+            else:
+                removed.add(entry.id)
         newest = newest_of(branch, self.honours)
         # A later assistant message can restore deleted results: see `filters`.
-        return ActiveContext(self.name, tuple(messages), newest, newest is not None, SENDING_0_8)
+        return ActiveContext(
+            self.name, tuple(messages), newest, newest is not None, SENDING_0_8, removed=frozenset(removed)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from sessions_app.agents.pi.rules import protection_of
 from sessions_app.sessionlog.context import Message, keep
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
 from .filters import effective_filters
-
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
-}
-_BY_FAILURE: Final = {
-    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
-    Role.TOOL_RESULT: Protection.TOOL_ERROR,
-    Role.COMMAND: Protection.FAILED_COMMAND,
-}
 
 
 class AtomicRules:
@@ -44,5 +33,4 @@ class AtomicRules:
         return messages
 
     def protection(self, entry: Entry) -> Protection | None:
-        reason = _BY_ROLE.get(entry.role)
-        return _BY_FAILURE.get(entry.role) if reason is None and entry.failed else reason
+        return protection_of(entry)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from sessions_app.agents.base import Append, WriteFacts
+from sessions_app.agents.pi.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
 from .filters import effective_filters
 
+ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
 
 
@@ -23,23 +23,27 @@ class ContextCompactionWriter:
     """Appends the deletion as a separate entry; its targets stay in the file."""
 
     name: Final = "context-compaction"
-    entry_type: Final = "context_compaction"
-    kind: Final = EntryKind.DELETION
+    appends: Final = True
+    effect: Final = "Appends one line to the session; Atomic leaves what it names out from then on."
+    undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
+
+    def protection(self, entry: Entry) -> Protection | None:
+        del entry
+        return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
-        written_at = facts.written_at.astimezone(UTC).isoformat(timespec="milliseconds")
-        entry = {
-            "type": self.entry_type,
-            "id": facts.entry_id,
-            "parentId": branch[-1].id,
-            "timestamp": written_at.replace("+00:00", "Z"),
-            "promptVersion": PROMPT_VERSION,
-            "deletedTargets": [_recorded(target) for target in deletion.targets],
-            "protectedEntryIds": list(deletion.protected_entry_ids),
-            "stats": deletion.stats.to_json(),
-            "backupPath": str(facts.backup),
-        }
-        return Append((stringify(entry).encode(),))
+        line = new_line(
+            ENTRY_TYPE,
+            facts.new_id(),
+            branch[-1].id,
+            facts.written_at,
+            promptVersion=PROMPT_VERSION,
+            deletedTargets=[target.to_json() for target in deletion.targets],
+            protectedEntryIds=list(deletion.protected_entry_ids),
+            stats=deletion.stats.to_json(),
+            backupPath=str(facts.backup),
+        )
+        return Append((line,))
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that replay safety reverts: see `filters`.
@@ -47,7 +51,7 @@ class ContextCompactionWriter:
         The airlock accepts them, as the agent's own does; the recorded reduction includes them nevertheless.
         """
         control = DeletionControl(tuple(targets), percent=None, backup="")
-        planned = Entry(0, 0, 0, "", None, self.entry_type, self.kind, control=control)
+        planned = Entry(0, 0, 0, "", None, ENTRY_TYPE, EntryKind.DELETION, control=control)
         applied = effective_filters([*branch, planned])
         return tuple(
             target
@@ -58,18 +62,3 @@ class ContextCompactionWriter:
                 else target.block_index not in applied.blocks.get(target.entry_id, ())
             )
         )
-
-    def written_ids(self, lines: Iterable[bytes]) -> Iterator[str]:
-        for raw in lines:
-            if self.entry_type.encode() not in raw:
-                continue
-            with suppress(ValueError):  # a damaged line is not an entry
-                entry = parse(raw)
-                if isinstance(entry, dict) and entry.get("type") == self.entry_type:
-                    yield str(entry.get("id"))
-
-
-def _recorded(target: Target) -> dict[str, Any]:
-    if target.block_index is None:
-        return {"kind": "entry", "entryId": target.entry_id}
-    return {"kind": "content_block", "entryId": target.entry_id, "blockIndex": target.block_index}

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, PlanRules, Reader, SessionWriter, SettingsFile
+from sessions_app.agents.base import AgentSettings, Generation, SettingsFile
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
+from .context_edit import ContextEditWriter
+from .fork import ForkWriter
+from .messages import message_json
 from .migration import migrate
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import OlderPiReader, PiReader
 from .records import KEY
+from .rules import ContextRules
 from .settings import model_windows, read_settings, user_settings
+
+_READER: Final = PiReader()
+_OLDER_READER: Final = OlderPiReader()
 
 
 class PiAgent:
@@ -26,18 +35,35 @@ class PiAgent:
     directory: str = ".pi"
     sessions: str = "~/.pi/agent/sessions"
     current_version: int = CURRENT_VERSION
-    readers: Sequence[Reader] = (PiReader(), OlderPiReader())
-    writers: Sequence[SessionWriter] = ()
-    rules: PlanRules | None = None
+    generations: Sequence[Generation] = (
+        Generation(
+            "pi 0.87 and newer",
+            _READER,
+            ContextRules(_READER),
+            (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
+        ),
+        Generation(
+            "pi before 0.87",
+            _OLDER_READER,
+            ContextRules(_OLDER_READER),
+            (ForkWriter(_OLDER_READER, ends_with_edit=False),),
+        ),
+    )
 
     def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
         return SessionParser(state, damage)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        return message_json(message, parse(line), parse(edit_line) if edit_line is not None else None)
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         return read_again(raw, place, version)
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.key, "--session", str(path)
 
     def settings(self, cwd: str, home: Path) -> AgentSettings:
         return read_settings(cwd, home)

@@ -50,6 +50,7 @@ class PiReader:
             open_ended=any(target not in here for target in edits),
             sending=SENDING,
             refused=next(filter(None, refused), None),
+            removed=frozenset(entry.id for entry in selected if _is_removed(entry, edits.get(entry.id))),
         )
 
 
@@ -84,9 +85,13 @@ def select(branch: Sequence[Entry]) -> list[Entry]:
     return [branch[at], *kept, *branch[at + 1 :]]
 
 
+def _is_removed(entry: Entry, edit: _Edit | None) -> bool:
+    return edit is not None and edit.control.effect == "removes" and entry.has_text
+
+
 def _messages(entry: Entry, edit: _Edit | None) -> Iterator[Message]:
     """The messages of a selected entry, if any: two for a compaction that repeats the system message."""
-    if edit is not None and edit.control.effect == "removes":
+    if _is_removed(entry, edit):
         return
     if isinstance(entry.control, SummaryControl):
         if entry.control.system_tokens is not None:

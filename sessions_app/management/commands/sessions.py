@@ -18,6 +18,7 @@ COLUMNS: Final = (
     Column("DUE", styles={"due": "yellow", "overflow": "bold red"}),
     Column("LAST USED"),
     Column("DAMAGED", right=True, spare=True),
+    Column("BROKEN AT", cut="end", spare=True),
     Column("PATH", cut="start"),
 )
 DUE: Final = {"": "", "threshold": "due", "overflow": "overflow"}
@@ -49,6 +50,7 @@ def _row(session: Session) -> list[str]:
         DUE[session.due],
         session.last_used.strftime("%Y-%m-%d %H:%M") if session.last_used else "?",
         str(session.damage_count) if session.damage_count else "-",
+        printable(session.broken_at) if session.broken else "-",
         printable(str(session.path)) + _state(session),
     ]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
+from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.service import Approved, Committed, Confirmations, commit
 from compaction_app.models import Backup, Compaction
@@ -23,7 +24,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from sessions_app.storage.append import append_line
+from sessions_app.storage.append import append_lines
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
 from tests.files import backdate, place, snapshot
@@ -140,7 +141,7 @@ def test_the_id_of_the_new_entry_is_unique_in_the_session(
 ) -> None:
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
-    monkeypatch.setattr(commit_service.secrets, "token_hex", lambda _: next(ids))
+    monkeypatch.setattr(commit_change.secrets, "token_hex", lambda _: next(ids))
     assert done(approved_plan(path)).entry_id == "00000001"
 
 
@@ -345,7 +346,7 @@ def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(
     line = session_bytes([message("n1", LAST, user("At the very same moment."))])
     approved = approved_plan(path)
     with monkeypatch.context() as patch:
-        patch.setattr(commit_service, "append_line", partial(append_line, write=overtaken(path, line)))
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=overtaken(path, line)))
         assert refusal(lambda: done(approved)) == "4 foreign_append"
     assert snapshot(path.parent) == {path.name: before + line}
     assert not Backup.objects.exists()
@@ -379,7 +380,7 @@ def test_bytes_that_could_not_be_removed_keep_their_backup(
         foreign(path, message("n1", LAST, user("After half of ours.")))
         return written
 
-    monkeypatch.setattr(commit_service, "append_line", partial(append_line, write=short))
+    monkeypatch.setattr(commit_change, "append_lines", partial(append_lines, write=short))
     assert refusal(lambda: done(approved_plan(path))) == "6 append_left"
     assert path.read_bytes().startswith(before)
     assert Path(Backup.objects.get().path).read_bytes() == before
@@ -390,13 +391,13 @@ def test_an_agent_writing_right_after_the_commit_makes_the_session_live(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def followed(*arguments: Any, **more: Any) -> Any:
-        appended = append_line(*arguments, **more)
+        appended = append_lines(*arguments, **more)
         with path.open("ab") as file:
             file.write(session_bytes([message("n1", LAST, user("Past the compaction."))]))
         return appended
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit_service, "append_line", followed)
+        patch.setattr(commit_change, "append_lines", followed)
         done(approved_plan(path))
     assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.change_records import record_commit
+from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import preflight_of
@@ -32,7 +33,7 @@ from redline.configuration import RootSetting
 from sessions_app.index.indexer import configured_roots, index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.append import append_line
+from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import backdate, place
@@ -495,7 +496,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
     now, before = timezone.now(), path.read_bytes()
     seen = preflight_of(run, now)[1].digest()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         patch.setattr(commit_service, "_block_decisions", no_cleaning_up)
         with pytest.raises(Killed):
             commit_service.commit_run(run, Confirmations(), seen, now)
@@ -553,7 +554,7 @@ def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
 
     seen = preflight_of(run, timezone.now())[1].digest()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         with pytest.raises(Killed):
             commit_service.commit_run(run, Confirmations(), seen, timezone.now())
     other_writer.execute("BEGIN IMMEDIATE")

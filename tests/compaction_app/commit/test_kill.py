@@ -95,7 +95,7 @@ def test_a_killed_process_leaves_the_session_as_before_or_as_after(
             session.write_bytes(before)
 
     with locks.session_lock(data_dir, session, 5) as locked:
-        append.append_line(locked, line, state_of(session), never_complete)
+        append.append_lines(locked, [line], state_of(session), never_complete)
     assert session.read_bytes() == after
     with capsys.disabled():
         print(

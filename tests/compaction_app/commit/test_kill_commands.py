@@ -24,13 +24,13 @@ from django.db import connection
 
 from compaction_app.backups import service as backups_service
 from compaction_app.backups.service import RestoreConfirmations, restore
-from compaction_app.commit import service as commit_service
+from compaction_app.commit import change as commit_change
 from compaction_app.commit.service import Approved, Confirmations, commit
 from compaction_app.models import Backup, Compaction
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage import backups
 from sessions_app.storage import restore as storage_restore
-from sessions_app.storage.append import append_line
+from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import BACKUP_SUFFIX
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
@@ -196,7 +196,7 @@ def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(
     before = path.read_bytes()
     approved = approved_plan(path)
     with monkeypatch.context() as patch:
-        patch.setattr(commit_service, "append_line", partial(append_line, write=write))
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write))
         killed(lambda _: commit(approved, YES, datetime.now(UTC)))
     after = line_after(path, before)
     assert {b"": "nothing", b"\n": "the line"}.get(after[-1:], "a half") == left
@@ -230,7 +230,7 @@ def test_the_next_start_records_a_commit_whose_process_was_killed(
     before = path.read_bytes()
     approved = approved_plan(path)
     with monkeypatch.context() as patch:
-        patch.setattr(commit_service, "append_line", partial(append_line, write=write_and_die))
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         killed(lambda _: commit(approved, YES, datetime.now(UTC)))
     assert not Compaction.objects.exists()
     connection.close()

@@ -28,6 +28,8 @@ from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
+from sessions_app.agents.base import PlanRules
+from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (
@@ -81,10 +83,11 @@ class Case:
     preserve_recent: int = 0
     pins: tuple[Target, ...] = ()
     thinking_guard: str = "latest"
+    rules: PlanRules = field(default=reading_by("atomic-0.8", "the test says so").rules())
 
     @property
     def transcript(self) -> Transcript:
-        return transcript_of(*self.messages, preserve_recent=self.preserve_recent)
+        return transcript_of(*self.messages, rules=self.rules, preserve_recent=self.preserve_recent)
 
     @property
     def restraints(self) -> Restraints:
@@ -109,7 +112,19 @@ def protected_by(reason: Protection, message: Recorded) -> Case:
     )
 
 
+EDITS = reading_by("pi", "the test says so").rules("context-edit")
+WITH_COMMAND = [*TALK, bash("make", "done", 0)]
+
 REFUSED = [
+    Case(
+        "a command that an edit cannot leave out",
+        "writer",
+        asks(whole("e9")),
+        "not_editable",
+        named="entry e9",
+        messages=WITH_COMMAND,
+        rules=EDITS,
+    ),
     Case("a request that is no object", "shape", [whole("e6")], "request_shape", named="deletions"),
     Case("a request without a list", "shape", {"deletions": whole("e6")}, "request_shape", named="deletions"),
     Case("no request at all", "shape", None, "request_shape", named="deletions"),
@@ -382,6 +397,14 @@ REFUSED = [
 
 ACCEPTED = [
     Case("an empty list", "shape", asks()),
+    Case(
+        "a command that a fork can leave out",
+        "writer",
+        asks(whole("e9")),
+        accepted=(whole("e9"),),
+        messages=WITH_COMMAND,
+        rules=reading_by("pi", "the test says so").rules("fork"),
+    ),
     Case(
         "one of two blocks with the same call id",
         "pairs",

@@ -41,11 +41,13 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from devtools.conformance import case_lines, differences
-from sessions_app.agents.atomic import rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
+from sessions_app.agents.base import PlanRules
+from sessions_app.agents.pi import rules
+from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import Target
-from tests.factories import assistant, block, call, result, text, thinking, transcript_of, user, whole
+from tests.factories import assistant, bash, block, call, result, text, thinking, transcript_of, user, whole
 from tests.paths import PROJECT
 
 Recorded = dict[str, Any]
@@ -73,11 +75,21 @@ E3, E5, CALL = Target("e3"), Target("e5"), Target("e2", 2)
 TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 FAILED = [user("go"), assistant(thinking("hm"), text("so"), stopReason="error"), assistant(text("done"))]
 UNANSWERED = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
+WITH_COMMAND = [*TALK, bash("make", "done", 0)]
+RULES = reading_by("atomic-0.8", "the test says so").rules()
+EDITS = reading_by("pi", "the test says so").rules("context-edit")
 
 
-def judged(request: list[Recorded], messages: list[Recorded], *pins: Target, guard: str = "latest") -> Any:
+def judged(
+    request: list[Recorded],
+    messages: list[Recorded],
+    *pins: Target,
+    guard: str = "latest",
+    rules: PlanRules = RULES,
+) -> Any:
     """The refusal's code, or the targets."""
-    answer = validate({"deletions": request}, transcript_of(*messages), Restraints(frozenset(pins), guard))
+    transcript = transcript_of(*messages, rules=rules)
+    answer = validate({"deletions": request}, transcript, Restraints(frozenset(pins), guard))
     return answer.code.value if isinstance(answer, Refusal) else [one.to_json() for one in answer.targets]
 
 
@@ -147,6 +159,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged([whole("e3")], TALK, guard="all"), "thinking"),
     (lambda: judged([block("e2", 9)], FAILED, guard="all"), "thinking"),
     (lambda: judged([whole("e5")], TALK, Target("e5")), "protected"),
+    (lambda: judged([whole("e9")], WITH_COMMAND, rules=EDITS), "not_editable"),
     (lambda: judged([whole("e5")], TALK, Target("e5", 0)), "protected"),
     (lambda: judged([block("e5", 9)], TALK, Target("e5")), "protected"),
     (lambda: judged([whole("e2")], TALK, Target("e4")), "protected_pair"),
@@ -221,8 +234,8 @@ del MUTATIONS["SKIPPING_GATES without refuse_recent_in_plan"]
 
 @mutation
 def protected_is_judged_before_recent(patch: pytest.MonkeyPatch) -> None:
-    recent, thinking_, protected, unfit = gates.TARGET_GATES
-    patch.setattr(airlock, "TARGET_GATES", [protected, recent, thinking_, unfit])
+    recent, thinking_, not_editable, protected, unfit = gates.TARGET_GATES
+    patch.setattr(airlock, "TARGET_GATES", [protected, recent, thinking_, not_editable, unfit])
 
 
 @mutation

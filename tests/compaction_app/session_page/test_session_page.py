@@ -319,6 +319,22 @@ def test_a_call_id_that_is_used_twice_belongs_to_the_later_entry(browser: Client
     assert elements(entry_of(page, "e3"), ".tie--first")
 
 
+# ---- broken ----------------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(
+    browser: Client, idle_root: Path
+) -> None:
+    recorded = chain(user("x"), assistant(text("y")), result("<c>"), user("z"))
+    recorded[4]["parentId"] = "e2"
+    recorded.append(message("e5", "e3", user("w")))
+    address = add_session(idle_root, "a.jsonl", recorded)
+    banner = element(page_of(browser, address), ".banner--note")
+    assert "This branch cannot be continued. Entry e3 is a result of call <c>" in text_of(banner)
+    assert link(banner, "Show the entry") == entry_address(address, "e3")
+    assert elements(page_of(browser, address, leaf="e4"), ".banner--note") == []
+
+
 # ---- bypassed --------------------------------------------------------------------------------------------
 
 

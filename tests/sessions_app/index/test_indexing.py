@@ -32,7 +32,7 @@ from tests.processes import become_nobody, give_to_nobody, in_child
 
 COMPARED = (
     "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
-    "damage_count context_tokens context_source overflow last_used missing fault schema"
+    "damage_count context_tokens context_source overflow broken broken_at last_used missing fault schema"
 ).split()
 COLUMNS = ("number", "offset", "length", "entry_id", "parent_id", "digest")
 
@@ -653,3 +653,35 @@ def test_the_default_query_is_the_users_last_message_without_noise(
     assert (
         redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
     )
+
+
+# Sessions that cannot be continued --------------------------------------------------------------------------
+
+
+def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline: Installation, tmp_path: Path) -> None:
+    entries = chain(
+        user("x"),
+        assistant(call("a")),
+        user("y"),
+        result("a"),
+        assistant(text("z")),
+        {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e5"},
+    )
+    path = place(tmp_path / ".pi" / "s.jsonl", session_bytes(entries[:4]))
+    found = []
+    for entry in [None, *entries[4:]]:
+        if entry is not None:
+            with path.open("ab") as file:
+                file.write(session_bytes([entry]))
+        session = index_file(path)
+        found.append(session.broken_at)
+        assert bool(session.broken) == bool(session.broken_at)
+    assert found == ["", "e4", "e4", ""]
+    assert Session.objects.get().broken == ""
+
+
+def test_an_edit_that_the_agent_refuses_breaks_a_session(redline: Installation, tmp_path: Path) -> None:
+    recorded = chain(user("x"), {"type": "context_edit", "targetId": "e1"})
+    session = index_file(place(tmp_path / ".pi" / "s.jsonl", session_bytes(recorded)))
+    assert session.broken_at == "e2"
+    assert "pi cannot open this branch" in session.broken

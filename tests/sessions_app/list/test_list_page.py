@@ -17,7 +17,7 @@ from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.list.consumers import draw, subscription_in
 from sessions_app.models import Root, Session
 from sessions_app.templatetags.formatting import size
-from tests.factories import chain, session_bytes, user
+from tests.factories import chain, result, session_bytes, user
 from tests.files import place
 from tests.html import element, elements, text_of
 
@@ -139,3 +139,19 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
 )
 def test_sizes_below_a_kilobyte_are_exact(number: int, words: str) -> None:
     assert size(number) == words
+
+
+def test_a_session_that_cannot_be_continued_is_marked_with_a_link_to_the_entry(
+    browser: Client, known_root: Path
+) -> None:
+    place(known_root / "s.jsonl", session_bytes(chain(user("one"), result("<b>"))))
+    place(known_root / "t.jsonl", session_bytes(chain(user("two"))))
+    index_roots()
+    (mark,) = elements(browser.get("/"), "a.mark")
+    assert text_of(mark) == "cannot be continued"
+    assert "Entry e2 is a result of call <b>" in str(mark.attributes["title"])
+    shown = browser.get(str(mark.attributes["href"]), follow=True)
+    assert "cannot be continued" in text_of(shown)
+    listed = text_of(element(browser.get("/?show=damaged"), "#listing"))
+    assert "one" in listed
+    assert "two" not in listed

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from sessions_app.agents.atomic.sending import SENDING_0_9
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, new_violations, violations
+from sessions_app.sessionlog.provider_rules import (
+    KEPT_CALLS,
+    SENTENCE_CHARACTERS,
+    Breakage,
+    ProviderRule,
+    SentConversation,
+    Violation,
+    new_violations,
+    violations,
+)
 from sessions_app.sessionlog.sending import NO_REPAIRS, Sending
 from tests.factories import (
     assistant,
@@ -195,6 +205,13 @@ def test_what_the_agent_does_not_send_takes_no_part() -> None:
     assert violations(context_of(user("x"), assistant(call("a")), unsent, result("a"))) == ()
 
 
+def test_what_is_sent_as_a_part_of_another_message_takes_no_part() -> None:
+    context = context_of(user("x"), result("a"), assistant(call("b")), result("b"))
+    as_text = [msgspec.structs.replace(message, as_text=True) for message in context.messages[1:]]
+    assert violations(context) != ()
+    assert violations(replace(context, messages=(context.messages[0], *as_text))) == ()
+
+
 # ---- thinking -----------------------------------------------------------------------------------------------
 
 LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
@@ -354,3 +371,72 @@ def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_a
     ):
         changed = known._replace(**change)
         assert new_violations([known], [known, changed]) == (changed,)
+
+
+# ---- what is stored -----------------------------------------------------------------------------------------
+
+
+def broken_at(*messages: dict[str, Any]) -> str | None:
+    """The entry because of which a session cannot be continued."""
+    broken = SentConversation.of(context_of(*messages)).broken
+    return None if broken is None else broken.entry_id
+
+
+def test_the_first_violation_that_is_not_repaired_breaks_a_session() -> None:
+    assert broken_at(user("x"), assistant(call("a"))) is None
+    assert broken_at(user("x"), assistant(call("a")), user("y"), result("b"), result("c")) == "e4"
+
+
+def test_an_entry_that_the_agent_refuses_breaks_a_session_first() -> None:
+    edit = {"type": "context_edit", "targetId": "e1"}
+    broken = SentConversation.of(context_of(user("x"), result("a"), edit)).broken
+    assert broken is not None
+    assert broken.entry_id == "e3"
+    assert "cannot open" in broken.sentence
+
+
+def test_changed_thinking_breaks_a_session_until_the_next_assistant_message() -> None:
+    edited = context_edit("e2", {"content": [text("so")]})
+    messages = (user("x"), assistant(thinking("hm"), text("so")), edited, user("y"))
+    assert broken_at(*messages) == "e2"
+    assert broken_at(*messages, assistant(text("z"), stopReason="error")) == "e2"
+    assert broken_at(*messages, assistant(text("z"))) is None
+
+
+@pytest.mark.parametrize("sending", [PI.rebuild(()).sending, NO_REPAIRS], ids=["pi", "none"])
+def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending: Sending) -> None:
+    messages = (
+        user("x"),
+        assistant(call("a"), call("b")),
+        result("a"),
+        result("b"),
+        assistant(call("c"), stopReason="error"),
+        assistant(call("d")),
+        user("y"),
+        assistant(call("d")),
+        result("c"),
+    )
+    context = replace(context_of(*messages), sending=sending)
+    for end in range(len(messages) + 1):
+        stored = SentConversation.of(replace(context, messages=context.messages[:end]))
+        stored.forget_old_calls()
+        again = msgspec.convert(msgspec.to_builtins(stored), SentConversation)
+        again.add(context.messages[end:])
+        assert again.broken == SentConversation.of(context).broken is not None
+
+
+def test_a_stored_conversation_stays_small() -> None:
+    many = [
+        one
+        for number in range(KEPT_CALLS + 1)
+        for one in (assistant(call(f"c{number}")), result(f"c{number}"))
+    ]
+    stored = SentConversation.of(context_of(user("x"), *many, user("y")))
+    stored.forget_old_calls()
+    assert list(stored.calls) == [f"c{number}" for number in range(1, KEPT_CALLS + 1)]
+
+
+def test_the_sentence_of_a_breakage_is_short_even_if_ids_are_long() -> None:
+    broken = SentConversation.of(context_of(user("x"), result("a" * 10_000))).broken
+    assert isinstance(broken, Breakage)
+    assert len(broken.sentence) == SENTENCE_CHARACTERS

@@ -627,7 +627,7 @@ def test_backup_append_and_restore_bring_every_byte_back(content: bytes, line: b
         session.write_bytes(content)
         with locks.session_lock(data, session, 5) as locked:
             backup = backups.back_up(locked, fingerprint_of(session), NOW)
-            appended = append.append_line(locked, line, state_of(session), lambda _: True)
+            appended = append.append_lines(locked, [line], state_of(session), lambda _: True)
             after = session.read_bytes()
             joint = b"" if not content or content.endswith(b"\n") else b"\n"
             assert after == content + joint + line + b"\n"

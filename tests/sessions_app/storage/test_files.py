@@ -68,7 +68,9 @@ def append(
     **more: Any,
 ) -> storage_append.Appended:
     with locks.session_lock(data, session, 5) as locked:
-        return storage_append.append_line(locked, line, state_of(session), is_complete, write=write, **more)
+        return storage_append.append_lines(
+            locked, [line], state_of(session), is_complete, write=write, **more
+        )
 
 
 def records(data: Path) -> list[str]:
@@ -486,7 +488,7 @@ def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Pat
     with locks.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="was released"):
-        storage_append.append_line(locked, LINE, state_of(session), never_complete)
+        storage_append.append_lines(locked, [LINE], state_of(session), never_complete)
     assert session.read_bytes() == before
 
 
@@ -603,7 +605,7 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(
     attack(session)
     before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
-        answer = refusal(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+        answer = refusal(lambda: storage_append.append_lines(locked, [LINE], judged, never_complete))
     assert answer == "4 session_changed"
     assert session.read_bytes() == before
     assert records(data) == []
@@ -631,7 +633,7 @@ def test_a_missing_session_is_not_created(session: Path, data: Path) -> None:
     judged = state_of(session)
     session.unlink()
     with locks.session_lock(data, session, 0) as locked:
-        answer = refusal(lambda: storage_append.append_line(locked, LINE, judged, never_complete))
+        answer = refusal(lambda: storage_append.append_lines(locked, [LINE], judged, never_complete))
     assert answer == "2 no_such_file"
     assert not session.exists()
 

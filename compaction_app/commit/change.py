@@ -1,0 +1,184 @@
+"""The change that records an approved deletion: made by a writer, proven, and carried out under the lock."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from sessions_app.agents.base import Append, Change, NewFile, WriteFacts
+from sessions_app.sessionlog.controls import LabelControl
+from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.storage.append import append_lines
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.new_session import create_session
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+from .preflight import Preflight
+from .proof import Rebuilt, context_with, require_approved
+
+
+class MadeChange(NamedTuple):
+    """A change that was, or is about to be, carried out."""
+
+    entry_id: str
+    """The new leaf of the session, or the id of the new session."""
+    size: int = 0
+    """The size of the changed or new session in bytes; 0 before it is made."""
+    lines: tuple[bytes, ...] = ()
+    """What was appended, without the newlines."""
+    created: Path | None = None
+    """The new session, if one was made."""
+    sha256: str = ""
+    """The digest of the new session."""
+
+
+Describe = Callable[[MadeChange], str]
+"""The note of a change, for its intent record."""
+
+
+def make_change(
+    locked: LockedSession,
+    preflight: Preflight,
+    backup: Path,
+    now: datetime,
+    *,
+    after_torn_line: bool,
+    note: Describe,
+    record: Callable[[MadeChange], object],
+) -> MadeChange:
+    """Carry out the change of a preflight's writer. Raises SystemFailure `not_proven`, and what the storage raises."""
+    with lines_of(preflight.present) as line:
+        facts = write_facts(preflight, line, backup, now)
+        change = change_of(preflight, facts)
+        branch = preflight.present.tree.branch(preflight.parent_id)
+        before = Rebuilt(preflight.reading.reader.rebuild(branch), line, preflight.parent_id)
+        if isinstance(change, NewFile):
+            return _create(locked, preflight, facts.session_id, change, before, note, record)
+        after = context_with(preflight.present, preflight.parent_id, change.lines, preflight.reading, line)
+        _prove(preflight, before, after)
+    return _append(locked, preflight, change, after.leaf_id, note, record, after_torn_line=after_torn_line)
+
+
+def write_facts(
+    preflight: Preflight, line: Callable[[Entry], bytes], backup: Path, now: datetime
+) -> WriteFacts:
+    """What a writer needs beside the branch and the deletion."""
+    present = preflight.present
+    assert present.log.header is not None  # noqa: S101  # a preflight requires it
+    return WriteFacts(
+        new_id=_new_ids(present).__next__,
+        session_id=str(uuid.uuid4()),
+        written_at=now,
+        session=present.path,
+        header=present.log.header,
+        backup=backup,
+        line=line,
+        labels=_labels(present),
+    )
+
+
+def change_of(preflight: Preflight, facts: WriteFacts) -> Change:
+    """What the writer makes of the approved deletion."""
+    validated = preflight.validated
+    deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
+    branch = preflight.present.tree.branch(preflight.parent_id)
+    return preflight.writer.write(branch, deletion, facts)
+
+
+@contextmanager
+def lines_of(session: LoadedSession) -> Iterator[Callable[[Entry], bytes]]:
+    """Reads the recorded lines of a session's entries."""
+    with SessionReader(session.path) as reader:
+        yield lambda entry: reader.read_at(entry.offset, entry.length)
+
+
+def _append(
+    locked: LockedSession,
+    preflight: Preflight,
+    change: Append,
+    leaf_id: str,
+    note: Describe,
+    record: Callable[[MadeChange], object],
+    *,
+    after_torn_line: bool,
+) -> MadeChange:
+    made = MadeChange(leaf_id, lines=change.lines)
+    append_lines(
+        locked,
+        change.lines,
+        preflight.present.state,
+        is_complete_line,
+        after_torn_line=after_torn_line,
+        note=note(made),
+        record=lambda appended: record(made._replace(size=appended.end)),
+    )
+    return made
+
+
+def _create(
+    locked: LockedSession,
+    preflight: Preflight,
+    session_id: str,
+    change: NewFile,
+    before: Rebuilt,
+    note: Describe,
+    record: Callable[[MadeChange], object],
+) -> MadeChange:
+    made = MadeChange(session_id, created=locked.path.with_name(change.name))
+
+    def prove(draft: Path) -> None:
+        loaded = load_session(draft)
+        with lines_of(loaded) as line:
+            context = preflight.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+            _prove(preflight, before, Rebuilt(context, line, loaded.leaf_id))
+
+    new = create_session(
+        locked,
+        change.name,
+        change.pieces,
+        check=prove,
+        note=lambda new: note(made._replace(size=new.size)),
+        record=lambda new: record(made._replace(size=new.size, sha256=new.sha256)),
+    )
+    return made._replace(size=new.size, sha256=new.sha256)
+
+
+def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt) -> None:
+    branch = preflight.present.tree.branch(preflight.parent_id)
+    targets = preflight.validated.targets
+    ignored = preflight.writer.unapplied(branch, targets)
+    require_approved(
+        str(preflight.present.path),
+        preflight.writer,
+        preflight.reading.agent,
+        before,
+        [target for target in targets if target not in set(ignored)],
+        after,
+    )
+
+
+def _labels(session: LoadedSession) -> dict[str, str]:
+    """The labels of a session's entries; the last one of an entry counts."""
+    labels = {}
+    for entry in session.log.entries:
+        if isinstance(entry.control, LabelControl) and entry.control.target_id is not None:
+            labels[entry.control.target_id] = entry.control.text
+    return {entry_id: label for entry_id, label in labels.items() if label}
+
+
+def _new_ids(present: LoadedSession) -> Iterator[str]:
+    """Ids of eight hex digits that no entry of the session has."""
+    used: set[str] = set()
+    while True:
+        entry_id = secrets.token_hex(4)
+        if entry_id not in present.tree and entry_id not in used:
+            used.add(entry_id)
+            yield entry_id

@@ -1,0 +1,104 @@
+"""The proof of a write, made before it: the agent would rebuild exactly the approved context from the changed session.
+
+context now − approved deletion = context that the agent's reader rebuilds from the old bytes plus the change
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sessions_app.agents.base import Agent, Reading, SessionWriter
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.storage.session_loader import LoadedSession
+
+ReadLine = Callable[[Entry], bytes]
+
+
+class Rebuilt(NamedTuple):
+    """A context, how the lines of its entries are read, and the leaf of its branch."""
+
+    context: ActiveContext
+    line: ReadLine
+    leaf_id: str
+
+
+def approved_messages(context: ActiveContext, targets: Iterable[Target]) -> list[Message]:
+    """The messages of a context that an approved deletion leaves."""
+    deleted = blocks_by_entry(targets)
+    left = []
+    for message in context.messages:
+        if message.entry.id not in deleted:
+            left.append(message)
+            continue
+        blocks = deleted[message.entry.id]
+        if blocks is not None and message.blocks is not None:
+            kept = tuple(block for block in message.blocks if block.index not in blocks)
+            left.append(msgspec.structs.replace(message, blocks=kept))
+    return left
+
+
+def context_with(
+    session: LoadedSession, parent_id: str, lines: Sequence[bytes], reading: Reading, line: ReadLine
+) -> Rebuilt:
+    """The context that the agent rebuilds if these lines are appended after an entry of a session."""
+    parser = agent_at(session.path).parser(msgspec.structs.replace(session.log.state), [])
+    branch, raws = session.tree.branch(parent_id), {}
+    offset = session.state.size + 1
+    for number, raw in enumerate(lines, session.log.entries[-1].number + 1):
+        recorded = parser.read(Line(number, offset, raw))
+        offset += len(raw) + 1
+        if recorded is not None:
+            branch.append(recorded.entry)
+            raws[recorded.entry.id] = raw
+
+    def read(entry: Entry) -> bytes:
+        return raws[entry.id] if entry.id in raws else line(entry)
+
+    return Rebuilt(reading.reader.rebuild(branch), read, branch[-1].id)
+
+
+def require_approved(
+    path: str,
+    writer: SessionWriter,
+    agent: Agent,
+    before: Rebuilt,
+    targets: Iterable[Target],
+    after: Rebuilt,
+) -> None:
+    """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message."""
+    expected = approved_messages(before.context, targets)
+    found = after.context.messages
+    place = next(
+        (
+            position
+            for position, (mine, theirs) in enumerate(zip(expected, found, strict=False), 1)
+            if not _is_unchanged(mine, theirs)
+            and _json(agent, mine, before.line) != _json(agent, theirs, after.line)
+        ),
+        0 if len(expected) == len(found) else min(len(expected), len(found)) + 1,
+    )
+    if place:
+        raise SystemFailure(
+            "not_proven",
+            f"{path}: after the change by {writer.name}, message {place:,} of the context that the agent would rebuild "
+            "is not the approved one. Nothing was written. This is a bug in Redline; please report it. Another "
+            "writer may work.",
+        )
+
+
+def _is_unchanged(mine: Message, theirs: Message) -> bool:
+    """Whether both are the same recorded line with the same blocks."""
+    return mine.entry is theirs.entry and mine.edit is theirs.edit and mine.blocks == theirs.blocks
+
+
+def _json(agent: Agent, message: Message, line: ReadLine) -> Mapping[str, Any]:
+    edit = line(message.edit) if message.edit is not None else None
+    return agent.message_json(message, line(message.entry), edit)

@@ -1,0 +1,135 @@
+"""The writer for every version of pi and Atomic: a new session beside the old one, with the entries that survive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sessions_app.agents.base import NewFile, Reader, WriteFacts
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.controls import SummaryControl
+from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.targets import Target, blocks_by_entry
+
+from .lines import edit_line, moved_line, new_line, surviving_content, timestamp_of, without_usage
+
+LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL})
+"""Deletions and edits are applied instead; labels are appended again."""
+NO_ENTRY: Final = "00000000"
+
+
+class ForkWriter:
+    """Writes what survives of a branch into a new session. Ids stay; parents, and lost blocks, are the only changes.
+
+    The last assistant still reports the context as it was, so the agent would compact the fork at the next prompt.
+    With `ends_with_edit` an edit of no entry follows, after which pi 0.87 estimates instead; otherwise the reported
+    token counts become 0.
+    """
+
+    name: Final = "fork"
+    appends: Final = False
+    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo: Final = "Nothing has to be undone: continue with this session, and delete the new one."
+
+    def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
+        self._reader = reader
+        self._ends_with_edit = ends_with_edit
+
+    def protection(self, entry: Entry) -> Protection | None:
+        del entry
+        return None
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+        stamp = timestamp_of(facts.written_at).replace(":", "-").replace(".", "-")
+        lines = self._lines(branch, deletion, facts)
+        return NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        del branch, targets
+        return ()
+
+    def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
+        context = self._reader.rebuild(branch)
+        messages = {message.entry.id: message for message in context.messages}
+        deleted = blocks_by_entry(deletion.targets)
+        gone = context.removed | {entry_id for entry_id, blocks in deleted.items() if blocks is None}
+        kept = [
+            entry
+            for entry in branch
+            if entry.kind is EntryKind.SUMMARY or (entry.kind not in LEFT_OUT and entry.id not in gone)
+        ]
+        yield stringify(_header(facts)).encode()
+        parent: str | None = None
+        first_kept = _first_kept(branch, kept)
+        for entry in kept:
+            content = _content(messages.get(entry.id), deleted.get(entry.id), facts)
+            line = moved_line(
+                facts.line(entry).strip(), entry, parent, content, **first_kept.get(entry.id, {})
+            )
+            yield line if self._ends_with_edit else without_usage(line, entry)
+            parent = entry.id
+        yield from self._added(kept, gone, facts)
+
+    def _added(self, kept: Sequence[Entry], gone: frozenset[str], facts: WriteFacts) -> Iterator[bytes]:
+        """Labels, edits that omit a summary (without its entry, what it replaced would come back), and the edit of no
+        entry."""
+        parent = kept[-1].id
+        for entry in kept:
+            if entry.id in facts.labels:
+                label = facts.labels[entry.id]
+                entry_id = facts.new_id()
+                yield new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label)
+                parent = entry_id
+        for entry in kept:
+            if entry.id in gone:
+                entry_id = facts.new_id()
+                yield edit_line(entry_id, parent, facts.written_at, entry.id, None)
+                parent = entry_id
+        if self._ends_with_edit:
+            known = {entry.id for entry in kept}
+            yield edit_line(
+                facts.new_id(),
+                parent,
+                facts.written_at,
+                NO_ENTRY if NO_ENTRY not in known else facts.new_id(),
+                None,
+            )
+
+
+def _header(facts: WriteFacts) -> dict[str, Any]:
+    return {
+        "type": "session",
+        "version": facts.header.version,
+        "id": facts.session_id,
+        "timestamp": timestamp_of(facts.written_at),
+        "cwd": facts.header.cwd,
+        "parentSession": str(facts.session),
+    }
+
+
+def _content(message: Message | None, deleted: frozenset[int] | None, facts: WriteFacts) -> bytes | None:
+    """The JSON of a message's content, if it differs from the recorded one."""
+    if message is None or message.entry.kind is not EntryKind.MESSAGE:
+        return None
+    if deleted is None and message.edit is None and message.blocks == message.entry.blocks:
+        return None
+    return surviving_content(message, deleted or frozenset(), facts.line)
+
+
+def _first_kept(branch: Sequence[Entry], kept: Sequence[Entry]) -> Mapping[str, dict[str, str]]:
+    """For each summary whose first kept entry is gone: the next survivor before the summary, or the summary itself."""
+    surviving = {entry.id for entry in kept}
+    positions = {entry.id: position for position, entry in enumerate(branch)}
+    found = {}
+    for entry in kept:
+        control = entry.control
+        if not isinstance(control, SummaryControl) or control.first_kept_id in surviving:
+            continue
+        start, end = positions.get(control.first_kept_id or "", len(branch)), positions[entry.id]
+        if start < end:
+            following = (one.id for one in branch[start:end] if one.id in surviving)
+            found[entry.id] = {"firstKeptEntryId": next(following, entry.id)}
+    return found

@@ -1,0 +1,46 @@
+"""What a plan may delete of the context that a reader rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sessions_app.agents.base import Reader
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.protection import Protection
+
+_BY_ROLE: Final = {
+    Role.USER: Protection.USER,
+    Role.CUSTOM: Protection.CUSTOM,
+    Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
+    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+}
+_BY_FAILURE: Final = {
+    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
+    Role.TOOL_RESULT: Protection.TOOL_ERROR,
+    Role.COMMAND: Protection.FAILED_COMMAND,
+}
+
+
+def protection_of(entry: Entry) -> Protection | None:
+    """Why an entry must not be deleted, by its role or its failure."""
+    reason = _BY_ROLE.get(entry.role)
+    return _BY_FAILURE.get(entry.role) if reason is None and entry.failed else reason
+
+
+class ContextRules:
+    """Only what the model sees can be deleted, except system messages: the agent would declare them again."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def compactable(self, branch: Sequence[Entry]) -> list[Message]:
+        return [
+            message
+            for message in self._reader.rebuild(branch).messages
+            if message.sent and message.role != Role.SYSTEM
+        ]
+
+    def protection(self, entry: Entry) -> Protection | None:
+        return protection_of(entry)
