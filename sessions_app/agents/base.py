@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, Protocol
 
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.targets import Target
 
@@ -230,6 +232,20 @@ class Agent(Protocol):
 
     def resume_command(self, path: Path) -> Sequence[str]:
         """The command that continues a session in the agent, as arguments."""
+        ...
+
+    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+        """What is wrong with a file, and what each agent that reads it makes of that.
+
+        Raises BadInput `not_a_session`.
+        """
+        ...
+
+    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+        """The pieces of a repaired copy, which is free of every repairable finding, and of what it does not have.
+
+        `read` reads the lines of the file, and always the same; `new_header` is for a session without a header.
+        """
         ...
 
     def settings(self, cwd: str, home: Path) -> AgentSettings:

@@ -20,7 +20,7 @@ DAMAGE_KEPT: Final = 1_000
 
 
 class DamageKind(StrEnum):
-    """Faults of a line, or of an entry's position in the tree."""
+    """Faults of a line, or of an entry's position in the tree. Those after CYCLE are found only by a diagnosis."""
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
@@ -31,6 +31,12 @@ class DamageKind(StrEnum):
     DUPLICATE_ID = "duplicate_id"
     MISSING_PARENT = "missing_parent"
     CYCLE = "cycle"
+    BYTE_ORDER_MARK = "byte_order_mark"
+    NO_HEADER_ID = "no_header_id"
+    NO_NEWLINE = "no_newline"
+    NO_MESSAGE = "no_message"
+    NO_REPLACEMENT = "no_replacement"
+    NOT_UTF8 = "not_utf8"
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):

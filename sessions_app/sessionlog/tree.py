@@ -20,9 +20,10 @@ NO_PARENT = -1
 class SessionTree:
     """Entries by position in `entries`; `parents[i]` is the position of entry i's parent, or NO_PARENT."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[Entry], damage_kept: int = DAMAGE_KEPT) -> None:
+        self._damage_kept = damage_kept
         self.damage: list[Damage] = []
-        """The first DAMAGE_KEPT faults of the tree."""
+        """The first faults of the tree, at most `damage_kept`."""
         self.damaged = 0
         """The total number of faults."""
         self._position: dict[str, int] = {}
@@ -121,7 +122,7 @@ class SessionTree:
 
     def _report(self, kind: DamageKind, entry: Entry, detail: str) -> None:
         self.damaged += 1
-        if len(self.damage) < DAMAGE_KEPT:
+        if len(self.damage) < self._damage_kept:
             self.damage.append(Damage(kind, entry.number, entry.offset, entry.length, detail))
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import AgentSettings, Generation, SettingsFile
 from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .context_edit import ContextEditWriter
+from .diagnosis import examine
 from .fork import ForkWriter
 from .messages import message_json
 from .migration import migrate
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import OlderPiReader, PiReader
 from .records import KEY
+from .repair import repair
 from .rules import ContextRules
 from .settings import model_windows, read_settings, user_settings
 
@@ -64,6 +68,12 @@ class PiAgent:
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "--session", str(path)
+
+    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+        return examine(lines, name)
+
+    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+        return repair(read, new_header)
 
     def settings(self, cwd: str, home: Path) -> AgentSettings:
         return read_settings(cwd, home)

@@ -41,7 +41,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
         above.append(copied)
         if parser.state.version:
             if header is not None and parser.state.header is None:
-                above = [_header_line(header), above[0].removeprefix(BYTE_ORDER_MARK), *above[1:]]
+                above = [header_line(header), above[0].removeprefix(BYTE_ORDER_MARK), *above[1:]]
             else:
                 _require_old(parser.state.version)
             yield from above
@@ -56,7 +56,8 @@ def _copy(line: Line, recorded: Recorded | None, state: ParserState, *, is_heade
     return (_splice(line.raw, {"version": CURRENT_VERSION}) if is_header else line.raw) + ending
 
 
-def _header_line(header: Header) -> bytes:
+def header_line(header: Header) -> bytes:
+    """The line of a header, with its newline."""
     fields = {
         "type": "session",
         "version": header.version,

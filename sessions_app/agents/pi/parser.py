@@ -82,14 +82,8 @@ class SessionParser:
             self._report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
             return
         self.state.recognised = True
-        self.state.version = _version_of(data.get("version"))
-        self.state.header = Header(
-            id=_shown(data.get("id")),
-            version=self.state.version,
-            cwd=_shown(data.get("cwd")),
-            timestamp=_shown(data.get("timestamp")),
-            parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
-        )
+        self.state.header = header_of(data)
+        self.state.version = self.state.header.version
 
     def _read_entry(self, data: dict[str, Any], line: Line) -> Recorded | None:
         state = self.state
@@ -128,6 +122,17 @@ class SessionParser:
             self.torn += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def header_of(data: dict[str, Any]) -> Header:
+    """The header that an object records."""
+    return Header(
+        id=_shown(data.get("id")),
+        version=_version_of(data.get("version")),
+        cwd=_shown(data.get("cwd")),
+        timestamp=_shown(data.get("timestamp")),
+        parent_session=_shown(data.get("parentSession") or data.get("branchedFrom")),
+    )
 
 
 def _version_of(recorded: object) -> int:
