@@ -65,6 +65,8 @@ class Session(models.Model):
     window_source = models.TextField(blank=True, default="")
     reserve_tokens = models.PositiveIntegerField(default=0)
     """The tokens of the window that the agent's settings leave free."""
+    keep_recent_tokens = models.PositiveIntegerField(default=0)
+    """The tokens that the agent keeps when it compacts; with fewer after the first message it does not compact."""
 
     size = models.BigIntegerField(default=0)
     entry_count = models.PositiveIntegerField(default=0)
@@ -72,6 +74,8 @@ class Session(models.Model):
     compaction_count = models.PositiveIntegerField(default=0)
     context_tokens = models.BigIntegerField(null=True)
     context_source = models.CharField(max_length=10, blank=True, default="")
+    tokens_after_first = models.BigIntegerField(default=0)
+    """The estimate of the context after its first message: see `sessionlog.context.ActiveContext.after_first`."""
     overflow = models.BigIntegerField(null=True)
     """The largest window, in tokens, that the branch's last assistant message reports as too small; null if it reports
     none. See `sessionlog.overflow`."""
@@ -164,6 +168,8 @@ class Session(models.Model):
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:
         """Why the agent would compact it automatically; empty if it would not."""
+        if self.tokens_after_first < self.keep_recent_tokens:
+            return ""
         return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
 
     @property

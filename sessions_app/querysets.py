@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
 """The last assistant message reported that the context was too long."""
 PAST_THRESHOLD: Final = Q(context_tokens__gt=F("window") - F("reserve_tokens"))
-DUE: Final = PAST_THRESHOLD | OVERFLOWN
+ENOUGH_TO_COMPACT: Final = Q(tokens_after_first__gte=F("keep_recent_tokens"))
+DUE: Final = (PAST_THRESHOLD | OVERFLOWN) & ENOUGH_TO_COMPACT
 """The rule of `Session.due`."""
 WRITTEN_BY_OTHERS: Final = ~Q(own_write_ns=F("mtime_ns"))
 

@@ -57,14 +57,22 @@ class SettingsFile:
     """The reason why it cannot be used."""
 
 
+class CompactionBudget(NamedTuple):
+    """How many tokens decide whether an agent compacts, and what it keeps."""
+
+    reserve_tokens: int
+    """The tokens of the context window that the agent leaves free."""
+    keep_recent_tokens: int = 0
+    """The latest tokens that it keeps; it does not compact if there is nothing before them."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The agent's effective settings for a project."""
+    """The agent's effective settings for a project and a model."""
 
     files: Sequence[SettingsFile]
     """The existing files, in order of precedence."""
-    reserve_tokens: int
-    """The tokens of the context window that the agent leaves free."""
+    budget: CompactionBudget
     switched_off_in: Path | None
     """The file that disables the agent's automatic compaction."""
 
@@ -248,8 +256,8 @@ class Agent(Protocol):
         """
         ...
 
-    def settings(self, cwd: str, home: Path) -> AgentSettings:
-        """The settings for a project; `cwd` is data from a session."""
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """The settings for a project and a model, given by provider and id; all of it is data from a session."""
         ...
 
     def user_settings(self, home: Path) -> SettingsFile:

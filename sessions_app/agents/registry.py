@@ -51,6 +51,11 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
+def agent_with_reader(name: str) -> Agent | None:
+    """The agent with this reader, if there is one."""
+    return GENERATIONS[name][0] if name in GENERATIONS else None
+
+
 def reading_by(name: str, reason: str) -> Reading:
     """The reading for a reader name. Raises BadInput `unknown_reader`."""
     reader_named(name)

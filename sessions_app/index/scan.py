@@ -221,6 +221,7 @@ class Scan:
         session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
         session.broken = session.broken_at = ""
         session.context_tokens = session.overflow = None
+        session.tokens_after_first = 0
         self._tally, self._conversation = Tally(), None
         self._tree_damage, self._tree_damaged = [], 0
 
@@ -272,13 +273,10 @@ class Scan:
     def _update_metadata(self) -> None:
         """Update the fields that may change even if the file does not."""
         session = self.session
-        window = self._lookup.window(session.model)
         seen = {
             "last_used": datetime.fromtimestamp(self._found.st_mtime, UTC),
             "mtime_ns": self._found.st_mtime_ns,
-            "window": window.tokens if window is not None else None,
-            "window_source": window.source if window is not None else "",
-            "reserve_tokens": self._lookup.reserve_tokens(session.agent, session.cwd),
+            **self._lookup.fields(session),
             "missing": False,
             "fault": "",
         }
@@ -297,6 +295,7 @@ class Scan:
             session.leaf_id = tally.leaf_id
             session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
             session.overflow = tally.overflow
+            session.tokens_after_first = tally.after_first or 0
         broken = self._conversation.broken if self._conversation is not None else None
         session.broken, session.broken_at = (
             (broken.sentence, broken.entry_id) if broken is not None else ("", "")

@@ -19,6 +19,8 @@ from .entries import Block, Entry, EntryKind, Role, Texts, tokens_of
 from .overflow import ANY_WINDOW
 from .sending import NO_REPAIRS, Sending
 
+NEVER_FIRST: Final = frozenset({Role.SYSTEM, Role.TOOL_RESULT})
+"""The roles of messages with which a kept part never begins: see `ActiveContext.after_first`."""
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
 
 
@@ -99,6 +101,18 @@ class ActiveContext:
         return sum(message.tokens for message in self.messages)
 
     @property
+    def after_first(self) -> int | None:
+        """The estimate of the messages after the first one, or after the first one that follows a summary.
+
+        This is what pi can keep while it summarises something. None if there is no such first message.
+        """
+        tokens = None
+        for message in self.messages:
+            if message.entry.kind is not EntryKind.SUMMARY:
+                tokens = _count_after_first(tokens, message.role, message.tokens)
+        return tokens
+
+    @property
     def usage(self) -> ContextUsage:
         trailing = 0
         for message in reversed(self.messages):
@@ -126,6 +140,8 @@ class Tally(msgspec.Struct):
     estimate: int = 0
     reported: int | None = None
     """The tokens that the last valid assistant message reported."""
+    after_first: int | None = None
+    """See `ActiveContext.after_first`."""
     trailing: int = 0
     """The estimate of what came after it; of everything, if there is no report."""
     void: bool = False
@@ -150,6 +166,7 @@ class Tally(msgspec.Struct):
         return cls(
             leaf_id=leaf_id,
             estimate=context.estimate,
+            after_first=context.after_first,
             reported=usage.usage_tokens if reporter is not None else None,
             trailing=usage.trailing_tokens,
             void=reporter is not None and newest is not None and reporter.number < newest.number,
@@ -173,6 +190,7 @@ class Tally(msgspec.Struct):
         if not entry.is_message or entry.empty:
             return
         self.estimate += entry.tokens
+        self.after_first = _count_after_first(self.after_first, entry.role, entry.tokens)
         if _reports(entry.role, entry):
             self.reported, self.trailing, self.void = entry.usage, 0, False
         else:
@@ -191,6 +209,12 @@ class Tally(msgspec.Struct):
         A report of one model does not count for another: the session may have continued with a larger one.
         """
         return self.overflown if self.answered_by in (None, self.model) else None
+
+
+def _count_after_first(counted: int | None, role: str, tokens: int) -> int | None:
+    if counted is None:
+        return None if role in NEVER_FIRST else 0
+    return counted + tokens
 
 
 def _is_answer(entry: Entry) -> bool:

@@ -54,7 +54,12 @@ def test_a_session_is_due_by_the_same_rule_in_a_query() -> None:
         overflow=(None, 99, 100, ANY_WINDOW),
         window=(None, 100),
         reserve_tokens=(30,),
+        tokens_after_first=(0, 19, 20),
+        keep_recent_tokens=(0, 20),
     )
+    assert {(session.tokens_after_first, session.keep_recent_tokens) for session in rows if session.due} == {
+        *((0, 0), (19, 0), (20, 0), (20, 20))
+    }
     assert {session for session in rows if session.due} == set(Session.objects.due())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import Generation, Reader
+from sessions_app.agents.base import AgentSettings, Generation, Reader
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.rules import ContextRules
+from sessions_app.agents.pi.settings import read_settings
 
 from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules
@@ -35,6 +37,14 @@ class AtomicAgent(PiAgent):
         _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False)),
         Generation("Atomic 0.8.26 to 0.9.8", _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
     )
+
+    def settings(
+        self,
+        cwd: str,
+        home: Path,
+        model: tuple[str, str] | None = None,  # noqa: ARG002  # Atomic has no settings for single models
+    ) -> AgentSettings:
+        return read_settings(cwd, home)
 
 
 ATOMIC: Final = AtomicAgent()

@@ -25,7 +25,7 @@ from .reader import OlderPiReader, PiReader
 from .records import KEY
 from .repair import repair
 from .rules import ContextRules
-from .settings import model_windows, read_settings, user_settings
+from .settings import model_windows, read_model_settings, user_settings
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()
@@ -75,8 +75,8 @@ class PiAgent:
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
         return repair(read, new_header)
 
-    def settings(self, cwd: str, home: Path) -> AgentSettings:
-        return read_settings(cwd, home)
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        return read_model_settings(cwd, home, model)
 
     def user_settings(self, home: Path) -> SettingsFile:
         return user_settings(self.directory, home)

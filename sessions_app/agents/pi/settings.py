@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, SettingsFile
+from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_json_file
 
 DIRECTORIES: Final = (".atomic", ".pi")
 """Atomic reads pi's files after its own. Redline does so for the sessions of both."""
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""
+DEFAULT_KEEP_RECENT: Final = 20_000
+"""The latest tokens that pi does not summarise unless its settings say otherwise."""
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 
 
 def read_settings(cwd: str, home: Path) -> AgentSettings:
-    """The effective settings for a project: its own files take precedence over the user's."""
+    """Atomic's effective settings for a project: its own files take precedence over the user's."""
     files = tuple(map(_settings_file, _json_files(cwd, home)))
-    return AgentSettings(files, _reserve_tokens(files), _switched_off_in(files))
+    budget = CompactionBudget(_first_count("reserveTokens", _sections(files), DEFAULT_RESERVE))
+    return AgentSettings(files, budget, _switched_off_in(files))
+
+
+def read_model_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
+    """pi's effective settings for a project and a model: what is said of the model takes precedence in every file."""
+    found = read_settings(cwd, home)
+    sections = [*_sections_for(model, found.files), *_sections(found.files)]
+    budget = CompactionBudget(
+        _first_count("reserveTokens", sections, DEFAULT_RESERVE),
+        _first_count("keepRecentTokens", sections, DEFAULT_KEEP_RECENT),
+    )
+    return replace(found, budget=budget)
 
 
 def user_settings(directory: str, home: Path) -> SettingsFile:
@@ -51,12 +66,30 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     return SettingsFile(found.path, True, compaction, parameters, found.fault)
 
 
-def _reserve_tokens(files: Sequence[SettingsFile]) -> int:
+def _sections(files: Sequence[SettingsFile]) -> list[Mapping[str, Any]]:
+    return [found.compaction for found in files]
+
+
+def _sections_for(
+    model: tuple[str, str] | None, files: Sequence[SettingsFile]
+) -> Iterator[Mapping[str, Any]]:
+    """What the files say of one model."""
+    if model is None:
+        return
     for found in files:
-        reserve = found.compaction.get("reserveTokens")
-        if isinstance(reserve, int) and not isinstance(reserve, bool) and 0 <= reserve < 2**31:
-            return reserve
-    return DEFAULT_RESERVE
+        overrides = found.compaction.get("modelOverrides")
+        override = overrides.get("/".join(model)) if isinstance(overrides, dict) else None
+        if isinstance(override, dict):
+            yield override
+
+
+def _first_count(name: str, sections: Iterable[Mapping[str, Any]], default: int) -> int:
+    """The first usable number of tokens; what pi would report as a fault is skipped."""
+    for section in sections:
+        count = section.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31:
+            return count
+    return default
 
 
 def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:

@@ -31,8 +31,8 @@ from sessions_app.index.indexer import index_file
 from sessions_app.list.listing import session_json
 from sessions_app.list.service import ListFilters, browse
 from sessions_app.models import Session
-from tests.factories import assistant, session_bytes, text, user, working_session
-from tests.files import backdate
+from tests.factories import assistant, chain, session_bytes, text, user, working_session
+from tests.files import backdate, place
 from tests.html import Source, element, elements, link, text_of, texts
 from tests.installation import Installation, override_configuration
 from tests.processes import become_nobody, in_child
@@ -115,6 +115,17 @@ def planned() -> Run:
 def test_a_session_past_its_threshold_is_due(known_root: Path) -> None:
     assert put(known_root, full()).due == "threshold"
     assert put(known_root, assistant(text("x"), **MODEL, usage={"totalTokens": 30_000})).due == ""
+
+
+def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline: Installation) -> None:
+    settings = place(redline.home / ".pi" / "agent" / "settings.json", b"{}")
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    place(path, session_bytes(chain(user("x"), full(), user("y" * 400), assistant(**MODEL, **TOO_LONG))))
+    assert index_file(path).due == ""
+    settings.write_text('{"compaction": {"keepRecentTokens": 100}}')
+    assert index_file(path).due == "overflow"
+    settings.write_text('{"compaction": {"keepRecentTokens": 500}}')
+    assert index_file(path).due == ""
 
 
 def test_a_session_whose_last_answer_was_an_overflow_is_due_with_any_window(known_root: Path) -> None:

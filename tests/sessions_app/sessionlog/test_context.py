@@ -148,6 +148,19 @@ def test_compaction_is_due_above_the_window_less_the_reserve_and_never_in_an_unk
     assert is_due(Gauge(tokens, "usage"), window, reserve_tokens=16) is due
 
 
+def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep() -> None:
+    def after_first(*messages: dict[str, Any]) -> int | None:
+        return PI.rebuild(branch_of(chain(*messages))).after_first
+
+    system = {"role": "system", "content": FOUR}
+    assert PI.rebuild(()).after_first is None
+    assert after_first(system, result("c", FOUR)) is None
+    assert after_first(system, user(FOUR)) == 0
+    assert after_first(result("c", FOUR), user(FOUR), said(), result("c", FOUR), system) == 12
+    repeated = summary_compaction(FOUR, "e1") | {"systemMessage": system}
+    assert after_first(user(FOUR), said(), repeated, user(FOUR)) == 8
+
+
 # ---- model and thinking level -------------------------------------------------------------------------------
 
 
@@ -225,7 +238,8 @@ def test_incremental_totals_equal_those_of_the_whole_branch(
         if not tally.carries(entries[end]):
             return
         tally.add(entries[end])
-        assert tally.gauge == rebuilt_tally(reader, entries[: end + 1]).gauge
+        whole_branch = rebuilt_tally(reader, entries[: end + 1])
+        assert (tally.gauge, tally.after_first) == (whole_branch.gauge, whole_branch.after_first)
         assert tally.leaf_id == entries[end].id
         # As an index stores it between two readings.
         tally = msgspec.convert(msgspec.to_builtins(tally), Tally)

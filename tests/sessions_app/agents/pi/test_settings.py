@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.base import SettingsFile
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.base import CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import SIZE_LIMIT
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import model_windows
@@ -238,3 +239,63 @@ def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path, wi
 def test_a_models_file_of_another_shape_has_no_windows(home: Path, content: object) -> None:
     put(home / ".atomic" / "agent" / "models.json", content)
     assert model_windows(home) == {}
+
+
+# ---- the budget ---------------------------------------------------------------------------------------------
+
+BIG = ("p", "a/big")
+
+
+def budget(cwd: Path, home: Path, model: tuple[str, str] | None = BIG) -> CompactionBudget:
+    return PI.settings(str(cwd), home, model).budget
+
+
+def test_without_settings_pi_has_its_own_defaults(cwd: Path, home: Path) -> None:
+    assert budget(cwd, home) == CompactionBudget(16_384, 20_000)
+    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(16_384, 0)
+
+
+def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd: Path, home: Path) -> None:
+    override = {"p/a/big": {"reserveTokens": 400_000}}
+    put(home / ".pi" / "agent" / "settings.json", {"compaction": {"modelOverrides": override}})
+    put(cwd / ".pi" / "settings.json", {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7}})
+    assert budget(cwd, home) == CompactionBudget(400_000, 7)
+    assert budget(cwd, home, ("p", "A/big")) == CompactionBudget(5, 7)
+    assert budget(cwd, home, ("p", "")) == CompactionBudget(5, 7)
+    assert budget(cwd, home, None) == CompactionBudget(5, 7)
+    put(
+        cwd / ".pi" / "settings.json",
+        {"compaction": {"modelOverrides": {"p/a/big": {"reserveTokens": 1, "keepRecentTokens": 0}}}},
+    )
+    assert budget(cwd, home) == CompactionBudget(1, 0)
+
+
+def test_atomic_ignores_settings_that_only_pi_has(cwd: Path, home: Path) -> None:
+    override = {"p/a/big": {"reserveTokens": 400_000}}
+    compaction = {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}
+    put(cwd / ".pi" / "settings.json", {"compaction": compaction})
+    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
+
+
+@pytest.mark.parametrize("wrong", [None, -1, 1.5, "7", True, [], 2**31])
+def test_an_unusable_number_of_tokens_is_skipped(cwd: Path, home: Path, wrong: object) -> None:
+    put(
+        cwd / ".pi" / "settings.json",
+        {
+            "compaction": {
+                "reserveTokens": wrong,
+                "keepRecentTokens": wrong,
+                "modelOverrides": {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}},
+            }
+        },
+    )
+    assert budget(cwd, home) == CompactionBudget(16_384, 3)
+
+
+@pytest.mark.parametrize("overrides", [None, 7, [], {"p/a/big": 7}, {"p/a/big": None}])
+def test_overrides_of_another_shape_are_skipped(cwd: Path, home: Path, overrides: object) -> None:
+    put(
+        cwd / ".pi" / "settings.json",
+        {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}},
+    )
+    assert budget(cwd, home) == CompactionBudget(16_384, 3)
