@@ -45,11 +45,13 @@ class VectorCase(NamedTuple):
 def find_cases(paths: Iterable[Path]) -> Iterator[VectorCase]:
     """The cases in files and below directories. Raises BadInput `no_such_file` and `not_a_vector`."""
     for path in paths:
+        with reported(path, "Nothing was checked."):
+            is_directory = path.is_dir()
         if path.name == PLAN:
             yield _plan_case(path.parent)
         elif path.name.endswith(READING):
             yield _reading_case(path)
-        elif path.is_dir():
+        elif is_directory:
             yield from _cases_below(path)
         else:
             yield from _conformance_cases(path)

@@ -5,6 +5,7 @@ Code outside `agents` never uses a field name of an agent's files; it uses the a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.repair_pieces import RepairPiece
@@ -186,6 +188,46 @@ class Generation:
     """The ways to record a deletion that these versions honour, the best one first."""
 
 
+class RebuiltMessage(NamedTuple):
+    """A message of a rebuilt context: its role, and a hash of everything of it that the model receives."""
+
+    role: str
+    digest: str
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> RebuiltMessage:
+        """A message in the form of `Agent.message_json`."""
+        digest = hashlib.sha256(canonical(message).encode()).hexdigest()
+        return cls(str(message.get("role")), digest)
+
+
+class PackageContext(NamedTuple):
+    """What an agent's own package made of a session: a context, a refusal to open it, or a failure to run."""
+
+    messages: tuple[RebuiltMessage, ...] = ()
+    refusal: str = ""
+    failure: str = ""
+
+
+class AgentPackage(Protocol):
+    """An installed package of an agent, which can rebuild a context itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def reader(self) -> Reader:
+        """The reader for sessions of this version."""
+        ...
+
+    def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
+        """The context of a session with this content, at this leaf or at its own."""
+        ...
+
+
 class Agent(Protocol):
     """Everything that Redline needs to know about an agent."""
 
@@ -229,6 +271,13 @@ class Agent(Protocol):
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the position of an earlier one; None if there is none any more."""
+        ...
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        """The agent's own package in a directory, or without one the installed package; None if there is none.
+
+        Raises BadInput `no_agent_package` if the directory has no package.
+        """
         ...
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:

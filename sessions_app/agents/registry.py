@@ -11,7 +11,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 
 from .atomic.agent import ATOMIC
-from .base import Agent, Generation, Reader, Reading
+from .base import Agent, AgentPackage, Generation, Reader, Reading
 from .pi.agent import PI
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
@@ -61,6 +61,12 @@ def reading_by(name: str, reason: str) -> Reading:
     reader_named(name)
     agent, generation = GENERATIONS[name]
     return Reading(agent, generation, reason)
+
+
+def package_at(directory: Path) -> AgentPackage:
+    """The agents' package in a directory. Raises BadInput `no_agent_package`."""
+    found = (agent.find_package(directory) for agent in AGENTS.values())
+    return next(package for package in found if package is not None)
 
 
 def choose_reader(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, Generation, Reader
+from sessions_app.agents.base import AgentPackage, AgentSettings, Generation, Reader
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.rules import ContextRules
@@ -45,6 +45,11 @@ class AtomicAgent(PiAgent):
         model: tuple[str, str] | None = None,  # noqa: ARG002  # Atomic has no settings for single models
     ) -> AgentSettings:
         return read_settings(cwd, home)
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        """Atomic's package cannot be run without Bun: its context is not compared."""
+        del directory
+        return None
 
 
 ATOMIC: Final = AtomicAgent()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, Generation, SettingsFile
+from sessions_app.agents.base import AgentPackage, AgentSettings, Generation, SettingsFile
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -20,6 +20,7 @@ from .diagnosis import examine
 from .fork import ForkWriter
 from .messages import message_json
 from .migration import migrate
+from .package import find_package
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import OlderPiReader, PiReader
 from .records import KEY
@@ -62,6 +63,9 @@ class PiAgent:
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         return read_again(raw, place, version)
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        return find_package(directory)
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)

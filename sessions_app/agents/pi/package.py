@@ -1,0 +1,158 @@
+"""EDGE: pi's own package, which rebuilds the context of a session so that it can be compared with Redline's.
+
+The package runs on a copy in a temporary directory, which is also its home: opening a session migrates and repairs it.
+It needs no network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sessions_app.agents.base import PackageContext, Reader, RebuiltMessage
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
+
+from .messages import fields_of
+from .reader import OlderPiReader, PiReader
+
+PACKAGE: Final = "@earendil-works/pi-coding-agent"
+SESSION_MANAGER: Final = Path("dist", "core", "session-manager.js")
+SCRIPT: Final = Path(__file__).with_name("rebuild.mjs")
+LEAST_NODE: Final = (22, 19)
+FIRST_WITH_EDITS: Final = (0, 87)
+"""Older versions ignore `context_edit`."""
+SECONDS: Final = 120
+"""For one session; 100 MB take less than ten."""
+ERROR_SHOWN: Final = 500
+"""The number of characters of an error that is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiPackage:
+    """An installed package. `directory` is an absolute path."""
+
+    directory: Path
+    version: str
+
+    @property
+    def name(self) -> str:
+        return PACKAGE
+
+    @property
+    def reader(self) -> Reader:
+        """The reader for sessions of this version."""
+        return PiReader() if _numbers(self.version) >= FIRST_WITH_EDITS else OlderPiReader()
+
+    def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
+        """The context of a session with this content, at this leaf or at its own."""
+        node = _find_node(self.directory)
+        if node is None:
+            needed = ".".join(map(str, LEAST_NODE))
+            return PackageContext(
+                failure=f"pi {self.version} needs Node.js {needed} or newer, which was not found."
+            )
+        with tempfile.TemporaryDirectory(prefix="redline-certify-") as scratch:
+            session, result = Path(scratch, "session.jsonl"), Path(scratch, "result")
+            with session.open("wb") as copy:
+                copy.writelines(content)
+            arguments = (self.directory / SESSION_MANAGER, session, leaf_id, result)
+            failure = _run(node, [SCRIPT, *arguments], Path(scratch))
+            if failure:
+                return PackageContext(failure=f"pi {self.version} could not be run: {failure}")
+            return _read_result(result.read_bytes().splitlines(), str(session))
+
+
+def find_package(directory: Path | None) -> PiPackage | None:
+    """The package in a directory, which is its own or one that has it among its `node_modules`.
+
+    Without a directory, the package of the `pi` on the path; None if there is none. Raises BadInput `no_agent_package`
+    if the directory has no package.
+    """
+    if directory is None:
+        command = shutil.which("pi")
+        parents = Path(command).resolve().parents if command is not None else ()
+        return next(filter(None, map(_package_at, parents)), None)
+    absolute = directory.absolute()
+    found = _package_at(absolute) or _package_at(absolute / "node_modules" / PACKAGE)
+    if found is None:
+        raise BadInput(
+            "no_agent_package",
+            f"{directory} does not contain the package {PACKAGE}. Nothing was checked. "
+            "Choose the directory of the package, or the one in which it was installed.",
+        )
+    return found
+
+
+def _package_at(directory: Path) -> PiPackage | None:
+    try:
+        described = json.loads((directory / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(described, dict) or described.get("name") != PACKAGE:
+        return None
+    return PiPackage(directory, str(described.get("version")))
+
+
+def _find_node(package: Path) -> Path | None:
+    """The Node.js that was installed with a package, otherwise the one on the path, if it is new enough."""
+    beside = package.parent.parent / ".bin" / "node"
+    on_path = shutil.which("node")
+    for node in (beside, Path(on_path) if on_path is not None else None):
+        if node is not None and node.is_file() and _node_version(node) >= LEAST_NODE:
+            return node.absolute()
+    return None
+
+
+def _node_version(node: Path) -> tuple[int, ...]:
+    try:
+        found = subprocess.run([node, "--version"], capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return _numbers(found.stdout.decode("utf-8", "replace"))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def _run(node: Path, arguments: list[Path | str], scratch: Path) -> str:
+    """Run a script of ours; returns the error, or an empty text."""
+    environment = {"HOME": str(scratch), "TMPDIR": str(scratch), "PATH": os.defpath}
+    try:
+        ended = subprocess.run(  # noqa: S603
+            [node, *arguments],
+            cwd=scratch,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {SECONDS} seconds."
+    except OSError as fault:
+        return f"{fault.strerror}."
+    if ended.returncode:
+        return (
+            ended.stderr.decode("utf-8", "replace").strip()[-ERROR_SHOWN:] or f"exit code {ended.returncode}."
+        )
+    return ""
+
+
+def _read_result(lines: list[bytes], copy: str) -> PackageContext:
+    """The result that the script wrote; in pi's error, the path of the copy is replaced."""
+    first = parse(lines[0])
+    if "error" in first:
+        return PackageContext(refusal=str(first["error"]).replace(copy, "the session")[:ERROR_SHOWN])
+    return PackageContext(tuple(RebuiltMessage.of(fields_of(parse(line))) for line in lines[1:]))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from sessions_app.agents.registry import package_at
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
+from sessions_app.storage.session_certificate import certify
+from sessions_app.storage.session_loader import load_session
+
+
+class Command(RedlineCommand):
+    help = "Check that a session's agent can continue it: what providers enforce, and what the agent itself rebuilds."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
+        )
+        parser.add_argument(
+            "--agent-package",
+            type=Path,
+            metavar="DIR",
+            help="compare with the agent's package in this directory, or in its node_modules (default: the agent that "
+            "is on the path, if it owns the session)",
+        )
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        reading = reading_of(loaded.path, loaded.log.entries)
+        reader, reason = reading.reader, reading.reason
+        if options["agent_package"] is None:
+            package = reading.agent.find_package(None)
+        else:
+            package = package_at(options["agent_package"])
+            reader, reason = package.reader, f"the given package is {package.name} {package.version}"
+        leaf_id = options["leaf"] or ""
+        found = certify(loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package)
+        self.show_json(
+            {**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds}
+        )
+        for line in _lines(found, reason):
+            self.say(printable(line))
+        return None if found.holds else CHECK_FAILED
+
+
+def _lines(found: Certificate, reason: str) -> list[str]:
+    lines = [
+        f"Checked at {found.checked_at:%Y-%m-%d %H:%M:%S} UTC: the branch of {found.leaf_id}, {found.messages:,} "
+        f"messages, read as {found.reader} because {reason}."
+    ]
+    if found.refusal:
+        lines.append(f"Agent: {found.refusal}")
+    if found.violations:
+        lines.append(
+            f"Providers: {len(found.violations):,} violations, {len(found.unrepaired):,} of them refused."
+        )
+        lines += [f"  {one.sentence}" for one in found.violations]
+    else:
+        lines.append("Providers: no rule is violated.")
+    lines.append(f"Package: {_of_package(found.package)}")
+    lines.append(
+        "The session can be continued." if found.holds else "The session cannot be continued as it is."
+    )
+    return lines
+
+
+def _of_package(result: PackageResult | None) -> str:
+    if result is None:
+        return "not compared, because the agent's own package was not found. Use --agent-package."
+    name = f"{result.name} {result.version}"
+    if result.outcome is PackageOutcome.EQUAL:
+        return f"{name} rebuilds the same messages."
+    if result.outcome is PackageOutcome.DIFFERENT:
+        return f"{name} rebuilds another context: {result.detail}."
+    if result.outcome is PackageOutcome.REFUSED:
+        return f"{name} does not open the session: {result.detail}"
+    return f"not compared. {result.detail}"

@@ -1,0 +1,134 @@
+"""EDGE: the certificate of a session on disk, and the messages of its context as its agent rebuilds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import zip_longest
+from typing import Final
+
+from sessions_app.agents.base import Agent, AgentPackage, PackageContext, Reader, RebuiltMessage
+from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.provider_rules import violations
+
+from .files import CHUNK, GrowthKind, SessionReader
+from .session_loader import LoadedSession
+
+FIRST_WITH_IDS: Final = 2
+"""The first version of the format in which entries have ids of their own."""
+NO_HEADER: Final = "The session has no header, and agents do not open such a file."
+
+
+def certify(
+    loaded: LoadedSession,
+    agent: Agent,
+    reader: Reader,
+    now: datetime,
+    *,
+    leaf_id: str = "",
+    package: AgentPackage | None = None,
+) -> Certificate:
+    """Check the context of a session at a leaf, or at its last entry: (2), and (3) if there is a package.
+
+    Raises BadInput `unknown_entry`; Conflict `session_rewritten` if the file has changed since it was loaded.
+    """
+    branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
+    context = reader.rebuild(branch)
+    refusal = "" if context.refused is None else context.refused.reason
+    if loaded.log.state.header is None:
+        refusal = NO_HEADER
+    return Certificate(
+        reader=reader.name,
+        checked_at=now,
+        leaf_id=branch[-1].id,
+        messages=len(context.messages),
+        violations=certified(violations(context)),
+        refusal=refusal,
+        package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
+    )
+
+
+def rebuilt_messages(
+    loaded: LoadedSession, agent: Agent, context: ActiveContext
+) -> tuple[RebuiltMessage, ...]:
+    """The messages of a context as its agent rebuilds them from their lines.
+
+    Raises Conflict `session_rewritten` if the file has changed since it was loaded.
+    """
+    with SessionReader(loaded.path) as reader:
+        _require_unchanged(reader, loaded)
+
+        def line(entry: Entry) -> bytes:
+            return reader.read_at(entry.offset, entry.length)
+
+        rebuilt = (
+            agent.message_json(
+                message, line(message.entry), line(message.edit) if message.edit is not None else None
+            )
+            for message in context.messages
+        )
+        return tuple(map(RebuiltMessage.of, rebuilt))
+
+
+def first_difference(
+    rebuilt: Sequence[RebuiltMessage], context: ActiveContext, ours: Sequence[RebuiltMessage]
+) -> str:
+    """The first message in which what an agent rebuilt differs from a context, in words; empty if none does."""
+    for number, (found, expected) in enumerate(zip_longest(rebuilt, ours), 1):
+        if found == expected:
+            continue
+        entry = f" (entry {context.messages[number - 1].entry.id})" if expected is not None else ""
+        if found is None:
+            return f"it rebuilds {number - 1:,} messages instead of {len(ours):,}: message {number}{entry} is missing"
+        if expected is None:
+            return f"it rebuilds {len(rebuilt):,} messages instead of {len(ours):,}: the next one is {found.role}"
+        if found.role != expected.role:
+            return f"message {number}{entry} is {found.role} instead of {expected.role}"
+        return f"message {number}{entry}, {found.role}, has another content"
+    return ""
+
+
+def _ask(
+    package: AgentPackage, loaded: LoadedSession, agent: Agent, context: ActiveContext, leaf_id: str
+) -> PackageResult:
+    is_own_leaf = leaf_id in ("", loaded.leaf_id)
+    if not is_own_leaf and loaded.log.state.version < FIRST_WITH_IDS:
+        detail = (
+            "The entries of this version of the format have no ids, so that no other branch can be selected."
+        )
+        return PackageResult(package.name, package.version, PackageOutcome.FAILED, detail)
+    found = package.rebuild(_content(loaded), "" if is_own_leaf else leaf_id)
+    outcome, detail = _outcome(found, loaded, agent, context)
+    return PackageResult(package.name, package.version, outcome, detail)
+
+
+def _outcome(
+    found: PackageContext, loaded: LoadedSession, agent: Agent, context: ActiveContext
+) -> tuple[PackageOutcome, str]:
+    if found.failure:
+        return PackageOutcome.FAILED, found.failure
+    if found.refusal:
+        return PackageOutcome.REFUSED, found.refusal
+    detail = first_difference(found.messages, context, rebuilt_messages(loaded, agent, context))
+    return (PackageOutcome.DIFFERENT if detail else PackageOutcome.EQUAL), detail
+
+
+def _content(loaded: LoadedSession) -> Iterator[bytes]:
+    """The bytes of the session as it was loaded."""
+    with SessionReader(loaded.path) as reader:
+        _require_unchanged(reader, loaded)
+        offset, size = 0, loaded.state.size
+        while offset < size:
+            piece = reader.read_at(offset, min(CHUNK, size - offset))
+            yield piece
+            offset += len(piece)
+
+
+def _require_unchanged(reader: SessionReader, loaded: LoadedSession) -> None:
+    growth = reader.growth(loaded.fingerprint)
+    if growth.kind is GrowthKind.REWRITTEN:
+        message = f"{loaded.path}: {growth.reason}. Nothing was checked. Try again."
+        raise Conflict("session_rewritten", message)

@@ -1,0 +1,62 @@
+"""Certificates: what speaks against continuing a session, and how the result is stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
+from sessions_app.sessionlog.provider_rules import ProviderRule, Violation
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+BROKEN = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty")])
+REPAIRED = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty", is_repaired=True)])
+
+
+def certificate(**facts: Any) -> Certificate:
+    return Certificate("pi", NOW, "e9", 1_234, **facts)
+
+
+def package(outcome: PackageOutcome) -> PackageResult:
+    return PackageResult("pi-coding-agent", "0.87.1", outcome)
+
+
+@pytest.mark.parametrize(
+    ("facts", "holds"),
+    [
+        ({}, True),
+        ({"violations": REPAIRED}, True),
+        ({"violations": BROKEN}, False),
+        ({"violations": (*REPAIRED, *BROKEN)}, False),
+        ({"refusal": "no header"}, False),
+        ({"difference": ""}, True),
+        ({"difference": "message 3"}, False),
+        ({"package": package(PackageOutcome.EQUAL)}, True),
+        ({"package": package(PackageOutcome.FAILED)}, True),
+        ({"package": package(PackageOutcome.DIFFERENT)}, False),
+        ({"package": package(PackageOutcome.REFUSED)}, False),
+    ],
+)
+def test_a_certificate_holds_unless_something_speaks_against_it(facts: dict[str, Any], holds: bool) -> None:
+    assert certificate(**facts).holds is holds
+
+
+def test_it_says_what_was_checked() -> None:
+    assert certificate().sentence == "1,234 messages as pi reads them"
+    assert certificate(difference="").sentence.endswith("them, compared with the approved plan")
+    compared = certificate(package=package(PackageOutcome.EQUAL))
+    assert compared.sentence.endswith("them, compared with pi-coding-agent 0.87.1")
+    assert certificate(package=package(PackageOutcome.FAILED)).sentence.endswith("as pi reads them")
+
+
+def test_it_is_stored_as_json_and_read_back() -> None:
+    full = certificate(
+        violations=BROKEN, difference="", refusal="no", package=package(PackageOutcome.REFUSED)
+    )
+    stored = msgspec.to_builtins(full)
+    assert msgspec.convert(stored, Certificate) == full
+    assert stored["violations"][0]["entryId"] == "e1"
+    assert stored["checkedAt"] == "2026-11-22T12:00:00Z"

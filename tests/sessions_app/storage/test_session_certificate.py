@@ -1,0 +1,155 @@
+"""The certificate of a session: its context is checked, and compared with what the agent's own package rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.agents.base import PackageContext, Reader, RebuiltMessage
+from sessions_app.agents.registry import AGENTS, READERS
+from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.session_certificate import certify, rebuilt_messages
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.factories import assistant, call, chain, context_edit, result, session_bytes, text, user
+from tests.files import place
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+PLAIN = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
+
+
+@dataclass
+class StubPackage:
+    """An agent's package that rebuilds a given context."""
+
+    found: PackageContext
+    reader: Reader = field(default_factory=lambda: READERS["pi"])
+    name: str = "agent"
+    version: str = "1.2.3"
+    asked: list[tuple[bytes, str]] = field(default_factory=list)
+
+    def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
+        self.asked.append((b"".join(content), leaf_id))
+        return self.found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.jsonl"
+
+
+def load(path: Path, *messages: dict[str, Any]) -> LoadedSession:
+    return load_session(place(path, session_bytes(chain(*messages))))
+
+
+def check(loaded: LoadedSession, package: StubPackage | None = None, leaf_id: str = "") -> Certificate:
+    return certify(loaded, AGENTS["pi"], READERS["pi"], NOW, leaf_id=leaf_id, package=package)
+
+
+def messages_of(loaded: LoadedSession) -> tuple[RebuiltMessage, ...]:
+    context = READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id))
+    return rebuilt_messages(loaded, AGENTS["pi"], context)
+
+
+def test_a_session_without_faults_is_certified(path: Path) -> None:
+    found = check(load(path, *PLAIN))
+    assert (found.reader, found.checked_at, found.leaf_id, found.messages) == ("pi", NOW, "e4", 4)
+    assert found.holds
+    assert found.package is None
+
+
+def test_violations_and_refusals_are_found(path: Path) -> None:
+    broken = check(load(path, user("go"), assistant(call("c1")), user("on"), result("c1")))
+    assert [one.is_repaired for one in broken.violations] == [True, False]
+    assert [one.entry_id for one in broken.unrepaired] == ["e4"]
+    assert not broken.holds
+    removed = {key: value for key, value in context_edit("e1", None).items() if key != "replacement"}
+    assert "has no replacement" in check(load(path, *PLAIN, removed)).refusal
+    place(path, session_bytes(chain(*PLAIN)[1:]))
+    assert "no header" in check(load_session(path)).refusal
+
+
+def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(path: Path) -> None:
+    loaded = load(path, *PLAIN)
+    package = StubPackage(PackageContext(messages_of(loaded)))
+    assert check(loaded, package).package is not None
+    check(loaded, package, "e4")
+    check(loaded, package, "e3")
+    data = path.read_bytes()
+    assert package.asked == [(data, ""), (data, ""), (data, "e3")]
+
+
+def test_what_was_added_after_loading_is_not_compared(path: Path) -> None:
+    loaded = load(path, *PLAIN)
+    data = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    package = StubPackage(PackageContext(messages_of(loaded)))
+    assert check(loaded, package).holds
+    assert package.asked == [(data, "")]
+
+
+def test_equal_messages_are_equal(path: Path) -> None:
+    loaded = load(path, *PLAIN, context_edit("e1", {"content": "gone"}))
+    found = check(loaded, StubPackage(PackageContext(messages_of(loaded)))).package
+    assert found is not None
+    assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", "equal", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "detail"),
+    [
+        (lambda them: them[:3], "it rebuilds 3 messages instead of 4: message 4 (entry e4) is missing"),
+        (lambda them: (*them, them[0]), "it rebuilds 5 messages instead of 4: the next one is user"),
+        (lambda them: (them[1], *them[1:]), "message 1 (entry e1) is assistant instead of user"),
+        (lambda them: (them[3], *them[1:]), "message 1 (entry e1), user, has another content"),
+    ],
+)
+def test_the_first_difference_is_named(path: Path, change: Any, detail: str) -> None:
+    loaded = load(path, *PLAIN)
+    certificate = check(loaded, StubPackage(PackageContext(change(messages_of(loaded)))))
+    assert certificate.package is not None
+    assert (certificate.package.outcome, certificate.package.detail) == (PackageOutcome.DIFFERENT, detail)
+    assert not certificate.holds
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "holds"),
+    [
+        (PackageContext(refusal="not valid"), PackageOutcome.REFUSED, False),
+        (PackageContext(failure="no Node.js"), PackageOutcome.FAILED, True),
+    ],
+)
+def test_a_refusal_and_a_failure_are_results(
+    path: Path, found: PackageContext, outcome: PackageOutcome, holds: bool
+) -> None:
+    certificate = check(load(path, *PLAIN), StubPackage(found))
+    assert certificate.package is not None
+    assert (certificate.package.outcome, certificate.package.detail) == (
+        outcome,
+        found.refusal or found.failure,
+    )
+    assert certificate.holds is holds
+
+
+def test_another_branch_of_a_file_without_ids_is_not_compared(path: Path) -> None:
+    header = {"type": "session", "id": "s", "timestamp": "t", "cwd": "/"}
+    lines = [header, *({"type": "message", "timestamp": "t", "message": one} for one in PLAIN)]
+    loaded = load_session(place(path, session_bytes(lines)))
+    package = StubPackage(PackageContext(messages_of(loaded)))
+    assert check(loaded, package).package.outcome is PackageOutcome.EQUAL  # type: ignore[union-attr]
+    first = loaded.log.entries[0].id
+    assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED  # type: ignore[union-attr]
+
+
+def test_a_session_that_was_rewritten_meanwhile_is_a_conflict(path: Path) -> None:
+    loaded = load(path, *PLAIN)
+    path.write_bytes(session_bytes(chain(user("other"))))
+    with pytest.raises(Conflict) as refused:
+        check(loaded, StubPackage(PackageContext()))
+    assert refused.value.code == "session_rewritten"

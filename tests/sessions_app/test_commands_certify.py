@@ -1,0 +1,74 @@
+"""`redline certify`: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.files import place
+from tests.installation import Installation
+from tests.sessions_app.agents.pi.test_package import install
+
+REFUSES = (
+    "import json, sys\nopen(sys.argv[5], 'w').write(json.dumps({'error': 'not a valid session'}) + '\\n')\n"
+)
+FINE = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
+
+
+def session(redline: Installation, *messages: dict[str, Any]) -> Path:
+    return place(redline.sessions / "s.jsonl", session_bytes(chain(*messages)))
+
+
+def test_a_fine_session_exits_with_0(redline: Installation) -> None:
+    found = redline.call("certify", session(redline, *FINE))
+    assert found.code == 0
+    assert "the branch of e4, 4 messages, read as atomic-0.8" in found.out
+    assert "Providers: no rule is violated." in found.out
+    assert "Package: not compared" in found.out
+    assert "The session can be continued." in found.out
+
+
+def test_a_violation_exits_with_1(redline: Installation) -> None:
+    path = session(redline, user("go"), result("c9"), user("on"))
+    found = redline.call("certify", path)
+    assert found.code == 1
+    assert "result of call c9" in found.out
+    assert "cannot be continued" in found.out
+    document = redline.call("certify", path, "--json").json
+    assert document["holds"] is False
+    assert document["violations"][0]["entryId"] == "e2"
+    assert redline.call("certify", path, "--leaf", "e1").code == 0
+
+
+def test_the_given_package_decides_the_reader_and_is_compared(redline: Installation, tmp_path: Path) -> None:
+    path = session(redline, *FINE)
+    refused = redline.call("certify", path, "--agent-package", install(tmp_path / "pi", REFUSES), "--json")
+    assert refused.code == 1
+    assert refused.json["reader"] == "pi"
+    assert refused.json["package"] == {
+        "name": "@earendil-works/pi-coding-agent",
+        "version": "0.87.1",
+        "outcome": "refused",
+        "detail": "not a valid session",
+    }
+    words = redline.call("certify", path, "--agent-package", tmp_path / "pi").out
+    assert "0.87.1 does not open the session: not a valid session" in words
+
+
+def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(
+    redline: Installation, tmp_path: Path
+) -> None:
+    broken = install(tmp_path / "pi", "sys.exit('Cannot find module\\x1b[31m')")
+    found = redline.call("certify", session(redline, *FINE), "--agent-package", broken)
+    assert found.code == 0
+    assert "not compared. pi 0.87.1 could not be run: Cannot find module" in found.out
+    assert "\x1b" not in found.out
+
+
+@pytest.mark.parametrize("arguments", [("--leaf", "nothing"), ("--agent-package", "/nowhere")])
+def test_bad_input_exits_with_2(redline: Installation, arguments: tuple[str, ...]) -> None:
+    assert redline.call("certify", session(redline, *FINE), *arguments).code == 2
+    assert redline.call("certify", redline.home / "none.jsonl").code == 2
