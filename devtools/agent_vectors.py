@@ -1,37 +1,67 @@
-"""PURE: compares Redline's readers and writers with what pi and Atomic rebuilt themselves.
+"""Compares Redline's readers and writers with what pi and Atomic rebuilt themselves.
 
 There are two kinds of vectors. A reading is a session and the messages that pi rebuilds of it, with the entry that each
 comes from, or pi's error. A plan is a list of deletions for a session. For each pair of a writer and an agent it has
 the messages that the agent rebuilds after the write, as role and hash; the writer `session` stands for the untouched
-session.
+session. A plan is written without the airlock, except for targets that are not in the context. If it names entries that
+a writer must not touch, each of them must be refused.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.agents.base import Reader
+from compaction_app.core.airlock import validate
+from compaction_app.core.errors import Refusal
+from compaction_app.core.transcript import prepare
+from sessions_app.agents.base import (
+    Append,
+    Change,
+    Generation,
+    Reader,
+    SessionWriter,
+    WriteFacts,
+    WriterRules,
+)
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.messages import fields_of, message_hash, message_json
-from sessions_app.agents.registry import READERS
+from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.session import Header, ParserState
+from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sessionlog.tree import SessionTree
 
 from .conformance import ABSENT, VectorDifference, compare
 
 UNTOUCHED: Final = "session"
+WRITERS: Final[Mapping[str, str]] = {
+    "context_edit": "context-edit",
+    "fork": "fork",
+    "context_compaction": "context-compaction",
+}
+"""The names of writers in plans, and Redline's. Other forms in plans are not written."""
+WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+BESIDE: Final = Path("/sessions/session.jsonl")
+"""The path of the session for the writers, which do not open it."""
 
 
 class RecordedSession(NamedTuple):
-    """The branch of a session's last entry, and the recorded object of each entry by its id."""
+    """A session with its lines in memory. `objects` and `texts` are those of each entry, by its id."""
 
+    lines: Sequence[bytes]
+    header: Header | None
+    tree: SessionTree
     branch: Sequence[Entry]
     objects: Mapping[str, Mapping[str, Any]]
-    has_header: bool
+    texts: Mapping[str, Texts]
 
     def messages(self, context: ActiveContext) -> list[dict[str, Any]]:
         """The messages of a context in the agent's own form."""
@@ -52,13 +82,19 @@ class RecordedSession(NamedTuple):
 
 
 def read_recorded(lines: Iterable[Line]) -> RecordedSession:
-    """The session in these lines."""
+    """The session in these lines, and the branch of its last entry."""
+    read = list(lines)
     parser = PI.parser(ParserState(), [])
-    recorded = [found for found in map(parser.read, lines) if found is not None]
+    recorded = [found for found in map(parser.read, read) if found is not None]
     tree = SessionTree([found.entry for found in recorded])
-    objects = {found.entry.id: found.data for found in recorded}
-    branch = tree.branch(tree.leaf.id) if tree.entries else []
-    return RecordedSession(branch, objects, parser.state.header is not None)
+    return RecordedSession(
+        [line.raw for line in read],
+        parser.state.header,
+        tree,
+        tree.branch(tree.leaf.id) if tree.entries else [],
+        {found.entry.id: found.data for found in recorded},
+        {found.entry.id: found.texts for found in recorded},
+    )
 
 
 def reading_differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[VectorDifference]:
@@ -79,7 +115,7 @@ def reading_differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Itera
 
 def _refusal(session: RecordedSession, context: ActiveContext) -> str | None:
     """Why pi does not open a session."""
-    if not session.has_header:
+    if session.header is None:
         return "pi refuses a session without a header"
     return context.refused.reason if context.refused is not None else None
 
@@ -88,10 +124,80 @@ def plan_differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator
     """The first difference of each context of a plan, for the session in these lines."""
     session = read_recorded(lines)
     for pair, found in case["by"].items():
-        writer, _, agent = pair.partition("|")
-        reader = READERS[reader_of(agent)]
-        if writer == UNTOUCHED:
-            yield from compare(pair, case["contexts"][found["context"]], session.hashes(reader))
+        written_as, _, agent = pair.partition("|")
+        _, generation = GENERATIONS[reader_of(agent)]
+        expected = case["contexts"][found["context"]]
+        if written_as == UNTOUCHED:
+            yield from compare(pair, expected, session.hashes(generation.reader))
+        for writer in generation.writers:
+            if writer.name == WRITERS.get(written_as):
+                yield from _write_differences(
+                    pair, expected, session, case["deletedTargets"], generation, writer
+                )
+
+
+def _write_differences(
+    pair: str,
+    expected: object,
+    session: RecordedSession,
+    recorded: Iterable[Mapping[str, Any]],
+    generation: Generation,
+    writer: SessionWriter,
+) -> Iterator[VectorDifference]:
+    targets = _targets_in_context(recorded, generation.reader.rebuild(session.branch))
+    forbidden = [
+        target for target in targets if writer.protection(session.tree.entry(target.entry_id)) is not None
+    ]
+    if forbidden:
+        yield from compare(pair, forbidden, list(_refused(forbidden, session, generation, writer)))
+        return
+    change = writer.write(session.branch, Deletion(targets, (), Stats()), _facts(session))
+    yield from compare(pair, expected, _after(session, change).hashes(generation.reader))
+
+
+def _targets_in_context(recorded: Iterable[Mapping[str, Any]], context: ActiveContext) -> tuple[Target, ...]:
+    here = {Target(message.entry.id) for message in context.messages}
+    here |= {
+        Target(message.entry.id, block.index)
+        for message in context.messages
+        for block in message.blocks or ()
+    }
+    targets = (Target(target["entryId"], target.get("blockIndex")) for target in recorded)
+    return tuple(target for target in targets if target in here)
+
+
+def _refused(
+    targets: Iterable[Target], session: RecordedSession, generation: Generation, writer: SessionWriter
+) -> Iterator[Target]:
+    """Those of the targets that the airlock refuses by name if this writer is chosen."""
+    rules = WriterRules(generation.rules, writer)
+    transcript = prepare(session.branch, session.texts, {"preserve_recent": 0}, rules)
+    for target in targets:
+        judged = validate(request_of([target]), transcript) if transcript is not None else None
+        if isinstance(judged, Refusal) and judged.target == target:
+            yield target
+
+
+def _facts(session: RecordedSession) -> WriteFacts:
+    numbers = (f"{number:08x}" for number in itertools.count(1))
+    new_ids = (new_id for new_id in numbers if new_id not in session.tree)
+    return WriteFacts(
+        new_id=lambda: next(new_ids),
+        session_id="00000000-0000-4000-8000-000000000000",
+        written_at=WRITTEN_AT,
+        session=BESIDE,
+        header=session.header or Header("", PI.current_version, "", "", ""),
+        backup=BESIDE,
+        line=lambda entry: session.lines[entry.number - 1],
+        labels=labels(session.tree),
+    )
+
+
+def _after(session: RecordedSession, change: Change) -> RecordedSession:
+    """The session that a change results in."""
+    if isinstance(change, Append):
+        return read_recorded(split_lines(line + b"\n" for line in (*session.lines, *change.lines)))
+    return read_recorded(split_lines(change.pieces))
 
 
 def reader_of(agent: str) -> str:

@@ -10,7 +10,20 @@ import pytest
 
 from devtools.agent_vectors import reader_of
 from sessions_app.agents.pi.messages import fields_of, message_hash
-from tests.factories import chain, context_edit, session_bytes, summary_compaction, user
+from tests.factories import (
+    assistant,
+    bash,
+    block,
+    call,
+    chain,
+    context_edit,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    whole,
+)
 from tests.installation import Installation
 
 RECORDED = chain(user("a"), user("b"), summary_compaction("S", "e2"), user("c"), context_edit("e4", None))
@@ -25,15 +38,21 @@ def write_reading(directory: Path, case: dict[str, Any], recorded: list[dict[str
     (directory / "one.context.json").write_text(json.dumps(case))
 
 
-def write_plan(directory: Path, contexts: dict[str, list[dict[str, Any]]], *, beside: bool = True) -> None:
-    """A plan without deletions; `contexts` has the messages for each pair of a writer and an agent."""
+def write_plan(
+    directory: Path,
+    contexts: dict[str, list[dict[str, Any]]],
+    *targets: dict[str, Any],
+    beside: bool = True,
+    recorded: list[dict[str, Any]] = RECORDED,
+) -> None:
+    """A plan with these targets; `contexts` has the messages for each pair of a writer and an agent."""
     directory.mkdir(parents=True)
     place = directory / "session.jsonl"
     if not beside:
         place = directory.parent.parent / "sessions" / "pi" / "s.jsonl"
         place.parent.mkdir(parents=True)
-    place.write_bytes(session_bytes(RECORDED))
-    plan = {"session": "pi/s.jsonl", "leafId": "e5", "deletedTargets": []}
+    place.write_bytes(session_bytes(recorded))
+    plan = {"session": "pi/s.jsonl", "leafId": "e5", "deletedTargets": list(targets)}
     (directory / "plan.json").write_text(json.dumps(plan))
     hashed = {
         pair: [[one["role"], message_hash(fields_of(one))] for one in messages]
@@ -130,6 +149,63 @@ def test_a_different_context_fails_and_names_the_writer_and_the_agent(
     write_plan(tmp_path / "00-one", {"session|pi-1.5.2": MESSAGES, "session|pi-0.86.1": MESSAGES})
     failure = {"case": "00-one", "section": "session|pi-0.86.1", "path": "$.length"}
     assert checked(redline, tmp_path)[1]["failures"] == [failure]
+
+
+WORK = chain(
+    user("a"),
+    assistant(text("b"), call("c1")),
+    result("c1"),
+    summary_compaction("S", "e2"),
+    bash("ls", "d"),
+    user("e"),
+    assistant(text("f"), text("g")),
+)
+KEPT = [WORK[number]["message"] for number in (2, 3, 5, 6, 7)]
+LAST = {**KEPT[-1], "content": KEPT[-1]["content"][1:]}
+REST = [SUMMARY, KEPT[2], KEPT[3], LAST]
+WHOLE = [WORK[1]["message"], *KEPT[:2], *REST[1:]]
+
+
+def test_a_plan_is_written_by_each_writer_that_the_agent_honours(
+    redline: Installation, tmp_path: Path
+) -> None:
+    contexts = {
+        "context_edit|pi-1.5.2": REST,
+        "fork|pi-0.86.1": REST,
+        "fork|pi-0.87.1": REST,
+        "fork|atomic-0.8.30a1": [WORK[5]["message"], KEPT[3], LAST],
+        "fork|atomic-6031a926": [WORK[5]["message"], KEPT[3], LAST],
+        "context_compaction|atomic-0.8.30a1": [WORK[5]["message"], KEPT[3], LAST],
+        # Forms that are not written, or not honoured, are not compared.
+        "rebranch|pi-1.5.2": [],
+        "verbatim|atomic-6031a926": [],
+        "context_edit|atomic-6031a926": [],
+        "context_compaction|pi-1.5.2": [],
+    }
+    # pi no longer sends e1: it is left out of the plan for pi.
+    targets = (whole("e1"), whole("e2"), whole("e3"), block("e7", 0))
+    write_plan(tmp_path / "00-one", contexts, *targets, recorded=WORK)
+    assert checked(redline, tmp_path) == PASSED
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["context_edit|pi-1.5.2", "fork|pi-0.87.1", "fork|atomic-6031a926", "context_compaction|atomic-0.8.30a1"],
+)
+def test_a_write_with_another_result_fails(redline: Installation, tmp_path: Path, pair: str) -> None:
+    untouched = WHOLE if "atomic" in pair else [SUMMARY, *KEPT]
+    write_plan(tmp_path / "00-one", {pair: untouched}, whole("e3"), whole("e2"), recorded=WORK)
+    assert checked(redline, tmp_path)[1]["failures"][0]["section"] == pair
+
+
+def test_a_plan_that_a_writer_must_not_apply_passes_if_the_airlock_refuses_it(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = (whole("e5"), whole("e2"), whole("e3"))
+    write_plan(tmp_path / "00-one", {"context_edit|pi-1.5.2": []}, *targets, recorded=WORK)
+    assert checked(redline, tmp_path) == PASSED
+    monkeypatch.setattr("devtools.agent_vectors.validate", lambda *_: None)
+    assert checked(redline, tmp_path)[0] == 1
 
 
 def test_what_lies_beside_readings_and_plans_is_not_a_vector(redline: Installation, tmp_path: Path) -> None:
