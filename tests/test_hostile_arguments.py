@@ -56,6 +56,7 @@ ODD_PATHS: Final = {
 PATH_COMMANDS: Final = (
     "tree",
     "context",
+    "doctor",
     "compact",
     "backups",
     "restore",
@@ -179,6 +180,8 @@ OTHERS: Final[list[list[str]]] = [
     ["restore", "{there}/fifo.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "--yes", "--unverified"],
     ["restore", "\0", "--yes"],
     ["migrate-session", "{there}/old-fifo.jsonl"],
+    ["doctor", "{there}/old-fifo.jsonl", "--fix"],
+    ["doctor", "{there}/binary.jsonl", "--fix"],
     ["models"],
     ["models", "\udcff"],
     ["models", "add", "a/\udcff", "--window", "9000"],

@@ -56,7 +56,7 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     """
     path = real_path(path)
     with SessionReader(path) as reader:
-        chunks = _reporting_progress(reader, progress) if progress is not None else reader.chunks(0)
+        chunks = chunks_with_progress(reader, progress)
         log = read_session(agent_at(path).parser(ParserState(), []), split_lines(chunks), str(path))
         fingerprint = reader.fingerprint(log.state.next_offset, None)
         state = reader.state()
@@ -138,9 +138,11 @@ def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int =
     return found
 
 
-def _reporting_progress(reader: SessionReader, progress: Progress) -> Iterable[bytes]:
+def chunks_with_progress(reader: SessionReader, progress: Progress | None) -> Iterable[bytes]:
+    """The bytes of a session, with a call of `progress` for each chunk."""
     for chunk in reader.chunks(0):
-        progress(reader.bytes_read)
+        if progress is not None:
+            progress(reader.bytes_read)
         yield chunk
 
 

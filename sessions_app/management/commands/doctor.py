@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, one_line, printable
+from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
+from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
+from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
+from sessions_app.storage.examination import diagnose
+from sessions_app.storage.files import real_path
+
+STYLES = {Severity.FATAL: "bold red", Severity.LOSS: "yellow", Severity.NONE: ""}
+
+
+class Command(RedlineCommand):
+    help = (
+        "Find damage and broken pairs in a session, with their consequences in each agent. --fix writes a repaired "
+        "copy beside it; the session itself is never changed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--fix",
+            action="store_true",
+            help="write a repaired copy beside the session, and what it cannot save into a .lost file",
+        )
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        if options["fix"]:
+            self.open_database()
+        path = real_path(options["path"])
+        diagnosis = diagnose(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        repaired = (
+            write_repaired_copy(path, diagnosis) if options["fix"] and diagnosis.is_repairable else None
+        )
+        self.say_all(self._report(path, diagnosis))
+        if repaired is not None:
+            self.say_all(self._difference(repaired))
+        elif options["fix"]:
+            self.say("There is nothing to repair. No copy was made.")
+        self.show_json(
+            {
+                "path": str(path),
+                "findings": [_finding_json(finding) for finding in diagnosis.findings],
+                "moreFindings": diagnosis.more,
+                "repair": _repair_json(repaired) if repaired is not None else None,
+            }
+        )
+        return CHECK_FAILED if diagnosis.total else None
+
+    def _report(self, path: Path, diagnosis: Diagnosis) -> Iterator[str]:
+        if not diagnosis.total:
+            yield f"{printable(path)}: no damage, no broken pairs"
+            return
+        yield f"{printable(path)}: {diagnosis.total:,} finding{'s' if diagnosis.total > 1 else ''}"
+        for finding in diagnosis.findings:
+            place = f"line {finding.number:,}, byte {finding.offset:,}"
+            yield f"{place}: {printable(finding.detail)}"
+            for text, agents, severity in _grouped(finding):
+                yield f"    {self.screen.paint(f'{agents}: {text}', STYLES[severity])}"
+        if diagnosis.more:
+            yield f"… and {diagnosis.more:,} more"
+
+    def _difference(self, repaired: RepairedCopy) -> Iterator[str]:
+        account = repaired.account
+        yield f"Wrote {printable(repaired.path)}, {account.copy_size:,} bytes."
+        if repaired.lost_path is not None:
+            yield f"Wrote {printable(repaired.lost_path)}, {account.lost_size:,} bytes that could not be saved."
+        kept = account.original_size - account.lost_size
+        yield (
+            f"Of {account.original_size:,} bytes, {kept:,} are in the copy and {account.lost_size:,} are not; "
+            f"{account.inserted_size:,} were inserted:"
+        )
+        for change in account.changes:
+            sign, style = ("-", "red") if change.fate is Fate.LOST else ("+", "green")
+            place = f"line {change.number:,}, byte {change.offset:,}"
+            size = f"{change.length:,} byte{'s' if change.length > 1 else ''}"
+            text = one_line(_text(change), 60)
+            yield self.screen.paint(f"{sign} {place}: {size} ({change.reason}) {text}".rstrip(), style)
+
+
+def _grouped(finding: Finding) -> Iterator[tuple[str, str, Severity]]:
+    """Each consequence once, with the agents that share it."""
+    found: dict[tuple[str, Severity], list[str]] = {}
+    for consequence in finding.consequences:
+        found.setdefault((consequence.text, consequence.severity), []).append(consequence.agent)
+    for (text, severity), agents in found.items():
+        yield text, ", ".join(agents) if len(found) > 1 else "every agent", severity
+
+
+def _text(change: RepairChange) -> str:
+    return change.preview.decode(errors="backslashreplace")
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "line": finding.number,
+        "offset": finding.offset,
+        "length": finding.length,
+        "detail": finding.detail,
+        "repairable": finding.is_repairable,
+        "severity": finding.severity,
+        "consequences": [
+            {"agent": one.agent, "severity": one.severity, "text": one.text} for one in finding.consequences
+        ],
+    }
+
+
+def _repair_json(repaired: RepairedCopy) -> dict[str, Any]:
+    """`at` is a position in the copy for inserted bytes, and in the file of lost bytes for lost ones."""
+    account = repaired.account
+    return {
+        "written": str(repaired.path),
+        "bytes": account.copy_size,
+        "lost": str(repaired.lost_path) if repaired.lost_path is not None else None,
+        "lostBytes": account.lost_size,
+        "insertedBytes": account.inserted_size,
+        "originalBytes": account.original_size,
+        "changes": [
+            {
+                "change": change.fate,
+                "line": change.number,
+                "offset": change.offset,
+                "at": change.at,
+                "length": change.length,
+                "text": _text(change),
+                "reason": change.reason,
+            }
+            for change in account.changes
+        ],
+    }

@@ -1,0 +1,85 @@
+"""EDGE: the repaired copy of a session and its lost bytes, written beside it. The session itself is only read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount
+from sessions_app.sessionlog.session import Header
+
+from .copies import create_beside
+from .files import CHUNK, SessionReader, file_state, reported
+
+
+def write_repaired(path: Path, copy: Path, lost: Path, new_header: Header) -> RepairAccount:
+    """Write the repaired copy of the session at a real path, and the file of lost bytes if any are lost.
+
+    Raises BadInput `exists` if one of the files exists, and Conflict `session_rewritten` if the session's bytes changed
+    meanwhile; then neither is made.
+    """
+    if file_state(lost) is not None:
+        raise BadInput("exists", f"{lost} exists already. No copy was made. Move it away first.")
+    account = RepairAccount()
+    with (
+        reported(path, "No copy was made."),
+        SessionReader(path) as reader,
+        SpooledTemporaryFile(CHUNK) as spool,
+        ExitStack() as undo,
+    ):
+        create_beside(copy, _copied(reader, account, spool, new_header), reader.stat())
+        undo.callback(copy.unlink, missing_ok=True)
+        if account.lost_size:
+            create_beside(lost, _chunks(spool), reader.stat())
+        undo.pop_all()
+    return account
+
+
+def _copied(
+    reader: SessionReader, account: RepairAccount, spool: IO[bytes], new_header: Header
+) -> Iterator[bytes]:
+    """The bytes of the copy; the lost ones go to `spool`. At the end, both are compared with the session."""
+    size = reader.state().size
+    digest = hashlib.sha256()
+
+    def read() -> Iterable[Line]:
+        return split_lines(_first(reader, size))
+
+    for piece in agent_at(reader.path).repair(read, new_header):
+        account.add(piece)
+        if piece.fate is not Fate.INSERTED:
+            digest.update(piece.raw)
+        if piece.fate is Fate.LOST:
+            spool.write(piece.raw)
+        else:
+            yield piece.raw
+    recorded = hashlib.sha256()
+    for chunk in _first(reader, size):
+        recorded.update(chunk)
+    if recorded.digest() != digest.digest():
+        raise Conflict(
+            "session_rewritten",
+            f"{reader.path} changed while its repaired copy was written. No copy was made. Try again.",
+        )
+
+
+def _first(reader: SessionReader, size: int) -> Iterator[bytes]:
+    """The first `size` bytes of a session: an agent may append between two readings."""
+    for chunk in reader.chunks(0):
+        yield chunk[:size]
+        size -= len(chunk)
+        if size <= 0:
+            return
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while chunk := file.read(CHUNK):
+        yield chunk

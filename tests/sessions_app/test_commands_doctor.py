@@ -1,0 +1,269 @@
+"""`redline doctor`: what is found, and the repaired copy with its account of every byte."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.bench.damage import NEW_HEADER, original_of
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
+from sessions_app.storage import repair
+from tests.factories import (
+    HEADER,
+    assistant,
+    call,
+    chain,
+    message,
+    result,
+    session_bytes,
+    text,
+    user,
+    working_session,
+)
+from tests.files import append_as_agent, place, snapshot
+from tests.installation import Installation
+
+A, B, C = (
+    message("a", None, user("one")),
+    message("b", "a", assistant(text("two"))),
+    message("c", "b", user("three")),
+)
+
+
+def raw(recorded: dict[str, Any]) -> bytes:
+    return session_bytes([recorded])[:-1]
+
+
+DAMAGED = session_bytes([A, raw(B) + raw(C), b"\0" * 9, message("d", "nowhere", user("four"))]) + b'{"type'
+
+
+@pytest.fixture
+def damaged(redline: Installation) -> Path:
+    return place(redline.sessions / "s.jsonl", DAMAGED)
+
+
+def test_a_healthy_session_is_a_success(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+
+    ended = redline.call("doctor", path, "--json")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json == {"path": str(path), "findings": [], "moreFindings": 0, "repair": None}
+    assert redline.call("doctor", path).out == f"{path}: no damage, no broken pairs\n"
+
+
+def test_findings_have_line_byte_and_consequences(redline: Installation, damaged: Path) -> None:
+    before = snapshot(damaged.parent)
+
+    ended = redline.call("doctor", damaged, "--json")
+
+    assert (ended.code, ended.err) == (1, "")
+    findings = {finding["kind"]: finding for finding in ended.json["findings"]}
+    assert findings.keys() == {"no_header", "not_json", "missing_parent", "torn_line"}
+    parent = findings["missing_parent"]
+    start = DAMAGED.index(b'{"type": "message", "id": "d"')
+    assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (
+        4,
+        start,
+        "loss",
+        True,
+    )
+    assert {(one["agent"], one["severity"]) for one in findings["no_header"]["consequences"]} == {
+        ("pi 0.87 and newer", "fatal"),
+        ("Atomic 0.8.26 to 0.9.8", "fatal"),
+        ("Atomic 0.9.9 and newer", "fatal"),
+    }
+    assert ended.json["repair"] is None
+    assert snapshot(damaged.parent) == before
+
+
+def test_people_read_each_consequence_once(redline: Installation, damaged: Path) -> None:
+    lines = redline.call("doctor", damaged).out.splitlines()
+
+    assert lines[0] == f"{damaged}: 5 findings"
+    assert "line 1, byte 0: the session has no header line" in lines
+    assert "    pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session" in lines
+    assert "    every agent: sends nothing of what came before this entry" in lines
+
+
+def test_a_read_only_diagnosis_needs_no_database(fresh: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "s.jsonl", DAMAGED)
+
+    ended = fresh.run("doctor", path, "--json")
+
+    assert (ended.code, ended.err) == (1, "")
+    assert not list(fresh.data.glob("*.sqlite3"))
+
+
+def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline: Installation) -> None:
+    recorded = chain(user("go"), assistant(call("x"), call("y")), result("x"), user("next"), result("z"))
+    other = message("side", "e1", assistant(call("w")))
+    path = place(
+        redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]])
+    )
+
+    ended = redline.call("doctor", path, "--fix", "--json")
+
+    assert ended.code == 1
+    found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["findings"]]
+    assert found == [("unanswered_call", 3, False), ("unanswered_call", 4, False), ("stray_result", 7, False)]
+    stray = {
+        one["agent"]: (one["severity"], one["text"]) for one in ended.json["findings"][2]["consequences"]
+    }
+    refused = "sends it, and providers refuse: a tool result has no tool call in the message before it"
+    assert stray["pi 0.87 and newer"] == ("fatal", refused)
+    assert stray["Atomic 0.9.11 and newer"] == ("loss", "leaves the result out")
+    filled = ended.json["findings"][0]["consequences"]
+    assert {one["text"] for one in filled} == {"answers the call with a result of its own"}
+    assert ended.json["repair"] is None
+    assert not path.with_name("s.repaired.jsonl").exists()
+
+
+def test_a_repaired_copy_is_written_beside_the_session(redline: Installation, damaged: Path) -> None:
+    ended = redline.call("doctor", damaged, "--fix", "--json")
+
+    assert (ended.code, ended.err) == (1, "")
+    written = ended.json["repair"]
+    copy, lost = Path(written["written"]), Path(written["lost"])
+    assert (copy.name, lost.name) == ("s.repaired.jsonl", "s.repaired.lost")
+    assert damaged.read_bytes() == DAMAGED
+    _, rest = copy.read_bytes().split(b"\n", 1)
+    assert rest == session_bytes([A, B, C, message("d", "c", user("four"))])
+    assert lost.read_bytes() == b"\0" * 9 + b'\n"nowhere"{"type'
+    assert (written["bytes"], written["lostBytes"]) == (copy.stat().st_size, lost.stat().st_size)
+    assert written["bytes"] + written["lostBytes"] == written["originalBytes"] + written["insertedBytes"]
+    assert redline.call("doctor", copy).code == 0
+    assert Session.objects.get().path == copy
+
+
+def test_the_listed_changes_lead_from_the_copy_to_the_original(redline: Installation, damaged: Path) -> None:
+    written = redline.call("doctor", damaged, "--fix", "--json").json["repair"]
+
+    changes = [
+        RepairChange(
+            Fate(one["change"]),
+            one["line"],
+            one["offset"],
+            one["at"],
+            one["length"],
+            one["text"].encode(),
+            one["reason"],
+        )
+        for one in written["changes"]
+    ]
+    copy, lost = Path(written["written"]).read_bytes(), Path(written["lost"]).read_bytes()
+    assert original_of(copy, lost, changes) == DAMAGED
+    assert all(one.reason for one in changes)
+
+
+def test_people_read_the_difference(redline: Installation, damaged: Path) -> None:
+    out = redline.call("doctor", damaged, "--fix").out
+
+    assert f"Wrote {damaged.with_name('s.repaired.jsonl')}" in out
+    assert "+ line 2, byte" in out
+    assert "- line 4, byte" in out
+    assert '(its parent was missing) "nowhere"' in out
+
+
+def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
+    redline.call("doctor", damaged, "--fix")
+    before = snapshot(damaged.parent)
+
+    again = redline.call("doctor", damaged, "--fix", "--json")
+    damaged.with_name("s.repaired.jsonl").unlink()
+    with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
+
+    assert (again.code, again.error) == (with_lost_bytes.code, with_lost_bytes.error) == (2, "exists")
+    assert snapshot(damaged.parent) == {
+        name: one for name, one in before.items() if name != "s.repaired.jsonl"
+    }
+
+
+def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, b"", A]))
+
+    ended = redline.call("doctor", path, "--fix")
+
+    assert ended.code == 0
+    assert "nothing to repair" in ended.out
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_copy_without_lost_bytes_has_no_second_file(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A])[:-1])
+
+    written = redline.call("doctor", path, "--fix", "--json").json["repair"]
+
+    assert (written["lost"], written["lostBytes"], written["insertedBytes"]) == (None, 0, 1)
+    assert sorted(one.name for one in path.parent.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
+
+
+def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged: Path) -> None:
+    copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
+
+    class Appending(repair.SessionReader):
+        def chunks(self, start: int, size: int = 1 << 20) -> Any:
+            append_as_agent(damaged, b"later\n")
+            return super().chunks(start, size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "SessionReader", Appending)
+        account = repair.write_repaired(damaged, copy, lost, NEW_HEADER)
+
+    assert account.original_size == len(DAMAGED)
+    assert b"later" not in copy.read_bytes() + lost.read_bytes()
+
+
+def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path) -> None:
+    copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
+    rewritten = DAMAGED.replace(b"three", b"THREE")
+
+    class Rewriting(repair.SessionReader):
+        readings = 0
+
+        def chunks(self, start: int, size: int = 1 << 20) -> Any:
+            Rewriting.readings += 1
+            if Rewriting.readings == 3:
+                damaged.write_bytes(rewritten)
+            return super().chunks(start, size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "SessionReader", Rewriting)
+        with pytest.raises(Conflict, match="changed while"):
+            repair.write_repaired(damaged, copy, lost, NEW_HEADER)
+
+    assert sorted(one.name for one in damaged.parent.iterdir()) == ["s.jsonl"]
+
+
+def test_a_link_is_followed_once_and_its_target_is_repaired(redline: Installation, damaged: Path) -> None:
+    link = redline.home / "link.jsonl"
+    link.symlink_to(damaged)
+
+    written = redline.call("doctor", link, "--fix", "--json").json["repair"]
+
+    assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
+
+
+def test_a_file_that_is_not_a_session_is_bad_input(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", b"\0" * 100)
+
+    ended = redline.call("doctor", path, "--fix", "--json")
+
+    assert (ended.code, ended.error) == (2, "not_a_session")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_text_of_a_session_cannot_control_the_terminal(redline: Installation) -> None:
+    hostile = message("\x1b[2J\u202e", "\x1b]0;x\x07", user("x"))
+    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A, hostile, b"\x1b[31m"]))
+
+    out = redline.call("doctor", path, "--fix").out
+
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "\\x1b[2J" in out
