@@ -119,11 +119,6 @@ class Session(models.Model):
         return f"/sessions/{self.root_id}/{quote(self.relative_path, safe=UNQUOTED)}"
 
     @property
-    def broken_address(self) -> str:
-        """The URL of the entry because of which it cannot be continued."""
-        return f"{self.get_absolute_url()}?entry={quote(self.broken_at, safe='')}"
-
-    @property
     def path(self) -> Path:
         """The path according to its row. The disk is not checked: a link that is there now is not noticed."""
         return Path(self.root.path, self.relative_path)
