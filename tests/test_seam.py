@@ -31,7 +31,6 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # The JSON of the command line and the budget tool.
     "sessions_app/list/listing.py": {"contextWindow"},
     "compaction_app/core/budget.py": {"contextWindow"},
-    "compaction_app/management/commands/compact.py": {"context_compaction"},
     "compaction_app/management/plan_display.py": {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite"),
     },
@@ -42,15 +41,13 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
     # A provider's own name.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
-    # The documentation of a hook's arguments.
-    "compaction_app/hooks.py": {"context_compaction"},
 }
 """Places where Redline itself uses such a name for something else."""
 _FIELD: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIELDS)})(?!\w)")
 
 
 def strings_of(path: Path) -> Iterator[str]:
-    """The text of a template, or the literals of a module that are not docstrings."""
+    """The text of a template, or the keywords of a module and its literals that are not docstrings."""
     if path.suffix == ".html":
         yield path.read_text(encoding="utf-8")
         return
@@ -61,6 +58,8 @@ def strings_of(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
+        if isinstance(node, ast.keyword):
+            yield node.arg or ""
         if isinstance(node, ast.Constant) and id(node) not in documents:
             if isinstance(node.value, str):
                 yield node.value

@@ -21,7 +21,9 @@ from .forms import CommitForm
 from .presenter import view_commit, view_result
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 
-PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "session_rewritten"})
+PLAN_AGAIN: Final = frozenset(
+    {"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"}
+)
 """Errors that a new plan on the current session can solve."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""

@@ -41,6 +41,7 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from devtools.conformance import case_lines, differences
+from sessions_app.agents.atomic import rules as atomic_rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
 from sessions_app.agents.base import PlanRules
 from sessions_app.agents.pi import rules
@@ -544,12 +545,12 @@ def a_single_entry_is_enough_to_compact(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def earlier_compactions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "effective_filters", always(Filters()))
+    patch.setattr(atomic_rules, "effective_filters", always(Filters()))
 
 
 @mutation
 def replay_safety_is_left_out_of_the_transcript(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "effective_filters", recorded_filters)
+    patch.setattr(atomic_rules, "effective_filters", recorded_filters)
 
 
 @mutation

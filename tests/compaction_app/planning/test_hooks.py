@@ -679,9 +679,10 @@ def test_every_receiver_is_called_after_the_write_even_if_others_fail(
         ended = redline.call("compact", path, "--yes", "--json")
     assert ended.code == 0, ended
     (sent,) = received
-    assert sent["entry"] == json.loads(sent["bytes"].splitlines()[-1])
-    assert sent["entry"]["id"] == ended.json["entryId"]
-    assert [target.to_json() for target in sent["result"].targets] == sent["entry"]["deletedTargets"]
+    (entry,) = sent["entries"]
+    assert entry == json.loads(sent["bytes"].splitlines()[-1])
+    assert entry["id"] == ended.json["entryId"]
+    assert [target.to_json() for target in sent["result"].targets] == entry["deletedTargets"]
     assert sent["result"].parameters.preserve_recent == 2
     assert (sent["reason"], sent["from_hook"], sent["path"]) == ("manual", False, path)
     assert sent["backup"].read_bytes() == session_bytes(working_session())

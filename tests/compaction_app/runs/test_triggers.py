@@ -223,18 +223,21 @@ def test_what_the_user_switched_off_a_project_can_switch_on(
     assert "enabled: false" in left_because(off, timezone.now(), Path.home())
 
 
-def test_what_could_not_be_written_or_would_not_be_honoured_is_left(known_root: Path) -> None:
+def test_what_could_not_be_written_is_left(known_root: Path) -> None:
     now = timezone.now()
     put(known_root, full(), name="old")
     old = (known_root / "old.jsonl").read_bytes().replace(b'"version": 3', b'"version": 2', 1)
     (known_root / "old.jsonl").write_bytes(old)
     session = index_file(backdate(known_root / "old.jsonl"))
     assert "version 2" in left_because(session, now, Path.home())
-    other = put(known_root, full(), name="other")
-    Session.objects.filter(pk=other.pk).update(reader="pi")
-    session = index_file(known_root / "other.jsonl")
-    assert "ignores what Redline writes" in left_because(session, now, Path.home())
     assert look() == []
+
+
+def test_a_session_of_pi_is_planned(known_root: Path) -> None:
+    session = put(known_root, full())
+    Session.objects.filter(pk=session.pk).update(reader="pi")
+    index_file(known_root / "work.jsonl")
+    assert [Run.objects.get(pk=one).session for one in look()] == [session]
 
 
 def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
@@ -587,20 +590,22 @@ def test_a_manual_run_does_not_count_as_unseen_proposal(known_root: Path, browse
 
 
 def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(
-    known_root: Path, browser: Client
+    known_root: Path, redline: Installation, browser: Client
 ) -> None:
     put(known_root, full(), title=HOSTILE)
-    Session.objects.update(read_as="pi", reader="pi")
+    directory = redline.home / ".atomic" / "agent"
+    directory.mkdir(parents=True)
+    (directory / "settings.json").write_text(json.dumps({"compaction": {"enabled": False}}))
     answer = browser.get("/runs/")
     page = text_of(answer)
     assert "On: sessions that are due are planned with the embedded planner" in page
-    assert "that agent ignores what Redline writes" in page
+    assert "disables automatic compaction" in page
     assert "\u202e" not in page
     assert "the" not in texts(answer, "b")
     with override_configuration(plan_by_itself=False):
         page = text_of(browser.get("/runs/"))
     assert "plan_by_itself = true" in page
-    assert "ignores what Redline writes" not in page
+    assert "disables automatic compaction" not in page
 
 
 def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root: Path) -> None:

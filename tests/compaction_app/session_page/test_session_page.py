@@ -395,7 +395,7 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
     assert chosen.context_tokens != before
     page = page_of(browser, address)
     assert "Read as pi, because you chose it" in text_of(page)
-    assert "would have no effect" in text_of(page)
+    assert "by the writer context-edit" in text_of(page)
     browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -404,11 +404,12 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("atomic-0.8", "A compaction written here takes effect"),
-        ("pi", "one written here would have no effect"),
+        ("atomic-0.8", "written into this file by the writer context-compaction"),
+        ("pi", "written into this file by the writer context-edit"),
+        ("pi-0.86", "written into a new session by the writer fork"),
     ],
 )
-def test_the_page_says_whether_a_compaction_would_take_effect(
+def test_the_page_says_how_a_compaction_would_be_written(
     browser: Client, idle_root: Path, reader: str, words: str
 ) -> None:
     address = add_session(idle_root, "a.jsonl", chain(user("x"), user("y")))

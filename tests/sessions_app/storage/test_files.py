@@ -896,7 +896,7 @@ def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session: Path, d
         record.mkdir()
         return os.write(fd, payload)
 
-    with pytest.raises(SystemFailure, match="The line was appended") as caught:
+    with pytest.raises(SystemFailure, match="The lines were appended") as caught:
         append(data, session, write=write)
     assert caught.value.code == "append_not_tidied"
     assert session.read_bytes() == before + LINE + b"\n"
