@@ -233,7 +233,8 @@ def test_what_could_not_be_written_is_left(known_root: Path) -> None:
     assert look() == []
 
 
-def test_a_session_of_pi_is_planned(known_root: Path) -> None:
+def test_a_session_of_pi_is_planned(known_root: Path, redline: Installation) -> None:
+    place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"keepRecentTokens": 1}}')
     session = put(known_root, full())
     Session.objects.filter(pk=session.pk).update(reader="pi")
     index_file(known_root / "work.jsonl")
