@@ -12,6 +12,7 @@ from .models_page import views as models_page_views
 from .review import views as review_pages
 from .runs import views as runs_views
 from .session_page import views as session_pages
+from .timeline import views as timeline_views
 
 app_name = "compaction"
 # A file name and an entry id may contain anything: line breaks, and an id also slashes.
@@ -25,6 +26,7 @@ urlpatterns = [
     re_path(_SESSION + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
+    re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),

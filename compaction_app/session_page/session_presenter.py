@@ -6,25 +6,23 @@ The state of the branch comes from `branches`; the texts of a page are read from
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, source_of, tied
 from compaction_app.display.entry_notes import EntryNote
+from compaction_app.display.entry_texts import texts_of
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import Fingerprint, SessionReader, file_state
-from sessions_app.storage.session_loader import read_texts
+from sessions_app.storage.files import SessionReader, file_state
 
 from .turn_sidebar import TurnSidebar, rail_of
 
@@ -167,14 +165,6 @@ def _items(
                 project=session.cwd,
             )
         yield from _damaged(reader, between.get(end, ()))
-
-
-def texts_of(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
-    """The texts of entries by id, read from the file. Raises Conflict if the file was rewritten."""
-    wanted = list(entries)
-    fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
-    found = read_texts(session.real_path(), fingerprint, wanted)
-    return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
 
 def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:

@@ -76,9 +76,18 @@ def root_for(directory: Path, known: dict[str, Root] | None = None) -> tuple[Roo
     `known` are the `known_roots`, for callers with many directories; new roots are added to them.
     """
     known = known_roots() if known is None else known
-    for candidate in (directory, *directory.parents):
-        root = known.get(str(candidate))
-        if root is not None:
-            return root, directory.relative_to(candidate)
+    found = _containing(directory, known)
+    if found is None:
+        # The first command may come before any indexing: the configured roots have no rows yet.
+        known |= {root.path: root for root in configured_roots()}
+        found = _containing(directory, known)
+    if found is not None:
+        return found, directory.relative_to(found.path)
     root = known[str(directory)] = Root.objects.create(path=str(directory), agent=agent_of(directory))
     return root, Path()
+
+
+def _containing(directory: Path, known: dict[str, Root]) -> Root | None:
+    """The innermost of the known roots that contains a directory."""
+    places = (known.get(str(candidate)) for candidate in (directory, *directory.parents))
+    return next((root for root in places if root is not None), None)

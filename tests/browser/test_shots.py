@@ -97,6 +97,7 @@ class Stage:
             "session-removed-nothing": f"{real}?view=removed",
             "session-broken": self.at("broken"),
             "session-forked": f"{forked}?view=all",
+            "timeline": f"{real}/timeline",
             "entry": f"{forked}/entries/e3",
             "text": f"{forked}/entries/e3/text",
             "text-block": f"{forked}/entries/e2/text?block=1",

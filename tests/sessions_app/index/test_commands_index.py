@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories import chain, session_bytes, user
+from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
 from tests.installation import Installation
 from tests.processes import become_nobody, give_to_nobody, in_child
@@ -39,6 +39,16 @@ def test_roots_from_the_configuration_replace_the_default_ones(fresh: Installati
     place(tmp_path / "elsewhere" / "c.jsonl", ONE)
     roots = json.dumps([{"path": str(tmp_path / "elsewhere"), "agent": "pi"}])
     assert fresh.run("index", "--json", REDLINE_ROOTS=roots).json["files"] == 1
+
+
+def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configured_root(
+    fresh: Installation, tmp_path: Path
+) -> None:
+    path = place(tmp_path / "roots" / "project" / "s.jsonl", session_bytes(working_session()))
+    roots = json.dumps([{"path": str(tmp_path / "roots"), "agent": "pi"}])
+    fresh.run("compact", path, "--yes", "--json", REDLINE_ROOTS=roots)
+    listed = fresh.run("sessions", "--json", REDLINE_ROOTS=roots).json
+    assert [Path(one["path"]).name for one in listed] == ["s.jsonl"]
 
 
 def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline: Installation) -> None:

@@ -1,0 +1,166 @@
+"""The timeline of a branch on its page: a plot of the context's size, and each change with what it removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.display.branches import branch_state
+from compaction_app.display.entry_texts import texts_of
+from compaction_app.models import Compaction
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
+
+WIDTH, HEIGHT = 1000, 200
+COLUMNS: Final = 500
+"""The most positions of the plot at which a size is drawn."""
+REMOVED_SHOWN: Final = 50
+WORDS: Final = 160
+"""Characters of a removed text that are shown."""
+_NAMES: Final = {
+    EntryKind.DELETION: "compaction",
+    EntryKind.SUMMARY: "summary",
+    EntryKind.EDIT: "edits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedMessage:
+    """A message that a point removed, as it was."""
+
+    entry_id: str
+    name: str
+    tokens: int
+    beginning: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """A point of the timeline. `at` and `x` locate it: the entry that ends it, and its place in the plot."""
+
+    number: int
+    at: str
+    x: float
+    name: str
+    when: str
+    entries: int
+    tokens_before: int
+    tokens_after: int
+    removed: int
+    returned: int
+    by_run: int | None
+    """The run that Redline wrote it for, if it did."""
+    is_selected: bool
+
+    @property
+    def tokens_removed(self) -> int:
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def tokens_added(self) -> int:
+        return -self.tokens_removed
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView:
+    """The timeline of one branch."""
+
+    leaf_id: str
+    path: str
+    """The size over the entries, as the path of a drawing of WIDTH × HEIGHT."""
+    largest: int
+    """The size at the top of the drawing, in tokens."""
+    now: int
+    window_y: float | None
+    """The height of the model's window in the drawing, if it is in it."""
+    points: list[PointRow]
+    selected: PointRow | None
+    earlier: PointRow | None
+    later: PointRow | None
+    removed: list[RemovedMessage]
+    """What the selected point removed; the first REMOVED_SHOWN."""
+    taken_back: list[Compaction]
+    """Compactions that Redline wrote and that are not on this branch."""
+
+
+def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
+    """The timeline of a branch, with the point that ends at an entry selected; empty: the latest one.
+
+    Raises BadInput `unknown_entry`, and what reading the session raises.
+    """
+    state = branch_state(session, leaf_id)
+    found = timeline_of(state.branch, state.reading.reader)
+    written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
+    largest = max((*found.sizes, 1))
+    places = {entry.id: place for place, entry in enumerate(state.branch)}
+    at = at or (found.points[-1].last.id if found.points else "")
+    rows = [
+        _row(number, point, written, places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH, at)
+        for number, point in enumerate(found.points, 1)
+    ]
+    selected = next((row for row in rows if row.is_selected), None)
+    if at and selected is None:
+        raise BadInput("unknown_entry", f"No change of this branch's context ends at entry {at}.")
+    place = rows.index(selected) if selected is not None else 0
+    return TimelineView(
+        leaf_id=state.leaf_id,
+        path=_path(found.sizes, largest),
+        largest=largest,
+        now=found.sizes[-1],
+        window_y=_height(session.window, largest) if session.window and session.window <= largest else None,
+        points=rows,
+        selected=selected,
+        earlier=rows[place - 1] if place > 0 else None,
+        later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
+        removed=_removed(session, found.points[place].removed) if selected is not None else [],
+        taken_back=[row for row in written.values() if row.entry_id not in places],
+    )
+
+
+def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str) -> PointRow:
+    compaction = written.get(point.last.id)
+    return PointRow(
+        number=number,
+        at=point.last.id,
+        x=round(x, 1),
+        name=_NAMES[point.kind],
+        when=point.last.timestamp[:19].replace("T", " "),
+        entries=point.entries,
+        tokens_before=point.tokens_before,
+        tokens_after=point.tokens_after,
+        removed=len(point.removed),
+        returned=point.returned,
+        by_run=compaction.run_id if compaction is not None else None,
+        is_selected=point.last.id == at,
+    )
+
+
+def _path(sizes: Sequence[int], largest: int) -> str:
+    """A line through the sizes: of the entries that share a position, the last one."""
+    last = len(sizes) - 1
+    step = max(1, last // COLUMNS)
+    drawn = [*range(0, last, step), last]
+    points = (f"{place / max(1, last) * WIDTH:.1f} {_height(sizes[place], largest):.1f}" for place in drawn)
+    return "M" + "L".join(points)
+
+
+def _height(size: int, largest: int) -> float:
+    return round(HEIGHT - size / largest * HEIGHT, 1)
+
+
+def _removed(session: Session, messages: Sequence[Message]) -> list[RemovedMessage]:
+    shown = messages[:REMOVED_SHOWN]
+    texts = texts_of(session, [message.source for message in shown])
+    return [
+        RemovedMessage(
+            message.entry.id,
+            message.entry.tool_name or message.role,
+            message.tokens,
+            message.text(texts[message.source.id])[:WORDS],
+        )
+        for message in shown
+    ]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from sessions_app.cli import RedlineCommand, printable
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
+from sessions_app.storage.session_loader import load_session
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("ENTRY"),
+    Column("CHANGE", style="cyan"),
+    Column("WHEN"),
+    Column("MESSAGES", right=True),
+    Column("TOKENS", right=True),
+    Column("BEFORE", right=True),
+    Column("AFTER", right=True),
+)
+
+
+class Command(RedlineCommand):
+    help = "List the changes of a branch's context: compactions, summaries and edits, and what each removed."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
+        )
+        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        leaf_id = options["leaf"] or loaded.leaf_id
+        reading = reading_of(loaded.path, loaded.log.entries, options["reader"])
+        found = timeline_of(loaded.tree.branch(leaf_id), reading.reader)
+        self.show_json(
+            {
+                "leafId": leaf_id,
+                "reader": reading.reader.name,
+                "points": [_point_json(point) for point in found.points],
+                "tokens": found.sizes[-1],
+            }
+        )
+        if self.as_json:
+            return None
+        self.say(
+            f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
+        )
+        rows = [
+            [
+                printable(point.last.id),
+                f"{point.entries} {printable(point.last.type)}"
+                if point.entries > 1
+                else printable(point.last.type),
+                printable(point.last.timestamp),
+                str(len(point.removed)),
+                f"{-point.tokens_removed:+}",
+                str(point.tokens_before),
+                str(point.tokens_after),
+            ]
+            for point in found.points
+        ]
+        self.say_all(self.screen.table(COLUMNS, rows))
+        self.say(f"{len(found.points)} changes; {found.sizes[-1]} tokens now (estimated).")
+        return None
+
+
+def _point_json(point: TimelinePoint) -> dict[str, Any]:
+    return {
+        "entryId": point.last.id,
+        "type": point.last.type,
+        "entries": point.entries,
+        "timestamp": point.last.timestamp,
+        "tokensBefore": point.tokens_before,
+        "tokensAfter": point.tokens_after,
+        "removed": [message.entry.id for message in point.removed],
+        "returned": point.returned,
+    }

@@ -1,0 +1,107 @@
+"""The timeline of a branch: where its context changed other than by growing, and how large it was after each entry.
+
+branch ─reader─▶ points: a compaction, a summary, a run of edits
+            └──▶ sizes: the estimated tokens of the context after each entry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .context import ActiveContext, Message
+from .entries import Entry, EntryKind
+
+
+class ContextReader(Protocol):
+    """What is needed of an agent's reader."""
+
+    def ignores(self, entry: Entry) -> bool: ...
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """One change of the context, made by one entry or by a run of edits. Sizes in estimated tokens."""
+
+    first: Entry
+    last: Entry
+    """The context after the change is that of the branch that ends here."""
+    entries: int
+    tokens_before: int
+    tokens_after: int
+    removed: tuple[Message, ...]
+    """The messages, as they were, that are no longer in the context, or lost a part of their content."""
+    returned: int
+    """Messages in the context that were not there before, without the entries of the change."""
+
+    @property
+    def kind(self) -> EntryKind:
+        return self.last.kind
+
+    @property
+    def tokens_removed(self) -> int:
+        return self.tokens_before - self.tokens_after
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The points of a branch, and one size for each of its entries."""
+
+    points: tuple[TimelinePoint, ...]
+    sizes: tuple[int, ...]
+
+
+def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
+    """The timeline of a branch, given root first. Rebuilds the context twice for each point."""
+    points: list[TimelinePoint] = []
+    sizes: list[int] = []
+    size = 0
+    for start, end in _steps(branch):
+        entry = branch[end - 1]
+        sizes += [size] * (end - start - 1)
+        if entry.rebuilds and not reader.ignores(entry):
+            points.append(_point(branch, start, end, reader))
+            size = points[-1].tokens_after
+        elif entry.is_message and not entry.empty:
+            size += entry.tokens
+        sizes.append(size)
+    return Timeline(tuple(points), tuple(sizes))
+
+
+def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """The positions of the branch, one by one, with each run of edits as one step."""
+    start = 0
+    while start < len(branch):
+        end = start + 1
+        while end < len(branch) and branch[start].kind is branch[end].kind is EntryKind.EDIT:
+            end += 1
+        yield start, end
+        start = end
+
+
+def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> TimelinePoint:
+    before, after = reader.rebuild(branch[:start]), reader.rebuild(branch[:end])
+    left = {(message.entry.id, message.role): message for message in after.messages}
+    here = {(message.entry.id, message.role) for message in before.messages}
+    own = {entry.id for entry in branch[start:end]}
+    return TimelinePoint(
+        first=branch[start],
+        last=branch[end - 1],
+        entries=end - start,
+        tokens_before=before.estimate,
+        tokens_after=after.estimate,
+        removed=tuple(
+            message
+            for message in before.messages
+            if _is_less(message, left.get((message.entry.id, message.role)))
+        ),
+        returned=sum(key not in here and key[0] not in own for key in left),
+    )
+
+
+def _is_less(before: Message, after: Message | None) -> bool:
+    """Whether a message is gone, or has less content than before."""
+    return after is None or (after.blocks != before.blocks and after.tokens < before.tokens)

@@ -1,0 +1,93 @@
+"""The timeline: each change of a context with what it removed, and the size of the context over its entries."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.timeline import Timeline, timeline_of
+from tests.factories import (
+    assistant,
+    branch_of,
+    call,
+    chain,
+    compaction,
+    context_edit,
+    result,
+    summary_compaction,
+    text,
+    user,
+    whole,
+)
+
+TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 400), assistant(text("done")))
+
+
+def timeline(reader: str, *recorded: dict[str, object]) -> Timeline:
+    return timeline_of(branch_of(chain(*recorded)), READERS[reader])
+
+
+def removed_ids(found: Timeline) -> list[list[str]]:
+    return [[message.entry.id for message in point.removed] for point in found.points]
+
+
+def test_a_context_that_only_grows_has_no_points() -> None:
+    found = timeline("pi", *TALK)
+    assert found.points == ()
+    assert list(found.sizes) == sorted(found.sizes)
+
+
+def test_a_run_of_edits_is_one_point() -> None:
+    found = timeline("pi", *TALK, context_edit("e3", None), context_edit("e2", None), user("on"))
+    (point,) = found.points
+    assert (point.kind, point.first.id, point.last.id, point.entries) == (EntryKind.EDIT, "e5", "e6", 2)
+    assert removed_ids(found) == [["e2", "e3"]]
+    assert point.tokens_removed > 100
+
+
+def test_edits_apart_are_two_points() -> None:
+    found = timeline("pi", *TALK, context_edit("e3", None), user("on"), context_edit("e2", None))
+    assert removed_ids(found) == [["e3"], ["e2"]]
+
+
+def test_a_lost_block_counts_as_removed() -> None:
+    found = timeline("pi", *TALK, context_edit("e2", {"content": [text("a look")]}), context_edit("e3", None))
+    assert removed_ids(found) == [["e2", "e3"]]
+
+
+def test_content_that_comes_back_is_counted() -> None:
+    recorded = result("c1", "x" * 400)
+    found = timeline(
+        "pi",
+        *TALK,
+        context_edit("e3", None),
+        user("on"),
+        context_edit("e3", {"content": recorded["content"]}),
+    )
+    assert [point.returned for point in found.points] == [0, 1]
+    assert found.points[1].tokens_removed < 0
+
+
+def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned() -> None:
+    found = timeline("pi", *TALK, summary_compaction("S", "e4"), user("on"))
+    (point,) = found.points
+    assert (point.kind, point.returned) == (EntryKind.SUMMARY, 0)
+    assert removed_ids(found) == [["e1", "e2", "e3"]]
+
+
+@pytest.mark.parametrize(
+    ("reader", "kinds"),
+    [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])],
+)
+def test_what_the_reader_ignores_is_no_point(reader: str, kinds: list[EntryKind]) -> None:
+    found = timeline(reader, *TALK, compaction(whole("e3")), context_edit("e3", None))
+    assert [point.kind for point in found.points] == kinds
+
+
+@pytest.mark.parametrize("reader", ["atomic-0.8", "pi", "atomic-0.9"])
+def test_the_last_size_is_the_estimate_of_the_context(reader: str) -> None:
+    branch = branch_of(chain(*TALK, compaction(whole("e4")), user("b"), context_edit("e4", None), user("c")))
+    found = timeline_of(branch, READERS[reader])
+    assert len(found.sizes) == len(branch)
+    assert found.sizes[-1] == READERS[reader].rebuild(branch).estimate
