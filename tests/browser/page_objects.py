@@ -204,7 +204,7 @@ class Journey:
         self._confirm_all()
         self.press("Back up and append")
         page.wait_for_url(re.compile("/result$"))
-        expect(page.get_by_role("heading", level=1)).to_contain_text("one line appended")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("recorded by context-compaction")
         entry = self._appended(before)
         expect(page.get_by_text(entry["id"]).first).to_be_visible()
         return before

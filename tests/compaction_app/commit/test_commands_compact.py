@@ -23,6 +23,8 @@ import pytest
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.management.commands.compact import CONFIRMATIONS
 from compaction_app.models import Compaction
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
@@ -64,6 +66,7 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         whole = path.read_bytes()
         # The steps are those of an Atomic session: another agent's compactions are inert for it.
         context = context_ids(path)
+        Session.objects.filter(pk=index_file(path).pk).update(reader="atomic-0.8")
 
         planned = redline.call("compact", path, "--dry-run", "--json")
         assert planned.code == 0, (source.name, planned)
@@ -74,7 +77,7 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         assert all(planned.json["reasons"])
         assert snapshot(home) == {path.name: whole}
 
-        written = redline.call("compact", path, "--yes", "--not-honoured", "--json")
+        written = redline.call("compact", path, "--yes", "--json")
         assert written.code == 0, (source.name, written)
         assert written.json["deletedTargets"] == planned.json["deletedTargets"]
         after = path.read_bytes()
@@ -223,7 +226,7 @@ def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(
     code, screen = on_terminal(redline, "n\n", "compact", path, "--full", PAGER=pager, LINES="10")
     assert code == 5, screen
     assert ("paged:" in screen) == pager.startswith("sh")
-    assert screen.index("tokens:") < screen.index("append this compaction? [y/N]")
+    assert screen.index("tokens:") < screen.index("write this by context-compaction? [y/N]")
     assert "Traceback" not in screen
 
 
@@ -355,10 +358,11 @@ def test_on_a_terminal_the_plan_is_shown_before_the_question(
     before = snapshot(path.parent)
     code, screen = on_terminal(redline, answer, "compact", path)
     assert code == (0 if written else 5), screen
-    assert screen.index("REASON") < screen.index("append this compaction? [y/N]")
+    assert screen.index("REASON") < screen.index("write this by context-compaction? [y/N]")
     assert (snapshot(path.parent) == before) == (not written)
     if written:
-        assert f"Appended {last_line(path)['id']}" in screen
+        assert "Appended 1 line to" in screen
+        assert f"its last entry is {last_line(path)['id']} now" in screen.replace("\r\n", " ")
         assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
 
 
@@ -392,13 +396,6 @@ def make_another_branch(path: Path) -> list[str]:
     return ["--leaf", "e27"]
 
 
-def make_one_of_a_later_atomic(path: Path) -> list[str]:
-    """A compaction as Atomic writes it from 0.9.9 on: neither that nor pi applies a context_compaction."""
-    later = {"type": "compaction", "id": "b1", "parentId": "e27", "summary": "s"}
-    place(path, path.read_bytes() + session_bytes([{**later, "details": {"strategy": "verbatim-lines"}}]))
-    return []
-
-
 def tear_the_last_line(path: Path) -> list[str]:
     place(path, path.read_bytes() + b'{"type":"message","id":"t')
     return []
@@ -413,7 +410,6 @@ def ask_too_much(path: Path) -> list[str]:
     [
         (make_live, "--live", 5, "session_live"),
         (make_another_branch, "--switch-branch", 5, "switches_branch"),
-        (make_one_of_a_later_atomic, "--not-honoured", 5, "not_honoured"),
         (tear_the_last_line, "--after-torn-line", 5, "torn_last_line"),
         (ask_too_much, "--allow-below-target", 3, "target_not_met"),
     ],
@@ -502,16 +498,40 @@ def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installati
 
 
 def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_path: Path) -> None:
-    """The reader the user chose, even after Redline itself appended a line."""
-    path = backdate(place(tmp_path / "guessed.jsonl", session_bytes(working_session())))
-    assert redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8").code == 0
-    again = redline.call("compact", path, "--ratio", "0.5").out
+    """The reader the user chose, even after Redline itself appended to the session."""
+    path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
+    writers = reading_of(path, load_session(path).log.entries).writers
+    writer = next(writer.name for writer in writers if writer.appends)
+    first = redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer)
+    assert first.code == 0, first
+    again = redline.call("compact", path, "--ratio", "0.5", "--writer", writer).out
     assert "a guess" in again
     assert "--not-honoured" in again
     Session.objects.update(reader="pi")
     chosen = redline.call("compact", path, "--ratio", "0.5").out
     assert "Read as pi," in chosen
-    assert "That agent ignores an entry of type context_compaction." in chosen
+    assert "Writer: context-edit." in chosen
+
+
+def test_a_fork_is_written_beside_the_session(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    written = redline.call("compact", path, "--yes", "--writer", "fork", "--json")
+    assert written.code == 0, written
+    new = Path(written.json["created"])
+    assert (written.json["writer"], new.parent) == ("fork", path.parent)
+    assert json.loads(new.read_bytes().splitlines()[0])["id"] == written.json["entryId"]
+    assert path.read_bytes() == Path(written.json["backupPath"]).read_bytes() == before
+    shown = redline.call("compact", path, "--yes", "--writer", "fork")
+    assert "Continue there with: atomic --session" in shown.out
+
+
+def test_a_writer_that_the_agent_does_not_honour_is_refused(redline: Installation, path: Path) -> None:
+    before = snapshot(path.parent)
+    for more in ([], ["--dry-run"]):
+        ended = redline.call("compact", path, "--yes", "--writer", "context-edit", "--json", *more)
+        assert (ended.code, ended.error) == (2, "unknown_writer")
+        assert "It honours context-compaction, fork." in ended.json["error"]["message"]
+    assert snapshot(path.parent) == before
 
 
 def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline: Installation, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_session
+from sessions_app.index.session_reading import reading_of, reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from sessions_app.storage.append import append_lines
@@ -307,7 +309,7 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: 
     before = path.read_bytes() + torn
     place(path, before)
     committed = done(approved_plan(path), after_torn_line=True)
-    assert path.read_bytes() == before + b"\n" + committed.line + b"\n"
+    assert path.read_bytes() == before + b"\n" + committed.lines[0] + b"\n"
     assert load_session(path).leaf_id == committed.entry_id
     done(
         approved_plan(path, compression_ratio=0.9)
@@ -413,7 +415,7 @@ def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
 
     with monkeypatch.context() as broken:
         broken.setattr(model.objects, "get_or_create", fail)
-        with pytest.raises(RedlineError, match="was appended") as caught:
+        with pytest.raises(RedlineError, match="was written") as caught:
             done(approved_plan(path))
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes().startswith(before)
@@ -484,19 +486,25 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Pa
         message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
     ],
 )
-def test_an_agent_that_ignores_the_entry_needs_a_confirmation(
-    redline: Installation, sign: dict[str, Any]
-) -> None:
+def test_a_writer_that_the_agent_would_ignore_is_refused(redline: Installation, sign: dict[str, Any]) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
     foreign(path, sign)
     approved = approved_plan(path)
-    assert refused(path, lambda: done(approved)) == "5 not_honoured"
-    assert done(approved, not_honoured=True).parent_id == "n1"
+    assert refused(path, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
+    assert done(approved_plan(path, reader="pi", writer="context-edit")).parent_id == "n1"
 
 
-def test_a_session_of_an_unknown_agent_needs_a_confirmation(redline: Installation) -> None:
+def guessed_plan(path: Path, **own: object) -> Approved:
+    """An approved plan by the writer that appends to a session whose agent is a guess."""
+    reading = reading_of_session(session_row(path), path, load_session(path).log.entries)
+    assert reading.is_guess
+    writer = next(writer for writer in reading.writers if writer.appends)
+    return approved_plan(path, reader=reading.reader.name, writer=writer.name, **own)
+
+
+def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    approved = approved_plan(path)
+    approved = guessed_plan(path)
     with pytest.raises(ConfirmationNeeded) as caught:
         done(approved)
     assert caught.value.code == "not_honoured"
@@ -506,12 +514,24 @@ def test_a_session_of_an_unknown_agent_needs_a_confirmation(redline: Installatio
 
 def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    done(approved_plan(path), not_honoured=True)
-    assert refused(path, lambda: done(approved_plan(path, ratio=0.1), below_target=True)) == "5 not_honoured"
-    first = session_row(path)
-    assert first.read_as == "atomic-0.8"
+    approved = guessed_plan(path)
+    done(approved, not_honoured=True)
+    again = replace(guessed_plan(path, compression_ratio=0.3), writer=approved.writer)
+    assert refused(path, lambda: done(again, below_target=True)) == "5 not_honoured"
     foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
-    assert index_file(path).read_as == "pi"
+    index_file(path)
+    reading = reading_of_session(session_row(path), path, load_session(path).log.entries)
+    assert (reading.reader.name, reading.is_guess) == ("pi", False)
+
+
+def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(redline: Installation) -> None:
+    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+    before, reading = path.read_bytes(), reading_of(path, load_session(path).log.entries)
+    assert reading.writer().name == "fork"
+    committed = done(approved_plan(path, reader=reading.reader.name, writer="fork"))
+    assert committed.created is not None
+    assert committed.created.parent == path.parent
+    assert path.read_bytes() == before
 
 
 def test_a_reader_chosen_by_the_user_is_not_a_guess(redline: Installation) -> None:
@@ -521,11 +541,16 @@ def test_a_reader_chosen_by_the_user_is_not_a_guess(redline: Installation) -> No
     assert done(approved).parent_id == LAST
 
 
-def test_a_session_in_a_pi_directory_needs_a_confirmation(redline: Installation) -> None:
+def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline: Installation) -> None:
     path = place(
         redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session())
     )
-    assert refused(path, lambda: done(approved_plan(path))) == "5 not_honoured"
+    assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
+    approved = approved_plan(path, reader="pi", writer="")
+    committed = done(approved)
+    lines = [json.loads(line) for line in committed.lines]
+    assert {line["type"] for line in lines} == {"context_edit"}
+    assert {line["targetId"] for line in lines} == {target.entry_id for target in approved.targets}
 
 
 def test_a_plan_below_its_target_needs_a_confirmation(path: Path) -> None:
@@ -635,11 +660,10 @@ def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(
 ) -> None:
     summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
     turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
-    path = backdate(
-        place(tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x")))))
+    path = place(
+        tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x"))))
     )
-    assert redline.call("compact", path, "--yes").code == 5
-    assert redline.call("compact", path, "--yes", "--not-honoured", "--allow-below-target").code == 0
-    assert redline.call("context", path, "--json").json["reader"] == "pi"
-    again = redline.call("compact", path, "--yes", "--ratio", "0.9", "--allow-below-target", "--json")
-    assert (again.code, again.error) == (5, "not_honoured")
+    for ratio in ("0.5", "0.3"):
+        call = ("compact", path, "--yes", "--ratio", ratio, "--allow-below-target", "--json")
+        assert redline.call(*call).json["writer"] == "context-edit"
+        assert redline.call("context", path, "--json").json["reader"] == "pi"

@@ -23,7 +23,7 @@ from compaction_app.change_records import record_commit
 from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import preflight_of
+from compaction_app.commit.service import approval, preflight_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
@@ -37,7 +37,7 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import backdate, place
-from tests.html import actions, fields, links, text_of, values
+from tests.html import actions, fields, link, links, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, finish_run, plan_session
@@ -73,14 +73,17 @@ def append(path: Path, *entries: dict[str, Any]) -> None:
     backdate(path)
 
 
-def commit(browser: Client, run: Run, *confirmations: str) -> Any:
-    """Open the page and confirm what it shows."""
-    return browser.post(f"/runs/{run.pk}/commit", {"yes": confirmations, "plan": shown(browser, run)})
+def commit(browser: Client, run: Run, *confirmations: str, writer: str = "") -> Any:
+    """Open the page of a writer, or of the best one, and confirm what it shows."""
+    return browser.post(
+        f"/runs/{run.pk}/commit",
+        {"yes": confirmations, "plan": shown(browser, run, writer), "writer": writer},
+    )
 
 
-def shown(browser: Client, run: Run) -> str:
+def shown(browser: Client, run: Run, writer: str = "") -> str:
     """The digest of the plan that the commit page shows; empty if it shows none."""
-    return "".join(fields(browser.get(f"/runs/{run.pk}/commit")).get("plan", []))
+    return "".join(fields(browser.get(f"/runs/{run.pk}/commit", {"writer": writer})).get("plan", []))
 
 
 def plans_again(page: Any, run: Run) -> bool:
@@ -130,7 +133,7 @@ def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
 def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Run) -> None:
     commit(browser, run)
     page = text_of(browser.get(f"/runs/{run.pk}/result"))
-    assert "one line appended" in page
+    assert "recorded by context-compaction" in page
     assert "context_compaction" in page
     assert "Reload the session there" in page
 
@@ -156,7 +159,7 @@ def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> No
 # ---- confirmations ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["live", "below_target", "not_honoured", "switch_branch", "after_torn_line"])
+@pytest.mark.parametrize("name", ["live", "below_target", "switch_branch", "after_torn_line"])
 def test_each_case_needs_its_own_confirmation_and_no_other(
     browser: Client, path: Path, known_root: Path, name: str
 ) -> None:
@@ -167,9 +170,6 @@ def test_each_case_needs_its_own_confirmation_and_no_other(
         path.write_bytes(session_bytes(recorded))
         backdate(path)
     session = index_file(path)
-    if name == "not_honoured":
-        session.reader = "pi"
-        session.save()
     first = 1 if name == "below_target" else None
     run = approve_proposals(
         plan_session(session, leaf_id="e27" if name == "switch_branch" else ""), first=first
@@ -188,7 +188,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(
     assert path.read_bytes() != before
 
 
-def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
+def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmation(
     browser: Client, path: Path, known_root: Path, settings: Any
 ) -> None:
     roots = [RootSetting(path=known_root)]
@@ -198,15 +198,53 @@ def test_a_session_of_an_unknown_agent_is_marked_and_needs_a_confirmation(
     run = approve_proposals(plan_session(session))
     page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
     assert "so this is a guess" in page
-    assert "takes effect" not in page
+    assert "written into a new session by the writer fork" in page
     before = path.read_bytes()
-    answer = browser.get(f"/runs/{run.pk}/commit")
+    first = browser.get(f"/runs/{run.pk}/commit")
+    assert values(first, "yes") == []
+    (other,) = (
+        address for _, address in links(first) if address.startswith("?writer=") and "fork" not in address
+    )
+    writer = other.removeprefix("?writer=")
+    answer = browser.get(f"/runs/{run.pk}/commit{other}")
     assert values(answer, "yes") == ["not_honoured"]
     assert "it is not known which agent this session belongs to" in text_of(answer)
     assert "so this is a guess" in text_of(answer)
-    assert commit(browser, run).status_code == 422
+    assert commit(browser, run, writer=writer).status_code == 422
     assert path.read_bytes() == before
-    assert commit(browser, run, "not_honoured").status_code == 303
+    assert commit(browser, run, "not_honoured", writer=writer).status_code == 303
+    assert path.read_bytes() != before
+
+
+def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, run: Run, path: Path) -> None:
+    before = path.read_bytes()
+    page = text_of(browser.get(f"/runs/{run.pk}/commit?writer=fork"))
+    assert "in a new session" in page
+    assert "Back up and make the fork" in page
+    assert commit(browser, run, writer="fork").status_code == 303
+    assert path.read_bytes() == before
+    compaction = Compaction.objects.get()
+    new = Path(compaction.created)
+    assert (compaction.writer, new.parent) == ("fork", path.parent)
+    assert json.loads(new.read_bytes().splitlines()[0])["parentSession"] == str(path)
+    answer = browser.get(f"/runs/{run.pk}/result")
+    assert f"--session {new}" in text_of(answer)
+    assert browser.get(link(answer, "Open it here")).status_code == 200
+    assert "Undo" not in text_of(answer)
+
+
+def test_a_fork_of_a_live_session_needs_no_confirmation(browser: Client, run: Run, path: Path) -> None:
+    os.utime(path)
+    assert values(browser.get(f"/runs/{run.pk}/commit?writer=fork"), "yes") == []
+    assert commit(browser, run, writer="fork").status_code == 303
+
+
+def test_a_writer_of_another_agent_is_refused(browser: Client, run: Run, path: Path) -> None:
+    before = path.read_bytes()
+    answer = browser.get(f"/runs/{run.pk}/commit?writer=context-edit")
+    assert "does not honour the writer context-edit" in text_of(answer)
+    assert commit(browser, run, writer="context-edit").status_code >= 400
+    assert path.read_bytes() == before
 
 
 # ---- conflicts -------------------------------------------------------------------------------------------
@@ -379,12 +417,18 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client
     assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
 
 
-def test_a_reader_changed_since_the_plan_needs_a_confirmation(browser: Client, run: Run, path: Path) -> None:
+def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again(
+    browser: Client, run: Run, path: Path
+) -> None:
+    before = path.read_bytes()
     session = run.session
     session.reader = "pi"
     session.save()
-    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == ["not_honoured"]
-    assert commit(browser, run, "not_honoured").status_code == 303
+    answer = browser.get(f"/runs/{run.pk}/commit")
+    assert "was planned as atomic-0.8 reads it, and is now read as pi" in text_of(answer)
+    assert plans_again(answer, run)
+    assert browser.post(f"/runs/{run.pk}/commit", {"plan": "x"}).status_code == 409
+    assert path.read_bytes() == before
 
 
 def test_a_locked_session_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
@@ -461,7 +505,7 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(browser: Cli
     assert run.state == RunState.RESTORED
     after = pages()
     assert [name for name, page in after.items() if "taken back by a restore" in page] == list(after)
-    assert "one line appended" not in after["result"]
+    assert "recorded by context-compaction" not in after["result"]
     assert "every recorded byte is still in the file" not in after["result"]
     assert "Reload the session there" not in after["result"]
     assert way_back is not None
@@ -494,7 +538,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
         raise Killed
 
     now, before = timezone.now(), path.read_bytes()
-    seen = preflight_of(run, now)[1].digest()
+    seen = preflight_of(approval(run), now).digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         patch.setattr(commit_service, "_block_decisions", no_cleaning_up)
@@ -506,7 +550,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
     answer = browser.get(f"/runs/{run.pk}{page}", follow=True)
     assert Compaction.objects.get().run == run
     addresses = [address for _, address in links(answer)]
-    assert f"/runs/{run.pk}/result" in addresses or "one line appended" in text_of(answer)
+    assert f"/runs/{run.pk}/result" in addresses or "recorded by context-compaction" in text_of(answer)
     assert "Nothing was written" not in text_of(answer)
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
@@ -537,10 +581,10 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
         answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
     page = text_of(answer)
     assert path.read_bytes() != before
-    assert (answer.status_code, "was appended to" in page) == (503, True)
+    assert (answer.status_code, "was written" in page) == (503, True)
     assert "Nothing was written" not in page
     other_writer.execute("ROLLBACK")
-    assert "one line appended" in text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "recorded by context-compaction" in text_of(browser.get(f"/runs/{run.pk}/result"))
     run.refresh_from_db()
     assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
 
@@ -552,7 +596,7 @@ def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
         os.write(fd, payload)
         raise Killed
 
-    seen = preflight_of(run, timezone.now())[1].digest()
+    seen = preflight_of(approval(run), timezone.now()).digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         with pytest.raises(Killed):

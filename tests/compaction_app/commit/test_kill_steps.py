@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import commit_run, preflight_of
+from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Run
 from sessions_app.index.indexer import index_file
@@ -116,7 +116,7 @@ def test_a_commit_killed_before_any_step_is_completed_or_undone(
 
     def commit() -> None:
         now = timezone.now()
-        commit_run(world.run, Confirmations(), preflight_of(world.run, now)[1].digest(), now)
+        commit_run(world.run, Confirmations(), preflight_of(approval(world.run), now).digest(), now)
 
     def check() -> str:
         content = world.path.read_bytes()
@@ -145,7 +145,7 @@ def test_a_commit_killed_before_any_step_is_completed_or_undone(
         for name in ("commit", "result"):
             page = world.page(name)
             assert f"Compaction {written['id']}" in page
-            assert "one line appended" in page
+            assert "recorded by context-compaction" in page
             assert "Nothing was written" not in page
         assert written["id"] in world.page("result")
         assert "This run is committed" in world.page("review")
@@ -163,7 +163,7 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(
 ) -> None:
     before = world.path.read_bytes()
     now = timezone.now()
-    committed = commit_run(world.run, Confirmations(), preflight_of(world.run, now)[1].digest(), now)
+    committed = commit_run(world.run, Confirmations(), preflight_of(approval(world.run), now).digest(), now)
     after = world.path.read_bytes()
 
     def check() -> str:
@@ -178,13 +178,13 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(
         page = world.page("result")
         if content == after:
             assert world.state() == RunState.COMMITTED
-            assert "one line appended" in page
+            assert "recorded by context-compaction" in page
             return "not restored"
         assert Backup.objects.get(reason=Backup.Reason.RESTORE).size == len(after)
         assert world.state() == RunState.RESTORED
         assert "taken back by a restore" in page
         assert "every recorded byte is still in the file" not in page
-        assert "one line appended" not in page
+        assert "recorded by context-compaction" not in page
         assert "taken back by a restore" in world.page("review")
         assert "taken back by a restore" in world.page("")
         return "restored"
