@@ -292,6 +292,10 @@ def test_one_block_with_content_is_enough(content: list[dict[str, Any]]) -> None
     assert violations(context_of({"role": "user", "content": content})) == ()
 
 
+def test_commands_and_thinking_are_never_empty() -> None:
+    assert found(user("x"), bash("", ""), assistant(thinking("")), sending=NO_REPAIRS) == []
+
+
 def test_only_the_result_of_a_failed_call_needs_content() -> None:
     for error, expected in ((False, []), (True, [("empty_content", "e3", "a")])):
         assert found(user("x"), assistant(call("a")), result("a", "", error=error)) == expected
@@ -385,6 +389,11 @@ def broken_at(*messages: dict[str, Any]) -> str | None:
 def test_the_first_violation_that_is_not_repaired_breaks_a_session() -> None:
     assert broken_at(user("x"), assistant(call("a"))) is None
     assert broken_at(user("x"), assistant(call("a")), user("y"), result("b"), result("c")) == "e4"
+
+
+def test_the_first_violation_comes_before_those_at_the_end() -> None:
+    edited = context_edit("e3", {"content": [text("so")]})
+    assert broken_at(user("x"), result("a"), assistant(thinking("hm"), text("so")), edited) == "e2"
 
 
 def test_an_entry_that_the_agent_refuses_breaks_a_session_first() -> None:
