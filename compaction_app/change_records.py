@@ -79,6 +79,7 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     writer: str = "context-compaction"
     created: str = ""
     """The path of the new session, if one was made."""
+    certificate: dict[str, Any] | None = None
 
     @property
     def targets(self) -> tuple[dict[str, Any], ...]:
@@ -161,6 +162,7 @@ def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None)
         before=note.backup.content,
         after=after,
         backup=note.backup.path,
+        certificate=note.certificate,
     )
 
 

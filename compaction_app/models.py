@@ -320,6 +320,8 @@ class Compaction(models.Model):
     """The entry that it was written after."""
     created = models.TextField(blank=True, default="")
     """The path of the new session, if one was made."""
+    certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """What was checked before it was written, or last since, as `sessionlog.certificate.Certificate`."""
     planner = models.TextField()
     reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
     written_at = models.DateTimeField()

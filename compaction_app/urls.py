@@ -54,6 +54,7 @@ urlpatterns = [
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/result", commit_views.result, name="result"),
+    path("runs/<int:run>/certify", commit_views.certify, name="certify"),
     path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),
     # Django redirects `runs` without its slash; it does not remove a slash too many.

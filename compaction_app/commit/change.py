@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.base import Append, Change, NewFile, WriteFacts
+from sessions_app.agents.base import Change, NewFile, WriteFacts
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.controls import LabelControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
@@ -22,7 +23,7 @@ from sessions_app.storage.new_session import create_session
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .preflight import Preflight
-from .proof import Rebuilt, context_with, require_approved
+from .proof import Rebuilt, certificate_of, context_with, require_approved
 
 
 class MadeChange(NamedTuple):
@@ -38,6 +39,8 @@ class MadeChange(NamedTuple):
     """The new session, if one was made."""
     sha256: str = ""
     """The digest of the new session."""
+    certificate: Certificate | None = None
+    """What was checked; None before it is."""
 
 
 Describe = Callable[[MadeChange], str]
@@ -61,10 +64,11 @@ def make_change(
         branch = preflight.present.tree.branch(preflight.parent_id)
         before = Rebuilt(preflight.reading.reader.rebuild(branch), line, preflight.parent_id)
         if isinstance(change, NewFile):
-            return _create(locked, preflight, facts.session_id, change, before, note, record)
+            return _create(locked, preflight, facts, change, before, note, record)
         after = context_with(preflight.present, preflight.parent_id, change.lines, preflight.reading, line)
-        _prove(preflight, before, after)
-    return _append(locked, preflight, change, after.leaf_id, note, record, after_torn_line=after_torn_line)
+        certificate = _prove(preflight, before, after, now)
+    made = MadeChange(after.leaf_id, lines=change.lines, certificate=certificate)
+    return _append(locked, preflight, made, note, record, after_torn_line=after_torn_line)
 
 
 def write_facts(
@@ -103,17 +107,15 @@ def lines_of(session: LoadedSession) -> Iterator[Callable[[Entry], bytes]]:
 def _append(
     locked: LockedSession,
     preflight: Preflight,
-    change: Append,
-    leaf_id: str,
+    made: MadeChange,
     note: Describe,
     record: Callable[[MadeChange], object],
     *,
     after_torn_line: bool,
 ) -> MadeChange:
-    made = MadeChange(leaf_id, lines=change.lines)
     append_lines(
         locked,
-        change.lines,
+        made.lines,
         preflight.present.state,
         is_complete_line,
         after_torn_line=after_torn_line,
@@ -126,19 +128,21 @@ def _append(
 def _create(
     locked: LockedSession,
     preflight: Preflight,
-    session_id: str,
+    facts: WriteFacts,
     change: NewFile,
     before: Rebuilt,
     note: Describe,
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
-    made = MadeChange(session_id, created=locked.path.with_name(change.name))
+    made = MadeChange(facts.session_id, created=locked.path.with_name(change.name))
 
     def prove(draft: Path) -> None:
+        nonlocal made
         loaded = load_session(draft)
         with lines_of(loaded) as line:
             context = preflight.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
-            _prove(preflight, before, Rebuilt(context, line, loaded.leaf_id))
+            after = Rebuilt(context, line, loaded.leaf_id)
+            made = made._replace(certificate=_prove(preflight, before, after, facts.written_at))
 
     new = create_session(
         locked,
@@ -151,18 +155,20 @@ def _create(
     return made._replace(size=new.size, sha256=new.sha256)
 
 
-def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt) -> None:
+def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
     branch = preflight.present.tree.branch(preflight.parent_id)
     targets = preflight.validated.targets
     ignored = preflight.writer.unapplied(branch, targets)
+    path = str(preflight.present.path)
     require_approved(
-        str(preflight.present.path),
+        path,
         preflight.writer,
         preflight.reading.agent,
         before,
         [target for target in targets if target not in set(ignored)],
         after,
     )
+    return certificate_of(path, preflight.reading.reader.name, before, after, now)
 
 
 def _labels(session: LoadedSession) -> dict[str, str]:

@@ -21,10 +21,12 @@ from compaction_app.session_activity import Activity
 from sessions_app.agents.base import Append, NewFile
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 
+from .certificate import stored_certificate
 from .change import change_of, lines_of, write_facts
 from .preflight import Approved, Preflight
 from .service import approval, preflight_of
@@ -186,6 +188,7 @@ class ResultView:
     resume: str
     """The command that continues in the new session; empty if none was made."""
     new_session: Session | None
+    certificate: Certificate | None
 
     @property
     def is_restored(self) -> bool:
@@ -222,6 +225,7 @@ def view_result(compaction: Compaction) -> ResultView:
         line_bytes=length,
         resume=_resume_command(compaction),
         new_session=_new_session(compaction),
+        certificate=stored_certificate(compaction),
     )
 
 

@@ -6,16 +6,19 @@ context now − approved deletion = context that the agent's reader rebuilds fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from sessions_app.agents.base import Agent, Reading, SessionWriter
 from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 from sessions_app.storage.session_loader import LoadedSession
 
@@ -92,6 +95,28 @@ def require_approved(
             "is not the approved one. Nothing was written. This is a bug in Redline; please report it. Another "
             "writer may work.",
         )
+
+
+def certificate_of(path: str, reader: str, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
+    """The certificate of a context that is the approved one.
+
+    Raises BadInput `breaks_context` if providers would refuse it for a reason that was not there before.
+    """
+    found = violations(after.context)
+    new = new_violations(violations(before.context), found)
+    if new:
+        raise BadInput(
+            "breaks_context",
+            f"{path}: after this change {new[0].sentence} Nothing was written. Keep that entry, or plan again.",
+        )
+    return Certificate(
+        reader=reader,
+        checked_at=now,
+        leaf_id=after.leaf_id,
+        messages=len(after.context.messages),
+        violations=certified(found),
+        difference="",
+    )
 
 
 def _is_unchanged(mine: Message, theirs: Message) -> bool:

@@ -304,6 +304,7 @@ def _note(
         leaf_id=preflight.parent_id,
         writer=preflight.writer.name,
         created=str(made.created) if made.created is not None else "",
+        certificate=made.certificate.to_json() if made.certificate is not None else None,
         planner=approved.planner,
         reason=approved.reason,
         written_at=now,

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -15,8 +16,9 @@ from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import redirect
+from sessions_app.web.redirects import acts_on_post, redirect
 
+from .certificate import certify_again
 from .forms import CommitForm
 from .presenter import view_commit, view_result
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
@@ -77,7 +79,21 @@ def _show(
 @require_safe
 def result(request: HttpRequest, run: int) -> HttpResponse:
     """What was written, before and after, and how to undo it."""
+    return _show_result(request, known_run(run))
+
+
+@acts_on_post(lambda run: reverse("compaction:result", args=[run]))
+def certify(request: HttpRequest, run: int) -> HttpResponse:
+    """Check the written session again, with the agent's own package if it is installed."""
     found = known_run(run)
-    view = view_result(compaction_of(found))
-    context = {"run": found, "view": view, "here": "runs"}
-    return render(request, "commit/result.html", context)
+    try:
+        certify_again(compaction_of(found), timezone.now())
+    except RedlineError as fault:
+        return _show_result(request, found, fault)
+    return redirect("compaction:result", found.pk)
+
+
+def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
+    view = view_result(compaction_of(run))
+    context = {"run": run, "view": view, "fault": fault, "here": "runs"}
+    return render(request, "commit/result.html", context, status=status_of(fault))

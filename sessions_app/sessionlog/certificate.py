@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -68,6 +69,11 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     """The first difference from the approved context; empty if it is equal, None if none was approved."""
     package: PackageResult | None = None
     """What the agent's own package rebuilt; None if it is not installed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate as JSON, to be stored."""
+        stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return stored
 
     @property
     def unrepaired(self) -> tuple[CertifiedViolation, ...]:

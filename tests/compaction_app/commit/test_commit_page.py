@@ -138,6 +138,15 @@ def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Ru
     assert "Reload the session there" in page
 
 
+def test_the_result_shows_the_certificate_and_makes_it_again(browser: Client, run: Run) -> None:
+    commit(browser, run)
+    assert "The agent can continue from it." in text_of(browser.get(f"/runs/{run.pk}/result"))
+    first = Compaction.objects.get().certificate
+    assert browser.post(f"/runs/{run.pk}/certify")["Location"] == f"/runs/{run.pk}/result"
+    assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
+    assert "The agent can continue from it." in text_of(browser.get(f"/runs/{run.pk}/result"))
+
+
 def test_a_second_commit_of_the_same_run_writes_nothing(browser: Client, run: Run, path: Path) -> None:
     plan = shown(browser, run)
     first = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
