@@ -54,12 +54,16 @@ format: $(VENV)/.installed-dev ## format code and styles
 	$(BIN)/ruff format .
 	$(CSS_BEAUTIFY) --replace $(STYLES)
 
-interop: $(VENV)/.installed-dev $(INTEROP)/.installed ## run plans through LiteLLM's proxy, in a separate environment
+interop: $(VENV)/.installed-dev $(INTEROP)/.installed $(INTEROP)/pi/.installed ## compare with the real pi, and run plans through LiteLLM's proxy
 	$(BIN)/python -m pytest tests/interop
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(INTEROP)/pi/.installed: tests/interop/install_pi.py | $(VENV)/.installed
+	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi
 	touch $@
 
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
