@@ -8,6 +8,7 @@ from .api import views as api_views
 from .audit import views as audit_views
 from .backups import views as backups_views
 from .commit import views as commit_views
+from .doctor import views as doctor_views
 from .models_page import views as models_page_views
 from .review import views as review_pages
 from .runs import views as runs_views
@@ -30,6 +31,7 @@ urlpatterns = [
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
+    re_path(_SESSION + "/doctor$", doctor_views.doctor, name="doctor"),
     re_path(_SESSION + "/compact$", runs_views.compact, name="compact"),
     re_path(_SESSION + "/backups$", backups_views.backups, name="backups"),
     re_path(_SESSION + _BACKUP + "/restore$", backups_views.restore, name="restore"),

@@ -37,13 +37,16 @@ def write_version_3(path: Path) -> MigratedCopy:
     Raises BadInput `is_current` and `not_a_session`, and the errors of `create_beside` if the file exists already.
     """
     copy = copy_path(path)
-    # Without a header, the agent's working directory is unknown.
-    made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    agent = agent_at(path)
-    header = Header(str(uuid.uuid4()), agent.current_version, cwd="", timestamp=made_at, parent_session="")
     with SessionReader(path) as reader:
-        lines = agent.migrate(split_lines(reader.chunks(0)), str(path), header)
+        lines = agent_at(path).migrate(split_lines(reader.chunks(0)), str(path), new_header(path))
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)
     return MigratedCopy(copy, size, session)
+
+
+def new_header(path: Path) -> Header:
+    """A header for a copy of the session at a path, if that has none. The working directory is unknown then."""
+    made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    version = agent_at(path).current_version
+    return Header(str(uuid.uuid4()), version, cwd="", timestamp=made_at, parent_session="")

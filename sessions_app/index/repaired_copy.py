@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.repair_pieces import RepairAccount
-from sessions_app.sessionlog.session import Header
 from sessions_app.storage.files import SESSION_SUFFIX
 from sessions_app.storage.repair import write_repaired
 
 from .index_store import remember_own_write
 from .indexer import index_file
+from .migrated_copy import new_header
 
 
 class RepairedCopy(NamedTuple):
@@ -49,12 +46,8 @@ def write_repaired_copy(path: Path, diagnosis: Diagnosis) -> RepairedCopy:
         raise BadInput(
             "nothing_to_repair", f"{path} has no damage that a copy would be free of. No copy was made."
         )
-    made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    # Without a header, the agent's working directory is unknown.
-    version = agent_at(path).current_version
-    header = Header(str(uuid.uuid4()), version, cwd="", timestamp=made_at, parent_session="")
     copy = repaired_path(path)
-    account = write_repaired(path, copy, lost_path(path), header)
+    account = write_repaired(path, copy, lost_path(path), new_header(path))
     session = index_file(copy)
     remember_own_write(copy, account.copy_size)
     return RepairedCopy(copy, lost_path(path) if account.lost_size else None, account, session)

@@ -33,6 +33,14 @@ class AgentConsequence(NamedTuple):
     """The rest of a sentence that begins with the agent: "refuses to open the session"."""
 
 
+class SharedConsequence(NamedTuple):
+    """A consequence, and all agents that have it."""
+
+    agents: str
+    severity: Severity
+    text: str
+
+
 class Finding(NamedTuple):
     """One fault of a session: a damaged line, a wrong place in the tree, or a violation of a provider's rule."""
 
@@ -53,6 +61,17 @@ class Finding(NamedTuple):
         """The worst that happens in any agent."""
         found = {consequence.severity for consequence in self.consequences}
         return next((one for one in Severity if one in found), Severity.NONE)
+
+    @property
+    def shared_consequences(self) -> tuple[SharedConsequence, ...]:
+        """Each consequence once, with its agents."""
+        agents: dict[tuple[Severity, str], list[str]] = {}
+        for one in self.consequences:
+            agents.setdefault((one.severity, one.text), []).append(one.agent)
+        return tuple(
+            SharedConsequence(", ".join(names) if len(agents) > 1 else "every agent", severity, text)
+            for (severity, text), names in agents.items()
+        )
 
 
 class Examination(NamedTuple):

@@ -55,6 +55,15 @@ class RepairChange(NamedTuple):
     """All inserted bytes; of lost ones the first PREVIEW."""
     reason: str
 
+    @property
+    def text(self) -> str:
+        """The preview; bytes that are not UTF-8 are escaped."""
+        return self.preview.decode(errors="backslashreplace")
+
+    @property
+    def is_loss(self) -> bool:
+        return self.fate is Fate.LOST
+
 
 class RepairAccount:
     """The account of a repair: add every piece, in order.

@@ -12,7 +12,7 @@ from typing import IO
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount
+from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairPiece
 from sessions_app.sessionlog.session import Header
 
 from .copies import create_beside
@@ -42,17 +42,21 @@ def write_repaired(path: Path, copy: Path, lost: Path, new_header: Header) -> Re
     return account
 
 
+def planned_repair(path: Path, new_header: Header) -> RepairAccount:
+    """The account of the repair that `write_repaired` would do. Nothing is written."""
+    account = RepairAccount()
+    with SessionReader(path) as reader:
+        for piece in _pieces(reader, new_header):
+            account.add(piece)
+    return account
+
+
 def _copied(
     reader: SessionReader, account: RepairAccount, spool: IO[bytes], new_header: Header
 ) -> Iterator[bytes]:
     """The bytes of the copy; the lost ones go to `spool`. At the end, both are compared with the session."""
-    size = reader.state().size
     digest = hashlib.sha256()
-
-    def read() -> Iterable[Line]:
-        return split_lines(_first(reader, size))
-
-    for piece in agent_at(reader.path).repair(read, new_header):
+    for piece in _pieces(reader, new_header):
         account.add(piece)
         if piece.fate is not Fate.INSERTED:
             digest.update(piece.raw)
@@ -61,13 +65,23 @@ def _copied(
         else:
             yield piece.raw
     recorded = hashlib.sha256()
-    for chunk in _first(reader, size):
+    for chunk in _first(reader, account.original_size):
         recorded.update(chunk)
     if recorded.digest() != digest.digest():
         raise Conflict(
             "session_rewritten",
             f"{reader.path} changed while its repaired copy was written. No copy was made. Try again.",
         )
+
+
+def _pieces(reader: SessionReader, new_header: Header) -> Iterator[RepairPiece]:
+    """The pieces of a repair of the session as it is now."""
+    size = reader.state().size
+
+    def read() -> Iterable[Line]:
+        return split_lines(_first(reader, size))
+
+    return agent_at(reader.path).repair(read, new_header)
 
 
 def _first(reader: SessionReader, size: int) -> Iterator[bytes]:

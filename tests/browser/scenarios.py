@@ -80,6 +80,15 @@ def forked_session() -> bytes:
     return session_bytes(trunk)
 
 
+def damaged_session(name: str) -> bytes:
+    """A session without a header, with two records on one line, a missing parent, NUL bytes and a torn last line."""
+    lines = session_bytes(titled_session(name)[1:]).splitlines(keepends=True)
+    lines[2] = lines[2].rstrip(b"\n")
+    lines[5] = lines[5].replace(b'"parentId": "', b'"parentId": "gone-')
+    lines[8] = lines[8].replace(b"\n", b"\0" * 300 + b"\n")
+    return b"".join([*lines, lines[1][:60]])
+
+
 def start_run(server: Server, address: str, **given: str) -> str:
     """Start a run of the session at this address; returns the path of its page."""
     form = {"keep": "50", "planner": "embedded", **given}

@@ -20,6 +20,7 @@ from tests.browser.chromium import Watched
 from tests.browser.scenarios import (
     LONG_STEPS,
     PausedWorker,
+    damaged_session,
     decide,
     event_count,
     finished_run,
@@ -96,6 +97,9 @@ class Stage:
             "session-all": f"{real}?view=all",
             "session-removed-nothing": f"{real}?view=removed",
             "session-broken": self.at("broken"),
+            "session-damaged": self.at("damaged"),
+            "doctor": f"{self.at('damaged')}/doctor",
+            "doctor-healthy": f"{forked}/doctor",
             "session-forked": f"{forked}?view=all",
             "timeline": f"{real}/timeline",
             "entry": f"{forked}/entries/e3",
@@ -260,6 +264,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         place_titled(root, name, steps=LONG_STEPS, words=10)
     place(root / "short.jsonl", session_bytes(chain(user(title("short")))))
     place(root / "broken.jsonl", session_bytes(chain(user(title("broken")), result("c1"), user("Go on."))))
+    place(root / "damaged.jsonl", damaged_session("damaged"))
     place(root / "empty.jsonl", session_bytes(titled_session("empty")[:1]))
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (

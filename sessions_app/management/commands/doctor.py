@@ -9,7 +9,6 @@ from django.core.management.base import CommandParser
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, one_line, printable
 from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
-from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.files import real_path
 
@@ -61,8 +60,8 @@ class Command(RedlineCommand):
         for finding in diagnosis.findings:
             place = f"line {finding.number:,}, byte {finding.offset:,}"
             yield f"{place}: {printable(finding.detail)}"
-            for text, agents, severity in _grouped(finding):
-                yield f"    {self.screen.paint(f'{agents}: {text}', STYLES[severity])}"
+            for one in finding.shared_consequences:
+                yield f"    {self.screen.paint(f'{one.agents}: {one.text}', STYLES[one.severity])}"
         if diagnosis.more:
             yield f"… and {diagnosis.more:,} more"
 
@@ -77,24 +76,11 @@ class Command(RedlineCommand):
             f"{account.inserted_size:,} were inserted:"
         )
         for change in account.changes:
-            sign, style = ("-", "red") if change.fate is Fate.LOST else ("+", "green")
+            sign, style = ("-", "red") if change.is_loss else ("+", "green")
             place = f"line {change.number:,}, byte {change.offset:,}"
             size = f"{change.length:,} byte{'s' if change.length > 1 else ''}"
-            text = one_line(_text(change), 60)
-            yield self.screen.paint(f"{sign} {place}: {size} ({change.reason}) {text}".rstrip(), style)
-
-
-def _grouped(finding: Finding) -> Iterator[tuple[str, str, Severity]]:
-    """Each consequence once, with the agents that share it."""
-    found: dict[tuple[str, Severity], list[str]] = {}
-    for consequence in finding.consequences:
-        found.setdefault((consequence.text, consequence.severity), []).append(consequence.agent)
-    for (text, severity), agents in found.items():
-        yield text, ", ".join(agents) if len(found) > 1 else "every agent", severity
-
-
-def _text(change: RepairChange) -> str:
-    return change.preview.decode(errors="backslashreplace")
+            text = one_line(change.text, 60) or "a line break"
+            yield self.screen.paint(f"{sign} {place}: {size} ({change.reason}) {text}", style)
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:
@@ -129,7 +115,7 @@ def _repair_json(repaired: RepairedCopy) -> dict[str, Any]:
                 "offset": change.offset,
                 "at": change.at,
                 "length": change.length,
-                "text": _text(change),
+                "text": change.text,
                 "reason": change.reason,
             }
             for change in account.changes

@@ -1,0 +1,152 @@
+"""The page of a session's diagnosis, and the repaired copy that its form writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.doctor import presenter
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from tests import html
+from tests.factories import HEADER, chain, message, result, session_bytes, user
+from tests.files import backdate, snapshot
+from tests.html import text_of
+
+A, B = message("a", None, user("one")), message("b", "lost", user("two"))
+DAMAGED = session_bytes([A, b"\0" * 9, B])
+
+
+def placed(root: Path, content: bytes, name: str = "s.jsonl") -> str:
+    """The address of the page for a session with this content."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return f"{index_file(backdate(path)).get_absolute_url()}/doctor"
+
+
+def sections(browser: Client, address: str) -> str:
+    response = browser.get(address)
+    assert response.status_code == 200
+    return text_of(response)
+
+
+def test_findings_are_shown_with_line_byte_and_consequences(browser: Client, known_root: Path) -> None:
+    shown = sections(browser, placed(known_root, DAMAGED))
+
+    assert "3 findings" in shown
+    assert "The session has no header line" in shown
+    assert "fatal: pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session" in shown
+    assert "Entry b has a parent that does not exist" in shown
+    assert f"{DAMAGED.index(session_bytes([B]))}" in shown
+
+
+def test_the_difference_is_shown_before_anything_is_written(browser: Client, known_root: Path) -> None:
+    address = placed(known_root, DAMAGED)
+    before = snapshot(known_root)
+
+    shown = sections(browser, address)
+
+    assert "What a repaired copy changes" in shown
+    assert 'lost "lost"' in shown
+    assert 'inserted "a"' in shown
+    assert "s.repaired.jsonl" in shown
+    assert "s.repaired.lost" in shown
+    assert snapshot(known_root) == before
+
+
+def test_the_form_writes_the_copy_and_the_page_links_to_it(browser: Client, known_root: Path) -> None:
+    address = placed(known_root, DAMAGED)
+
+    written = browser.post(address)
+
+    assert (written.status_code, written.headers["Location"]) == (303, address)
+    shown = browser.get(address)
+    assert "Wrote s.repaired.jsonl" in text_of(shown)
+    copy = Session.objects.get(relative_path="s.repaired.jsonl")
+    assert html.elements(shown, f'a[href="{copy.get_absolute_url()}"]')
+    assert not html.elements(shown, "form[action$=doctor] button")
+    assert (known_root / "s.jsonl").read_bytes() == DAMAGED
+    assert "Nothing is wrong" in sections(browser, f"{copy.get_absolute_url()}/doctor")
+
+
+def test_nothing_is_overwritten(browser: Client, known_root: Path) -> None:
+    address = placed(known_root, DAMAGED)
+    (known_root / "s.repaired.lost").write_bytes(b"mine")
+    before = snapshot(known_root)
+
+    refused = browser.post(address)
+
+    assert refused.status_code == 409
+    assert "exists already" in text_of(refused)
+    assert "What is wrong" in text_of(refused)
+    assert snapshot(known_root) == before
+
+
+def test_broken_pairs_are_shown_without_a_repair(browser: Client, known_root: Path) -> None:
+    address = placed(known_root, session_bytes(chain(user("go"), result("x"))))
+
+    shown = sections(browser, address)
+
+    assert "1 finding " in shown
+    assert "providers refuse: a tool result has no tool call" in shown
+    assert "A repaired copy would be no different" in shown
+    refused = browser.post(address)
+    assert (refused.status_code, "No copy was made" in text_of(refused)) == (409, True)
+    assert sorted(snapshot(known_root)) == ["s.jsonl"]
+
+
+def test_a_healthy_session_says_so(browser: Client, known_root: Path) -> None:
+    assert "Nothing is wrong with this session" in sections(
+        browser, placed(known_root, session_bytes([HEADER, A]))
+    )
+
+
+def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
+    address = placed(known_root, DAMAGED)
+    (known_root / "s.jsonl").unlink()
+
+    missing = browser.get(address)
+
+    assert missing.status_code >= 400
+    assert "does not exist" in text_of(missing)
+
+
+def test_only_so_many_rows_are_shown(
+    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presenter, "FINDINGS_SHOWN", 2)
+    monkeypatch.setattr(presenter, "CHANGES_SHOWN", 3)
+    recorded: list[Any] = [
+        HEADER,
+        *[line for n in range(5) for line in (message(f"e{n}", None, user("x")), b"x")],
+    ]
+
+    shown = browser.get(placed(known_root, session_bytes(recorded)))
+
+    assert len(html.elements(shown, ".findings tbody tr")) == 2
+    assert len(html.elements(shown, ".changes tbody tr")) == 3
+    assert "and 3 more" in text_of(shown)
+
+
+def test_text_of_a_session_is_escaped(browser: Client, known_root: Path) -> None:
+    hostile = message("<b>\u202e", "<script>alert(1)</script>", user("x"))
+
+    body = browser.get(placed(known_root, session_bytes([HEADER, A, hostile, b"<i>\x1b"]))).content.decode()
+
+    assert "<script>alert" not in body
+    assert "<i>" not in body
+    assert "\u202e" not in body
+    assert "\x1b" not in body
+
+
+@pytest.mark.parametrize("content", [DAMAGED, session_bytes([HEADER, A])])
+def test_the_page_of_a_session_leads_here(browser: Client, known_root: Path, content: bytes) -> None:
+    address = placed(known_root, content)
+
+    session = browser.get(address.removesuffix("/doctor"))
+
+    assert html.elements(session, f'a[href="{address}"]')
