@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from compaction_app.audit.service import AuditFacts, FileContent, append
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import commit_run, preflight_of
+from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.models import AuditEntry, Run
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import sha256_of
@@ -50,7 +50,8 @@ def committed(redline: Installation, known_root: Path) -> Run:
     path = known_root / "work.jsonl"
     path.write_bytes(session_bytes(working_session(steps=4)))
     run = approve_proposals(plan_session(index_file(backdate(path))))
-    commit_run(run, Confirmations(), preflight_of(run, timezone.now())[1].digest(), timezone.now())
+    now = timezone.now()
+    commit_run(run, Confirmations(), preflight_of(approval(run), now).digest(), now)
     return run
 
 
@@ -67,7 +68,8 @@ def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser: Clien
     path = committed.session.path
     answer = browser.get("/audit")
     shown = text_of(answer)
-    assert "Verified: 1 entry." in shown
+    for words in ("Verified: 1 entry.", "Passed", "compared with the approved plan"):
+        assert words in shown
     assert f"{path.stat().st_size:,} bytes" in shown
     assert sha256_of(path.read_bytes()) in answer.content.decode()
     for link in (committed.session.get_absolute_url(), f"/runs/{committed.pk}/result", "/backups"):

@@ -98,6 +98,17 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
     assert whole(2)
 
 
+def test_a_fork_is_recorded_with_the_content_of_the_new_file(path: Path) -> None:
+    original = path.read_bytes()
+    written = commit(approved_plan(path, writer="fork"), Confirmations(live=True), now())
+    assert written.created is not None
+    entry = AuditEntry.objects.get()
+    assert (entry.action_name, entry.writer, entry.new_file) == ("fork", "fork", str(written.created))
+    assert before_of(entry) == content(original) == content(path.read_bytes())
+    assert after_of(entry) == content(written.created.read_bytes())
+    assert entry.certificate["difference"] == ""
+
+
 def test_a_session_that_is_restored_from_nothing_has_no_content_before(path: Path) -> None:
     backup = compacted(path).backup
     path.unlink()
