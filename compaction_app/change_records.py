@@ -1,14 +1,15 @@
-"""What a commit and a restore record in the database: everything in one transaction, once the file has changed.
+"""What a commit, an undo and a restore record in the database: all in one transaction, once the file has changed.
 
 The same record is written by the process that made the change or, if that was killed first, from the note in its intent
 record by the process that locks the session next:
 
     CommitNote ──▶ Backup, Compaction, the run committed        if the change is made
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
-    both ──▶ an entry of the audit log        if the session was changed
+    UndoNote ──▶ Backup, Undo, the run restored if everything is back        if the change is made
+    all ──▶ an entry of the audit log        if the session was changed
 
-The content of the file decides, not the intention. A commit whose line is not in the file leaves no row, and its backup
-is deleted, as after any failed commit. Only the process that made a commit calls the hooks for it.
+The content of the file decides, not the intention. A commit or an undo whose line is not in the file leaves no row, and
+its backup is deleted, as after any failed one. Only the process that made a commit calls the hooks for it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from sessions_app.storage.locks import LockedSession, RecoveryKind
 
 from .audit import service as audit
 from .core.states import RunState
-from .models import AuditEntry, Backup, Compaction, Run
+from .models import AuditEntry, Backup, Compaction, Run, Undo
 from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
@@ -98,7 +99,36 @@ class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
     restored_at: datetime | None = None
 
 
-Note = CommitNote | RestoreNote
+class UndoNote(msgspec.Struct, frozen=True, tag="undo"):
+    """Everything that the row of an undo contains."""
+
+    session: str
+    """The path of the session that was compacted."""
+    backup: BackupNote | None
+    undone: str
+    """The entry of the compaction, or the id of the session that it made."""
+    way: str
+    is_whole: bool
+    targets: tuple[dict[str, Any], ...]
+    entry_id: str
+    leaf_id: str
+    written_at: datetime
+    writer: str
+    created: str = ""
+    """The path of the new session, if one was made."""
+    removed: str = ""
+    """The path of the session that was deleted, if one was."""
+    content: audit.FileContent | None = None
+    """What that session contained."""
+    certificate: dict[str, Any] | None = None
+
+    @property
+    def changed(self) -> Path:
+        """The file that was appended to, made or deleted."""
+        return Path(self.created or self.removed or self.session)
+
+
+Note = CommitNote | RestoreNote | UndoNote
 _TARGET: Final = frozenset(Target("", 0).to_json())
 
 
@@ -129,8 +159,52 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
     remember_own_write(Path(note.created) if note.created else path, size)
 
 
+def record_undo(note: UndoNote, size: int, sha256: str) -> None:
+    """Record that a compaction, or a part of it, is undone; `size` and `sha256` are as in `record_commit`."""
+    with transaction.atomic():
+        session = session_row(Path(note.session))
+        backup = _record_backup(session, note.backup, Backup.Reason.UNDO) if note.backup is not None else None
+        compaction = session.compactions.filter(entry_id=note.undone).first()
+        Undo.objects.get_or_create(
+            session=session,
+            undone=note.undone,
+            entry_id=note.entry_id,
+            defaults={
+                "compaction": compaction,
+                "way": note.way,
+                "is_whole": note.is_whole,
+                "targets": list(note.targets),
+                "leaf_id": note.leaf_id,
+                "created": note.created,
+                "backup": backup,
+                "written_at": note.written_at,
+            },
+        )
+        if note.is_whole and compaction is not None and compaction.run_id is not None:
+            change_state(compaction.run_id, RunState.RESTORED)
+        after = None
+        if not note.removed:
+            after = audit.FileContent(size, sha256) if sha256 else None
+        audit.append(_undo_facts(note, after))
+        if note.removed:
+            session_rows = Session.objects.filter(pk=session_row(Path(note.removed)).pk)
+            session_rows.update(missing=True)
+    if not note.removed:
+        remember_own_write(note.changed, size)
+
+
+def content_written(compaction: Compaction) -> audit.FileContent | None:
+    """What the new session of a compaction contained when it was made; None if that is not known."""
+    entry = AuditEntry.objects.filter(
+        change=_commit_change(compaction.entry_id, compaction.backup.path)
+    ).first()
+    if entry is None or entry.bytes_after is None:
+        return None
+    return audit.FileContent(entry.bytes_after, entry.sha256_after)
+
+
 def record_backup(path: Path, note: BackupNote) -> None:
-    """Record a backup that was made for a compaction of which only a piece is in the session. Raises DatabaseError."""
+    """Record a backup that was made for a change of which only a piece is in the session. Raises DatabaseError."""
     _record_backup(session_row(path), note, Backup.Reason.COMPACT)
 
 
@@ -150,9 +224,29 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
         remember_own_write(path, size)
 
 
+def _commit_change(entry_id: str, backup: str) -> str:
+    return f"commit {entry_id} {backup}"
+
+
+def _undo_facts(note: UndoNote, after: audit.FileContent | None) -> audit.AuditFacts:
+    return audit.AuditFacts(
+        change=f"undo {note.undone} {note.entry_id or note.removed}",
+        at=note.written_at,
+        session=Path(note.removed or note.session),
+        action=AuditEntry.Action.UNDO if note.is_whole else AuditEntry.Action.BRING_BACK,
+        writer=note.writer,
+        new_file=note.created,
+        targets=note.targets,
+        before=note.content if note.backup is None else note.backup.content,
+        after=after,
+        backup=note.backup.path if note.backup is not None else "",
+        certificate=note.certificate,
+    )
+
+
 def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None) -> audit.AuditFacts:
     return audit.AuditFacts(
-        change=f"commit {note.entry_id} {note.backup.path}",
+        change=_commit_change(note.entry_id, note.backup.path),
         at=note.written_at,
         session=path,
         action=AuditEntry.Action.COMMIT,
@@ -190,10 +284,15 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 
 def _record_compactions_left(session: Session, path: Path) -> None:
     """Set the state of the runs of a session's compactions by what is in the file."""
-    written = session.compactions.filter(run__isnull=False, created="").values_list("entry_id", "run_id")
-    left = entries_in(path, {entry_id for entry_id, _ in written})
-    for entry_id, run_id in written:
-        change_state(run_id, RunState.COMMITTED if entry_id in left else RunState.RESTORED)
+    written = session.compactions.filter(run__isnull=False, created="").values_list(
+        "pk", "entry_id", "run_id"
+    )
+    undone = session.undos.filter(is_whole=True, created="").values_list("compaction_id", "entry_id")
+    left = entries_in(path, {entry_id for _, entry_id, _ in written} | {entry_id for _, entry_id in undone})
+    taken_back = {compaction for compaction, entry_id in undone if entry_id in left}
+    for compaction, entry_id, run_id in written:
+        is_in_force = entry_id in left and compaction not in taken_back
+        change_state(run_id, RunState.COMMITTED if is_in_force else RunState.RESTORED)
 
 
 def entries_in(path: Path, sought: Collection[str]) -> set[str]:
@@ -221,6 +320,8 @@ def settle(locked: LockedSession) -> None:
         logger.warning("%s: %s; its record is kept", locked.path, RecoveryKind.UNRESOLVED.value)
     if isinstance(note, CommitNote):
         _settle_commit(locked, note)
+    elif isinstance(note, UndoNote):
+        _settle_undo(locked, note)
     elif isinstance(note, RestoreNote):
         is_restored = locked.recovery.kind is RecoveryKind.MADE
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
@@ -230,7 +331,7 @@ def settle(locked: LockedSession) -> None:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
         with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
-            made = Path(note.created) if isinstance(note, CommitNote) and note.created else locked.path
+            made = locked.path if isinstance(note, RestoreNote) else Path(note.created or locked.path)
             index_file(made, rebuild=isinstance(note, RestoreNote))
 
 
@@ -238,7 +339,7 @@ def _read(locked: LockedSession) -> Note | None:
     if not locked.recovery.note:
         return None
     try:
-        found: Note = msgspec.convert(json.loads(locked.recovery.note), CommitNote | RestoreNote)
+        found: Note = msgspec.convert(json.loads(locked.recovery.note), Note)
     except (ValueError, msgspec.ValidationError) as fault:
         logger.warning("%s: the note of an interrupted change cannot be read: %s", locked.path, fault)
         return None
@@ -252,8 +353,23 @@ def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
         record_commit(locked.path, note, size, files.digest_up_to(changed, size))
     elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id}):
         record_commit(locked.path, note, size, "")
-    elif kind is not RecoveryKind.UNRESOLVED and file_state(Path(note.backup.path)) is not None:
-        files.delete_backup(Path(note.backup.path))
+    elif kind is not RecoveryKind.UNRESOLVED:
+        _delete_backup(note.backup)
+
+
+def _settle_undo(locked: LockedSession, note: UndoNote) -> None:
+    kind, size = locked.recovery.kind, locked.recovery.size
+    if kind is RecoveryKind.MADE:
+        record_undo(note, size, files.digest_up_to(note.changed, size) if not note.removed else "")
+    elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id} - {""}):
+        record_undo(note, size, "")
+    elif kind is not RecoveryKind.UNRESOLVED and note.backup is not None:
+        _delete_backup(note.backup)
+
+
+def _delete_backup(note: BackupNote) -> None:
+    if file_state(Path(note.path)) is not None:
+        files.delete_backup(Path(note.path))
 
 
 def unsettled() -> list[Path]:

@@ -22,6 +22,7 @@ from .core.stats import target_reduction, tokens_to_go
 from .planning.usage import UsageTotals
 from .providers.types import Dialect, ThinkingStyle
 from .querysets import RunQuerySet
+from .undo_row import Undo as Undo
 
 
 class Backup(models.Model):
@@ -30,6 +31,7 @@ class Backup(models.Model):
     class Reason(models.TextChoices):
         COMPACT = "compact"
         RESTORE = "restore"
+        UNDO = "undo"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="backups")
     path = models.TextField(unique=True)

@@ -190,7 +190,8 @@ class Session(models.Model):
         """The ids of the entries that Redline appended, which do not show the session's agent."""
         if self.pk is None:
             return frozenset()
-        return frozenset(self.compactions.values_list("entry_id", flat=True))
+        own = self.compactions.values_list("entry_id"), self.undos.values_list("entry_id")
+        return frozenset(entry_id for found in own for (entry_id,) in found)
 
 
 class Entry(models.Model):

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.base import Change, NewFile, WriteFacts
+from sessions_app.agents.base import Change, NewFile, Reader, WriteFacts
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.controls import LabelControl
 from sessions_app.sessionlog.deletion import Deletion
@@ -58,25 +58,28 @@ def make_change(
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
     """Carry out the change of a preflight's writer. Raises SystemFailure `not_proven`, and what the storage raises."""
-    with lines_of(preflight.present) as line:
-        facts = write_facts(preflight, line, backup, now)
+    present, reader = preflight.present, preflight.reading.reader
+    with lines_of(present) as line:
+        facts = write_facts(present, line, backup, now)
         change = change_of(preflight, facts)
-        branch = preflight.present.tree.branch(preflight.parent_id)
-        before = Rebuilt(preflight.reading.reader.rebuild(branch), line, preflight.parent_id)
+        branch = present.tree.branch(preflight.parent_id)
+        before = Rebuilt(reader.rebuild(branch), line, preflight.parent_id)
+
+        def prove(after: Rebuilt) -> Certificate:
+            return _prove(preflight, before, after, now)
+
         if isinstance(change, NewFile):
-            return _create(locked, preflight, facts, change, before, note, record)
-        after = context_with(preflight.present, preflight.parent_id, change.lines, preflight.reading, line)
-        certificate = _prove(preflight, before, after, now)
-    made = MadeChange(after.leaf_id, lines=change.lines, certificate=certificate)
-    return _append(locked, preflight, made, note, record, after_torn_line=after_torn_line)
+            return create_change(locked, facts.session_id, change, reader, prove, note, record)
+        after = context_with(present, change.lines, preflight.reading, line)
+        made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
+    return append_change(locked, present, made, note, record, after_torn_line=after_torn_line)
 
 
 def write_facts(
-    preflight: Preflight, line: Callable[[Entry], bytes], backup: Path, now: datetime
+    present: LoadedSession, line: Callable[[Entry], bytes], backup: Path, now: datetime
 ) -> WriteFacts:
-    """What a writer needs beside the branch and the deletion."""
-    present = preflight.present
-    assert present.log.header is not None  # noqa: S101  # a preflight requires it
+    """What a writer needs beside the branch and the deletion. The session has a header."""
+    assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     return WriteFacts(
         new_id=_new_ids(present).__next__,
         session_id=str(uuid.uuid4()),
@@ -104,19 +107,20 @@ def lines_of(session: LoadedSession) -> Iterator[Callable[[Entry], bytes]]:
         yield lambda entry: reader.read_at(entry.offset, entry.length)
 
 
-def _append(
+def append_change(
     locked: LockedSession,
-    preflight: Preflight,
+    present: LoadedSession,
     made: MadeChange,
     note: Describe,
     record: Callable[[MadeChange], object],
     *,
     after_torn_line: bool,
 ) -> MadeChange:
+    """Append the lines of a proven change."""
     append_lines(
         locked,
         made.lines,
-        preflight.present.state,
+        present.state,
         is_complete_line,
         after_torn_line=after_torn_line,
         note=note(made),
@@ -125,30 +129,30 @@ def _append(
     return made
 
 
-def _create(
+def create_change(
     locked: LockedSession,
-    preflight: Preflight,
-    facts: WriteFacts,
+    session_id: str,
     change: NewFile,
-    before: Rebuilt,
+    reader: Reader,
+    prove: Callable[[Rebuilt], Certificate],
     note: Describe,
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
-    made = MadeChange(facts.session_id, created=locked.path.with_name(change.name))
+    """Make a new session once `prove` has accepted its context."""
+    made = MadeChange(session_id, created=locked.path.with_name(change.name))
 
-    def prove(draft: Path) -> None:
+    def prove_draft(draft: Path) -> None:
         nonlocal made
         loaded = load_session(draft)
         with lines_of(loaded) as line:
-            context = preflight.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
-            after = Rebuilt(context, line, loaded.leaf_id)
-            made = made._replace(certificate=_prove(preflight, before, after, facts.written_at))
+            context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+            made = made._replace(certificate=prove(Rebuilt(context, line, loaded.leaf_id)))
 
     new = create_session(
         locked,
         change.name,
         change.pieces,
-        check=prove,
+        check=prove_draft,
         note=lambda new: note(made._replace(size=new.size)),
         record=lambda new: record(made._replace(size=new.size, sha256=new.sha256)),
     )

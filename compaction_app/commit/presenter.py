@@ -89,7 +89,7 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
     branch = preflight.present.tree.branch(preflight.parent_id)
     with lines_of(preflight.present) as line:
-        change = change_of(preflight, write_facts(preflight, line, backup, now))
+        change = change_of(preflight, write_facts(preflight.present, line, backup, now))
         lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
     return CommitView(

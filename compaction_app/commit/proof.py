@@ -20,6 +20,7 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import LoadedSession
 
 ReadLine = Callable[[Entry], bytes]
@@ -48,24 +49,23 @@ def approved_messages(context: ActiveContext, targets: Iterable[Target]) -> list
     return left
 
 
-def context_with(
-    session: LoadedSession, parent_id: str, lines: Sequence[bytes], reading: Reading, line: ReadLine
-) -> Rebuilt:
-    """The context that the agent rebuilds if these lines are appended after an entry of a session."""
+def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Reading, line: ReadLine) -> Rebuilt:
+    """The context that the agent rebuilds if these lines are appended to a session."""
     parser = agent_at(session.path).parser(msgspec.structs.replace(session.log.state), [])
-    branch, raws = session.tree.branch(parent_id), {}
+    entries, raws = list(session.log.entries), {}
     offset = session.state.size + 1
     for number, raw in enumerate(lines, session.log.entries[-1].number + 1):
         recorded = parser.read(Line(number, offset, raw))
         offset += len(raw) + 1
         if recorded is not None:
-            branch.append(recorded.entry)
+            entries.append(recorded.entry)
             raws[recorded.entry.id] = raw
 
     def read(entry: Entry) -> bytes:
         return raws[entry.id] if entry.id in raws else line(entry)
 
-    return Rebuilt(reading.reader.rebuild(branch), read, branch[-1].id)
+    tree = SessionTree(entries)
+    return Rebuilt(reading.reader.rebuild(tree.branch(tree.leaf.id)), read, tree.leaf.id)
 
 
 def require_approved(

@@ -253,7 +253,7 @@ def _commit(
         )
     except RedlineError as failure:
         if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
-            _drop_or_keep(copy, locked, failure)
+            drop_or_keep(copy, locked, failure)
             raise
         late_failure = failure
     return Committed(
@@ -285,7 +285,7 @@ def _record(path: Path, note: CommitNote, made: MadeChange, content: hashlib._Ha
         ) from fault
 
 
-def _drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
+def drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError) -> None:
     """Delete the backup if the session is unchanged; after any other failure it has the previous content."""
     if failure.code == BYTES_ARE_LEFT:
         with _tolerate_database_error(f"The backup {copy.path}"):

@@ -7,8 +7,8 @@
     cancelled  interrupted | failed ──▶ queued again, or reviewed as it is
 
 A run whose plan can still be reviewed is in one of REVIEWABLE. A failed run keeps what was validated by then, which
-may be nothing. Nothing leads out of `superseded`. A run whose line a restore removed from the session is
-`restored`; if that restore is undone, it is `committed` again.
+may be nothing. Nothing leads out of `superseded`. A run whose compaction was undone, or whose line a restore removed
+from the session, is `restored`; if the restore of another backup reverses that, it is `committed` again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SENTENCES: Final = {
     RunState.INTERRUPTED: "interrupted: its worker is gone",
     RunState.FAILED: "failed",
     RunState.COMMITTED: "committed",
-    RunState.RESTORED: "committed, then taken back by a restore",
+    RunState.RESTORED: "committed, then taken back",
     RunState.SUPERSEDED: "replaced by a later run",
 }
 

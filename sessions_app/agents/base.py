@@ -176,6 +176,13 @@ class WriterRules:
         return self.rules.protection(entry) or self.writer.protection(entry)
 
 
+RestoreLines = Callable[
+    [str, Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
+]
+"""Gives the lines that, appended after an entry, give messages their content again. The mapping names, by entry id, the
+blocks that stay deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The versions of an agent that read a session, and record what is deleted from it, in the same way."""
@@ -186,6 +193,8 @@ class Generation:
     rules: PlanRules
     writers: tuple[SessionWriter, ...]
     """The ways to record a deletion that these versions honour, the best one first."""
+    restore_lines: RestoreLines | None = None
+    """None if later lines cannot bring back single entries."""
 
 
 class RebuiltMessage(NamedTuple):
@@ -285,6 +294,10 @@ class Agent(Protocol):
 
         Raises BadInput `is_current`, and `not_a_session` at the end.
         """
+        ...
+
+    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
+        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry."""
         ...
 
     def resume_command(self, path: Path) -> Sequence[str]:

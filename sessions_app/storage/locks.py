@@ -68,7 +68,19 @@ class CreateIntent(msgspec.Struct, frozen=True, tag="create"):
     note: str = ""
 
 
-Intent = AppendIntent | ReplaceIntent | CreateIntent
+class RemoveIntent(msgspec.Struct, frozen=True, tag="remove"):
+    """A session to be deleted, for good: the file `inode`."""
+
+    path: str
+    inode: int
+    note: str = ""
+
+    @property
+    def size(self) -> int:
+        return 0
+
+
+Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent
 
 
 class RecoveryKind(enum.Enum):
@@ -231,6 +243,9 @@ def _became_of(path: Path, intent: Intent) -> RecoveryKind:
         is_made = created is not None and created.inode == intent.inode
         return RecoveryKind.MADE if is_made else RecoveryKind.NOT_MADE
     state = file_state(path)
+    if isinstance(intent, RemoveIntent):
+        is_there = state is not None and state.inode == intent.inode
+        return RecoveryKind.NOT_MADE if is_there else RecoveryKind.MADE
     if isinstance(intent, ReplaceIntent):
         inode = state.inode if state is not None else None
         if inode == intent.inode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,10 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
-from .context_edit import ContextEditWriter
+from .context_edit import ContextEditWriter, restore_lines
 from .diagnosis import examine
 from .fork import ForkWriter
+from .lines import new_line
 from .messages import message_json
 from .migration import migrate
 from .package import find_package
@@ -46,6 +48,7 @@ class PiAgent:
             _READER,
             ContextRules(_READER),
             (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
+            restore_lines,
         ),
         Generation(
             "pi before 0.87",
@@ -69,6 +72,9 @@ class PiAgent:
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
+
+    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
+        return new_line("custom", entry_id, parent_id, moment, customType="redline.undo")
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "--session", str(path)

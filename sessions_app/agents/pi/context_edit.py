@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.base import Append, Reader, WriteFacts
@@ -53,6 +53,25 @@ class ContextEditWriter:
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
         return ()
+
+
+def restore_lines(
+    leaf_id: str,
+    messages: Sequence[Message],
+    deleted: Mapping[str, frozenset[int] | None],
+    facts: WriteFacts,
+) -> tuple[bytes, ...]:
+    """Later edits with the content that these messages have, without their deleted blocks.
+
+    A call comes before its results: if the file is cut between two lines, pi answers the call itself.
+    """
+    parent, lines = leaf_id, []
+    for message in messages:
+        content = surviving_content(message, deleted.get(message.entry.id) or frozenset(), facts.line)
+        entry_id = facts.new_id()
+        lines.append(edit_line(entry_id, parent, facts.written_at, message.entry.id, content))
+        parent = entry_id
+    return tuple(lines)
 
 
 def _results_first(messages: Iterator[Message]) -> Iterator[Message]:

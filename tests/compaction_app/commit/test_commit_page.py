@@ -508,12 +508,12 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(browser: Cli
         assert f"/runs/{run.pk}/result" in [address for _, address in links(found["run"])]
         return {name: text_of(page) for name, page in found.items()}
 
-    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+    assert not [name for name, page in pages().items() if "taken back" in page]
     way_back = restore(backup, RestoreConfirmations(), timezone.now()).previous_backup
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
     after = pages()
-    assert [name for name, page in after.items() if "taken back by a restore" in page] == list(after)
+    assert [name for name, page in after.items() if "taken back" in page] == list(after)
     assert "recorded by context-compaction" not in after["result"]
     assert "every recorded byte is still in the file" not in after["result"]
     assert "Reload the session there" not in after["result"]
@@ -521,7 +521,7 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(browser: Cli
     restore(way_back.path, RestoreConfirmations(), timezone.now())
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
-    assert not [name for name, page in pages().items() if "taken back by a restore" in page]
+    assert not [name for name, page in pages().items() if "taken back" in page]
 
 
 def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client, run: Run) -> None:

@@ -1,0 +1,113 @@
+"""How a compaction, or a part of it, is undone: decided by what was written and by what has followed it.
+
+written as                      all of it                       some of its entries
+lines, nothing was said since   LEAF: the leaf moves back       SMALLER: fewer deletions, from before the lines
+lines, the session continued    FORK: a new session             FORK
+  with pi 0.87 and newer        EDITS: later edits              EDITS, also if nothing was said since
+a new session                   REMOVAL: the new file goes      FORK: of the original session
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.targets import Target
+
+
+class UndoWay(StrEnum):
+    LEAF = "leaf"
+    SMALLER = "smaller"
+    EDITS = "edits"
+    FORK = "fork"
+    REMOVAL = "removal"
+
+    @property
+    def appends(self) -> bool:
+        """Whether it appends to the session."""
+        return self in (UndoWay.LEAF, UndoWay.SMALLER, UndoWay.EDITS)
+
+    @property
+    def sentence(self) -> str:
+        """What happens to the file, and what the agent makes of it."""
+        return _SENTENCES[self]
+
+
+_SENTENCES: Final = {
+    UndoWay.LEAF: (
+        "Nothing was said since. One line is appended to the session; the agent continues from it, on a branch without "
+        "the lines of the compaction."
+    ),
+    UndoWay.SMALLER: (
+        "Nothing was said since. One line is appended to the session: a compaction that deletes less and takes the "
+        "place of this one."
+    ),
+    UndoWay.EDITS: (
+        "One line for each entry that comes back is appended to the session; it gives the entry its content again, at "
+        "its place. What was said since stays."
+    ),
+    UndoWay.FORK: (
+        "A new session is written beside this one: the same conversation with these entries back. This session is not "
+        "changed."
+    ),
+    UndoWay.REMOVAL: (
+        "The compaction made a new session, and nothing was written to it since. That file is deleted; the original "
+        "session was never changed."
+    ),
+}
+
+
+def choose_way(
+    *, made_session: bool, is_last: bool, is_whole: bool, can_edit: bool, can_plan: bool
+) -> UndoWay:
+    """The way to undo a compaction, or to bring back some of its entries if not `is_whole`.
+
+    `made_session`: it was written as a new session. `is_last`: nothing was said since. `can_edit`: the agent honours
+    later lines that bring entries back. `can_plan`: a smaller plan can be validated, because its parameters are known.
+    """
+    if made_session:
+        return UndoWay.REMOVAL if is_whole else UndoWay.FORK
+    if is_last and is_whole:
+        return UndoWay.LEAF
+    if can_edit:
+        return UndoWay.EDITS
+    return UndoWay.SMALLER if is_last and can_plan else UndoWay.FORK
+
+
+def with_pairs(
+    wanted: Collection[Target], deleted: Iterable[Target], messages: Mapping[str, Message]
+) -> tuple[Target, ...]:
+    """The deleted targets that come back if the wanted ones do, in the order of `deleted`: calls with their results.
+
+    `messages` are those of the context with everything back, by entry id.
+    """
+    deleted = tuple(deleted)
+    calls = {target: frozenset(_calls_of(target, messages.get(target.entry_id))) for target in deleted}
+    by_call: dict[str, list[Target]] = {}
+    for target, call_ids in calls.items():
+        for call_id in call_ids:
+            by_call.setdefault(call_id, []).append(target)
+    back: set[Target] = set()
+    waiting = [target for target in deleted if target in wanted]
+    while waiting:
+        target = waiting.pop()
+        if target not in back:
+            back.add(target)
+            waiting += (partner for call_id in calls[target] for partner in by_call[call_id])
+    return tuple(target for target in deleted if target in back)
+
+
+def _calls_of(target: Target, message: Message | None) -> Iterator[str]:
+    """The calls that a target makes or answers. Without one of its blocks, a result is still an answer."""
+    if message is None:
+        return
+    if message.role == Role.TOOL_RESULT:
+        if target.block_index is None and message.entry.result_for is not None:
+            yield message.entry.result_for
+        return
+    for block in message.blocks or ():
+        if block.call_id is not None and target.block_index in (None, block.index):
+            yield block.call_id

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.core.undo_ways import UndoWay
+from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_confirmations
+from compaction_app.undo.service import Undone, UndoRequest, planned, undo
+from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.sessionlog.errors import ConfirmationNeeded
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.session_loader import load_session
+
+CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "live": ("--live", "undo although an agent may have the session open"),
+    "after_torn_line": (
+        "--after-torn-line",
+        "append although the last line is torn: after it, on a new line",
+    ),
+}
+"""The flag and help text of each field of `UndoConfirmations`."""
+
+
+class Command(RedlineCommand):
+    help = "Undo a compaction, or bring back some of the entries that it deleted."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="the session that was compacted")
+        parser.add_argument(
+            "--compaction",
+            metavar="ID",
+            default="",
+            help="the entry of the compaction, or the id of the session that it made (default: the latest one)",
+        )
+        parser.add_argument(
+            "--entry",
+            metavar="ID",
+            action="append",
+            default=[],
+            help="bring back this entry, with the other side of its tool calls; can be repeated",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="show what would happen, change nothing")
+        parser.add_argument("--yes", action="store_true", help="undo without asking")
+        for name, (flag, meaning) in CONFIRMATIONS.items():
+            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        request = UndoRequest(
+            load_session(options["path"]), name=options["compaction"], entry_ids=options["entry"]
+        )
+        plan = planned(request, datetime.now(UTC))
+        self._show(plan)
+        how = _how_to_undo(plan, options)
+        if options["dry_run"]:
+            self.say("Nothing was undone.")
+            self.say(how, "yellow")
+            self.show_json(_document(plan, None))
+            return None
+        confirmations = UndoConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        try:
+            self._confirm(plan, confirmations, yes=options["yes"])
+        except ConfirmationNeeded as missing:
+            missing.message += f" {how}"
+            raise
+        undone = undo(request, confirmations, datetime.now(UTC), shown=plan.digest())
+        for line in _done_lines(undone):
+            self.say(line)
+        self.show_json(_document(plan, undone))
+        return None
+
+    def _confirm(self, plan: UndoPlan, confirmations: UndoConfirmations, *, yes: bool) -> None:
+        """Raises ConfirmationNeeded, without asking if the answer would not be enough."""
+        require_undo_confirmations(plan, confirmations)
+        if not (yes or (self.can_ask and self.ask("Undo this?"))):
+            raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
+
+    def _show(self, plan: UndoPlan) -> None:
+        wanted = set(plan.wanted)
+        what = "The whole compaction" if plan.is_whole else f"{len(plan.back):,} deletions of the compaction"
+        self.say(f"{what} {printable(plan.state.undone_id)} by {plan.writer.name} would be undone.")
+        self.say(printable(plan.way.sentence))
+        if not plan.is_whole:
+            self._list("back", (target for target in plan.back if target in wanted))
+            self._list(
+                "back with it, of the same tool calls", (one for one in plan.back if one not in wanted)
+            )
+        self._list("summarised since, stays out", plan.out_of_reach)
+
+    def _list(self, what: str, targets: Iterable[Target]) -> None:
+        for target in targets:
+            self.say(f"  {what}: {printable(target)}")
+
+
+def _done_lines(undone: Undone) -> list[str]:
+    plan = undone.plan
+    if plan.way is UndoWay.REMOVAL:
+        return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
+    if undone.created is not None:
+        resume = " ".join(map(shell_quoted, plan.reading.agent.resume_command(undone.created)))
+        return [
+            f"Made {printable(undone.created)}; {printable(plan.path)} is as it was.",
+            f"Continue there with: {printable(resume)}",
+        ]
+    count = len(undone.lines)
+    return [
+        f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "
+        f"{undone.entry_id} now.",
+        f"The backup is {printable(undone.backup)}.",
+        "An agent that has the session open must reload it.",
+    ]
+
+
+def _how_to_undo(plan: UndoPlan, options: dict[str, Any]) -> str:
+    """The command line with all confirmations that the undo needs now."""
+    own = [f"--compaction={plan.state.undone_id}", *(f"--entry={one}" for one in options["entry"])]
+    flags = [CONFIRMATIONS[name][0] for name in plan.needs]
+    words = map(shell_quoted, [shell_path(options["path"]), *own, "--yes", *flags])
+    return f"To undo it: `{' '.join(['redline undo', *words])}`"
+
+
+def _document(plan: UndoPlan, undone: Undone | None) -> dict[str, Any]:
+    return {
+        "compaction": plan.state.undone_id,
+        "writer": plan.writer.name,
+        "way": plan.way,
+        "whole": plan.is_whole,
+        "broughtBack": [target.to_json() for target in plan.back],
+        "outOfReach": [target.to_json() for target in plan.out_of_reach],
+        "needs": ["--yes", *(CONFIRMATIONS[name][0] for name in plan.needs)] if undone is None else [],
+        "undone": undone is not None,
+        "entryId": undone.entry_id if undone is not None else None,
+        "created": str(undone.created) if undone is not None and undone.created is not None else None,
+        "removed": (str(plan.state.created) if undone is not None and plan.way is UndoWay.REMOVAL else None),
+        "backup": str(undone.backup) if undone is not None and undone.backup is not None else None,
+    }

@@ -1,0 +1,260 @@
+"""What an undo would do at this moment: which way, what comes back, and the confirmations that it needs.
+
+    context with the entries back = what the agent's reader rebuilds of the branch without the compaction's lines
+                                    − what stays deleted
+
+The page and the command show it; the undo makes it again under the lock, and proves the same context before it writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from compaction_app.change_records import content_written
+from compaction_app.commit.preflight import require_writable
+from compaction_app.commit.proof import approved_messages
+from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
+from compaction_app.session_activity import Activity, activity_of
+from sessions_app.agents.base import Reading, SessionWriter
+from sessions_app.index.index_store import session_row
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError
+from sessions_app.sessionlog.provider_rules import new_violations, violations
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.files import file_state
+from sessions_app.storage.removal import require_as_written
+from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
+
+from .compaction_state import CompactionState
+
+NOT_UNDONE = "Nothing was undone."
+
+
+@dataclass(frozen=True, slots=True)
+class UndoConfirmations:
+    """The confirmations of an undo, one for each case."""
+
+    live: bool = False
+    """The session was written to in the last minutes, or a process has it open."""
+    after_torn_line: bool = False
+    """The session ends in an incomplete line: the new one begins after a newline."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What an undo would do at this moment."""
+
+    present: LoadedSession
+    reading: Reading
+    writer: SessionWriter
+    """The writer of the compaction."""
+    state: CompactionState
+    way: UndoWay
+    wanted: tuple[Target, ...]
+    """What was to come back; the rest of `back` belongs to the same tool calls."""
+    back: tuple[Target, ...]
+    """What comes back."""
+    out_of_reach: tuple[Target, ...]
+    """What was to come back, but has been summarised since, so that later edits cannot bring it back."""
+    without: ActiveContext
+    """The context as it would be without the compaction."""
+    activity: Activity
+    torn: TornLine | None
+    needs: Mapping[str, RedlineError]
+    """The confirmations it needs, by field of `UndoConfirmations`, each with the error raised if it is missing."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything comes back that can."""
+        return len(self.back) + len(self.out_of_reach) == len(self.state.targets)
+
+    @property
+    def remaining(self) -> tuple[Target, ...]:
+        """What stays deleted."""
+        back = set(self.back)
+        return tuple(target for target in self.state.targets if target not in back)
+
+    @property
+    def path(self) -> str:
+        return str(self.present.path)
+
+    def digest(self) -> str:
+        """Identifies this plan, so that a confirmation counts for it and for no other."""
+        facts = [
+            self.state.undone_id,
+            self.way,
+            [target.to_json() for target in self.back],
+            self.present.leaf_id,
+            sorted(self.needs),
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def plan_undo(
+    state: CompactionState, present: LoadedSession, wanted_ids: Collection[str], now: datetime
+) -> UndoPlan:
+    """Plan to bring back these entries, with their pairs; without any, everything.
+
+    Raises BadInput `not_deleted`, `unknown_writer` and what `require_writable` raises, Conflict `original_continued`,
+    `compacted_again`, `summarised` and `breaks_conversation`.
+    """
+    require_writable(present)
+    session = session_row(present.path)
+    reading = reading_of_session(session, present.path, present.log.entries)
+    writer = reading.writer(state.writer)
+    without = reading.reader.rebuild(state.branch)
+    messages = {message.entry.id: message for message in without.messages}
+    wanted = _wanted(state, wanted_ids, present)
+    back = with_pairs(wanted, state.targets, messages)
+    can_edit = reading.generation.restore_lines is not None and state.created is None
+    way = choose_way(
+        made_session=state.created is not None,
+        is_last=state.is_last,
+        is_whole=len(back) == len(state.targets),
+        can_edit=can_edit,
+        can_plan=state.row is not None,
+    )
+    if way is UndoWay.FORK and state.created is not None and not state.is_last:
+        raise Conflict(
+            "original_continued",
+            f"{present.path} has continued since this compaction was made of it, so single entries are not brought "
+            f"back. {NOT_UNDONE} Compact it again, with a smaller plan.",
+        )
+    reachable = tuple(target for target in back if target.entry_id in messages)
+    out_of_reach = tuple(target for target in back if target.entry_id not in messages)
+    if way is UndoWay.EDITS:
+        _require_reachable(state, present, without, reachable)
+    else:
+        reachable, out_of_reach = back, ()
+    if way is UndoWay.REMOVAL:
+        require_as_written(*made_by(state))
+    touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
+    activity = activity_of(session_row(touched), file_state(touched), now)
+    torn = torn_line_of(present.path) if way.appends else None
+    plan = UndoPlan(
+        present=present,
+        reading=reading,
+        writer=writer,
+        state=state,
+        way=way,
+        wanted=wanted,
+        back=reachable,
+        out_of_reach=out_of_reach,
+        without=without,
+        activity=activity,
+        torn=torn,
+        needs=dict(_needs(str(touched), way, activity, torn)),
+    )
+    _require_legal(plan)
+    return plan
+
+
+def made_by(state: CompactionState) -> tuple[Path, int, str]:
+    """The session that a compaction made, with the size and the digest that it had then. Raises Conflict
+    `not_recorded`."""
+    written = content_written(state.row) if state.row is not None else None
+    if state.created is None or written is None:
+        raise Conflict(
+            "not_recorded",
+            f"Redline has no record of what it wrote to {state.created}. It was not deleted. Delete it yourself if you "
+            "do not need it.",
+        )
+    return state.created, written.size, written.sha256
+
+
+def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations) -> None:
+    """Raise ConfirmationNeeded for the first missing confirmation."""
+    for name, failure in plan.needs.items():
+        if not getattr(confirmations, name):
+            raise failure
+
+
+def _wanted(
+    state: CompactionState, wanted_ids: Collection[str], present: LoadedSession
+) -> tuple[Target, ...]:
+    deleted = {target.entry_id for target in state.targets}
+    unknown = next((entry_id for entry_id in wanted_ids if entry_id not in deleted), None)
+    if unknown is not None:
+        raise BadInput(
+            "not_deleted",
+            f"The compaction {state.undone_id} of {present.path} does not delete entry {unknown}, or it is back "
+            f"already. {NOT_UNDONE}",
+        )
+    return tuple(target for target in state.targets if not wanted_ids or target.entry_id in wanted_ids)
+
+
+def _require_reachable(
+    state: CompactionState, present: LoadedSession, without: ActiveContext, reachable: Sequence[Target]
+) -> None:
+    """Raise Conflict if later edits cannot bring targets back."""
+    if not reachable:
+        raise Conflict(
+            "summarised",
+            f"{present.path} was summarised since, so what {state.undone_id} deleted is no longer part of the "
+            f"conversation. {NOT_UNDONE} Restore a backup instead: `redline backups` lists them.",
+        )
+    sought = {target.entry_id for target in reachable}
+    again = next(
+        (
+            message
+            for message in without.messages
+            if message.edit is not None
+            and message.entry.id in sought
+            and message.edit.number > state.last_line
+        ),
+        None,
+    )
+    if again is not None and again.edit is not None:
+        raise Conflict(
+            "compacted_again",
+            f"Entry {again.entry.id} of {present.path} was edited again by {again.edit.id}, after {state.undone_id}. "
+            f"{NOT_UNDONE} Undo that first, or bring back other entries.",
+        )
+
+
+def _require_legal(plan: UndoPlan) -> None:
+    """Raise Conflict `breaks_conversation` if providers would refuse what they accept now, and accepted before the
+    compaction."""
+    if plan.way is UndoWay.REMOVAL:
+        return
+    rebuild, tree = plan.reading.reader.rebuild, plan.present.tree
+    now = rebuild(tree.branch(plan.present.leaf_id))
+    earlier = rebuild(tree.branch(plan.state.leaf_id))
+    after = replace(plan.without, messages=tuple(approved_messages(plan.without, plan.remaining)))
+    added = new_violations((*violations(now), *violations(earlier)), violations(after))
+    if added:
+        raise Conflict(
+            "breaks_conversation",
+            f"{plan.path}: {added[0].sentence} {NOT_UNDONE} Bring back other entries, or restore a backup.",
+        )
+
+
+def _needs(
+    path: str, way: UndoWay, activity: Activity, torn: TornLine | None
+) -> Iterator[tuple[str, RedlineError]]:
+    if activity.is_live and way is not UndoWay.FORK:
+        yield (
+            "live",
+            ConfirmationNeeded(
+                "session_live",
+                f"{path} {activity.sentence}: an agent may have it open, and would continue from its own copy. "
+                f"{NOT_UNDONE} Close the session in the agent, or reload it afterwards, and use --live.",
+                "--live",
+            ),
+        )
+    if torn is not None:
+        yield (
+            "after_torn_line",
+            ConfirmationNeeded(
+                "torn_last_line",
+                f"{path} ends in {torn}. {NOT_UNDONE} Let the agent finish the line; if it never does, use "
+                "--after-torn-line: what is appended then begins on a new line after it.",
+                "--after-torn-line",
+            ),
+        )

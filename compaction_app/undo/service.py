@@ -1,0 +1,258 @@
+"""An undo: under the lock, on the current session, what was shown and nothing else.
+
+    lock → what was added since → the plan again → backup → the lines, or the new session → proof → announced → made by
+    one step → recorded
+
+A new session that a compaction made is deleted instead, if its bytes are still the ones that Redline wrote. If a
+process is killed between the announcement and the record, the next lock does both (`change_records`). Every refusal
+leaves all files as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from django.db import DatabaseError
+
+from compaction_app.audit.service import FileContent
+from compaction_app.change_records import BackupNote, UndoNote, record_undo, text_of
+from compaction_app.commit.change import MadeChange, append_change, create_change, lines_of, write_facts
+from compaction_app.commit.proof import Rebuilt, certificate_of, context_with, require_approved
+from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
+from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.transcript import prepare
+from compaction_app.core.undo_ways import UndoWay
+from compaction_app.models import Compaction
+from sessions_app.agents.base import Append, Change, WriteFacts
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.targets import blocks_by_entry, request_of
+from sessions_app.storage.backups import back_up, digest_up_to
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.removal import remove_session
+from sessions_app.storage.session_loader import LoadedSession, continue_loading, load_session
+
+from .compaction_state import compaction_state, latest_state, state_named
+from .plan import NOT_UNDONE, UndoConfirmations, UndoPlan, made_by, plan_undo, require_undo_confirmations
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRequest:
+    """What is to be undone: a compaction, or some of the entries that it deleted."""
+
+    loaded: LoadedSession
+    compaction: Compaction | None = None
+    """None: the one called `name`."""
+    name: str = ""
+    """Empty: the latest one."""
+    entry_ids: Collection[str] = ()
+    """Empty: all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What was done."""
+
+    plan: UndoPlan
+    entry_id: str
+    """The new leaf, or the id of the new session; empty if one was deleted."""
+    lines: tuple[bytes, ...] = ()
+    created: Path | None = None
+    backup: Path | None = None
+
+
+def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> UndoRequest:
+    """The request to undo a recorded compaction. Raises what `load_session` raises."""
+    return UndoRequest(load_session(compaction.session.real_path()), compaction, entry_ids=entry_ids)
+
+
+def planned(request: UndoRequest, now: datetime) -> UndoPlan:
+    """What an undo would do at this moment; see `plan_undo`."""
+    return _plan(request, continue_loading(request.loaded), now)
+
+
+def undo(
+    request: UndoRequest, confirmations: UndoConfirmations, now: datetime, *, shown: str | None = None
+) -> Undone:
+    """Undo a compaction, or bring back some of its entries.
+
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
+    `plan_undo` raises, Conflict `plan_differs`, ConfirmationNeeded, and SystemFailure; then every file is as it was,
+    unless the message says otherwise.
+    """
+    with lock_session(request.loaded.path) as locked:
+        plan = planned(request, now)
+        if shown is not None and shown != plan.digest():
+            raise Conflict(
+                "plan_differs",
+                f"{plan.path} has changed since this was shown. {NOT_UNDONE} Check what would happen now.",
+            )
+        require_undo_confirmations(plan, confirmations)
+        if plan.way is UndoWay.REMOVAL:
+            return _remove(plan, now)
+        undone = _write(locked, plan, confirmations, now)
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        index_file(undone.created or locked.path)
+    return undone
+
+
+def _plan(request: UndoRequest, present: LoadedSession, now: datetime) -> UndoPlan:
+    session = session_row(present.path)
+    if request.compaction is not None:
+        state = compaction_state(request.compaction, present)
+    elif request.name:
+        state = state_named(request.name, session, present)
+    else:
+        state = latest_state(session, present)
+    return plan_undo(state, present, request.entry_ids, now)
+
+
+# ---- lines, or a new session ---------------------------------------------------------------------------------
+
+
+def _write(locked: LockedSession, plan: UndoPlan, confirmations: UndoConfirmations, now: datetime) -> Undone:
+    content = hashlib.sha256()
+    copy = back_up(locked, plan.present.fingerprint, now, content)
+    backup = BackupNote.of(copy)
+    made: MadeChange | None = None
+
+    def note(done: MadeChange) -> UndoNote:
+        return _note(plan, now, backup, done)
+
+    def record(done: MadeChange) -> None:
+        nonlocal made
+        made = done
+        sha256 = done.sha256
+        if done.created is None:
+            with suppress(RedlineError):  # not known, if others have rewritten the session since
+                sha256 = digest_up_to(locked.path, done.size, copy.size, content)
+        _record(note(done), done.size, sha256)
+
+    try:
+        made = _make(locked, plan, confirmations, copy.path, now, lambda done: text_of(note(done)), record)
+    except RedlineError as failure:
+        if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
+            drop_or_keep(copy, locked, failure)
+        raise
+    return Undone(plan, made.entry_id, made.lines, made.created, copy.path)
+
+
+def _make(
+    locked: LockedSession,
+    plan: UndoPlan,
+    confirmations: UndoConfirmations,
+    backup: Path,
+    now: datetime,
+    note: Callable[[MadeChange], str],
+    record: Callable[[MadeChange], object],
+) -> MadeChange:
+    """Carry out the change of a plan, once it is proven. Raises SystemFailure `not_proven`."""
+    present, reading = plan.present, plan.reading
+    with lines_of(present) as line:
+        facts = write_facts(present, line, backup, now)
+        change = _change(plan, facts)
+
+        def prove(after: Rebuilt) -> Certificate:
+            return _prove(plan, Rebuilt(plan.without, line, plan.state.leaf_id), after, now)
+
+        if not isinstance(change, Append):
+            return create_change(locked, facts.session_id, change, reading.reader, prove, note, record)
+        after = context_with(present, change.lines, reading, line)
+        made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
+    return append_change(locked, present, made, note, record, after_torn_line=confirmations.after_torn_line)
+
+
+def _change(plan: UndoPlan, facts: WriteFacts) -> Change:
+    state, present, reading = plan.state, plan.present, plan.reading
+    if plan.way is UndoWay.LEAF:
+        return Append((reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at),))
+    if plan.way is UndoWay.SMALLER:
+        return plan.writer.write(present.tree.branch(state.leaf_id), _smaller(plan), facts)
+    restore_lines = reading.generation.restore_lines
+    if plan.way is UndoWay.EDITS and restore_lines is not None:
+        back = {target.entry_id for target in plan.back}
+        messages = [message for message in plan.without.messages if message.entry.id in back]
+        deleted = blocks_by_entry(plan.remaining)
+        return Append(restore_lines(present.leaf_id, messages, deleted, facts))
+    rest = Deletion(plan.remaining, (), Stats())
+    return reading.writer("fork").write(state.branch, rest, facts)
+
+
+def _smaller(plan: UndoPlan) -> Deletion:
+    """What stays deleted, judged by the airlock on the conversation before the compaction. Raises Conflict
+    `plan_refused`."""
+    row = plan.state.row
+    assert row is not None  # noqa: S101  # `choose_way` chooses this way only then
+    branch = plan.present.tree.branch(plan.state.leaf_id)
+    transcript = prepare(branch, {}, row.parameters, plan.reading.rules(plan.writer.name))
+    judged = validate(request_of(plan.remaining), transcript) if transcript is not None else None
+    if not isinstance(judged, ValidatedDeletion) or set(judged.targets) != set(plan.remaining):
+        raise Conflict(
+            "plan_refused",
+            f"{plan.path}: what stays deleted is not valid without the entries that come back. {NOT_UNDONE} Undo the "
+            "whole compaction, and plan again.",
+        )
+    return Deletion(judged.targets, judged.protected_entry_ids, judged.stats)
+
+
+def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
+    ignored: set[object] = set()
+    if plan.way is UndoWay.SMALLER:
+        branch = plan.present.tree.branch(plan.state.leaf_id)
+        ignored.update(plan.writer.unapplied(branch, plan.remaining))
+    deleted = [target for target in plan.remaining if target not in ignored]
+    require_approved(plan.path, plan.writer, plan.reading.agent, without, deleted, after)
+    return certificate_of(plan.path, plan.reading.reader.name, without, after, now)
+
+
+# ---- a new session that goes -----------------------------------------------------------------------------------
+
+
+def _remove(plan: UndoPlan, now: datetime) -> Undone:
+    created, size, sha256 = made_by(plan.state)
+    note = msgspec.structs.replace(
+        _note(plan, now, None, MadeChange("")), removed=str(created), content=FileContent(size, sha256)
+    )
+    with lock_session(created) as locked:
+        remove_session(locked, size, sha256, note=text_of(note), record=lambda: _record(note, 0, ""))
+    return Undone(plan, "")
+
+
+def _note(plan: UndoPlan, now: datetime, backup: BackupNote | None, made: MadeChange) -> UndoNote:
+    state = plan.state
+    after = plan.present.leaf_id if plan.way in (UndoWay.EDITS, UndoWay.FORK) else state.leaf_id
+    return UndoNote(
+        session=plan.path,
+        backup=backup,
+        undone=state.undone_id,
+        way=plan.way,
+        is_whole=plan.is_whole,
+        targets=tuple(target.to_json() for target in plan.back),
+        entry_id=made.entry_id,
+        leaf_id=after,
+        written_at=now,
+        writer=plan.writer.name,
+        created=str(made.created) if made.created is not None else "",
+        certificate=made.certificate.to_json() if made.certificate is not None else None,
+    )
+
+
+def _record(note: UndoNote, size: int, sha256: str) -> None:
+    try:
+        record_undo(note, size, sha256)
+    except DatabaseError as fault:
+        raise SystemFailure(
+            NOT_RECORDED,
+            f"The undo of {note.undone} in {note.session} was made, but Redline's own database failed: {fault}. "
+            "Nothing is lost: it is recorded when the session is next locked.",
+        ) from fault

@@ -1,0 +1,488 @@
+"""A compaction is undone, as a whole or by entry, so that the agent's context has exactly what it had before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from compaction_app.core.undo_ways import UndoWay
+from compaction_app.models import AuditEntry, Backup, Compaction, Undo
+from compaction_app.undo.plan import UndoConfirmations
+from compaction_app.undo.service import Undone, planned, undo
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.session_loader import load_session
+from tests.factories import session_bytes
+from tests.files import backdate, snapshot
+from tests.installation import Installation
+
+from .scenes import Scene, deleted_by, only_compaction, scene
+
+IN_PLACE = [("atomic-0.8", "context-compaction"), ("pi", "context-edit")]
+EVERY = [*IN_PLACE, ("atomic-0.8", "fork"), ("pi", "fork")]
+
+
+@pytest.fixture(params=IN_PLACE, ids=lambda pair: pair[1])
+def in_place(redline: Installation, request: pytest.FixtureRequest) -> Scene:
+    return scene(redline, *request.param)
+
+
+@pytest.fixture
+def atomic(redline: Installation) -> Scene:
+    return scene(redline, "atomic-0.8", "context-compaction")
+
+
+@pytest.fixture
+def pi(redline: Installation) -> Scene:
+    return scene(redline, "pi", "context-edit")
+
+
+@pytest.fixture(params=["atomic-0.8", "pi"])
+def fork(redline: Installation, request: pytest.FixtureRequest) -> Scene:
+    return scene(redline, request.param, "fork")
+
+
+def refused(act: Callable[[], object]) -> str:
+    """The code of the error that an act raises."""
+    with pytest.raises(RedlineError) as caught:
+        act()
+    return caught.value.code
+
+
+# Everything -------------------------------------------------------------------------------------------------
+
+
+def test_if_nothing_was_said_since_one_line_takes_the_whole_compaction_back(in_place: Scene) -> None:
+    before = in_place.context()
+    leaf_id = load_session(in_place.path).leaf_id
+    in_place.compact()
+    compacted = in_place.path.read_bytes()
+    assert in_place.context() != before
+
+    undone = in_place.undo()
+    assert undone.plan.way is UndoWay.LEAF
+    assert in_place.context() == before
+    written = in_place.path.read_bytes()
+    assert written.startswith(compacted)
+    line = json.loads(written[len(compacted) :])
+    assert list(line) == ["type", "id", "parentId", "timestamp", "customType"]
+    assert (line["type"], line["parentId"], line["customType"]) == ("custom", leaf_id, "redline.undo")
+    assert undone.backup is not None
+    assert undone.backup.read_bytes() == compacted
+
+
+def test_an_undo_is_recorded_with_its_backup_and_in_the_audit_log(in_place: Scene) -> None:
+    committed = in_place.compact()
+    compacted = in_place.path.read_bytes()
+    undone = in_place.undo()
+    row = Undo.objects.get()
+    assert (row.compaction, row.undone, row.way, row.is_whole) == (
+        only_compaction(),
+        committed.entry_id,
+        "leaf",
+        True,
+    )
+    assert (row.entry_id, row.leaf_id) == (undone.entry_id, only_compaction().leaf_id)
+    assert row.backup is not None
+    assert (row.backup.path, row.backup.reason) == (str(undone.backup), Backup.Reason.UNDO)
+    entry = AuditEntry.objects.get(action=AuditEntry.Action.UNDO)
+    assert (entry.bytes_before, entry.bytes_after) == (len(compacted), in_place.path.stat().st_size)
+    assert entry.targets == [target.to_json() for target in deleted_by(committed)]
+    assert entry.backup == str(undone.backup)
+
+
+def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place: Scene) -> None:
+    before = in_place.context()
+    committed = in_place.compact()
+    named = {
+        "type": "session_info",
+        "id": "name",
+        "parentId": committed.entry_id,
+        "timestamp": "t",
+        "name": "x",
+    }
+    labelled = {
+        "type": "label", "id": "label", "parentId": "name", "timestamp": "t", "targetId": "e1", "label": "y"
+    }  # fmt: skip
+    with in_place.path.open("ab") as file:
+        file.write(session_bytes([named, labelled]))
+    backdate(in_place.path)
+    assert in_place.undo().plan.way is UndoWay.LEAF
+    assert in_place.context() == before
+
+
+def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi: Scene) -> None:
+    before = pi.context()
+    committed = pi.compact()
+    pi.continue_with("Go on.", "Done.")
+    continued = pi.path.read_bytes()
+    later = pi.context()[-2:]
+
+    undone = pi.undo()
+    assert undone.plan.way is UndoWay.EDITS
+    assert pi.context() == [*before, *later]
+    assert pi.path.read_bytes().startswith(continued)
+    edits = pi.last_lines(len(undone.lines))
+    assert {edit["type"] for edit in edits} == {"context_edit"}
+    assert {edit["targetId"] for edit in edits} == {target.entry_id for target in deleted_by(committed)}
+    assert [edit["parentId"] for edit in edits[1:]] == [edit["id"] for edit in edits[:-1]]
+
+
+def test_a_call_comes_back_before_its_result(pi: Scene) -> None:
+    pi.compact()
+    pi.continue_with("Go on.")
+    undone = pi.undo()
+    targets = [edit["targetId"] for edit in pi.last_lines(len(undone.lines))]
+    assert targets == sorted(targets, key=lambda entry_id: int(entry_id[1:]))
+
+
+def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atomic: Scene) -> None:
+    before = atomic.context()
+    atomic.compact()
+    atomic.continue_with("Go on.", "Done.")
+    continued, later = atomic.path.read_bytes(), atomic.context()[-2:]
+
+    undone = atomic.undo()
+    assert undone.plan.way is UndoWay.FORK
+    assert undone.created is not None
+    assert atomic.path.read_bytes() == continued
+    assert without_usage(atomic.context(undone.created)) == without_usage([*before, *later])
+    header = json.loads(undone.created.read_bytes().splitlines()[0])
+    assert header["parentSession"] == str(atomic.path)
+    assert Undo.objects.get().created == str(undone.created)
+
+
+def without_usage(messages: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: value for name, value in one.items() if name != "usage"} for one in messages]
+
+
+def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_it(fork: Scene) -> None:
+    before, original = fork.context(), fork.path.read_bytes()
+    committed = fork.compact()
+    assert committed.created is not None
+    undone = fork.undo()
+    assert undone.plan.way is UndoWay.REMOVAL
+    assert not committed.created.exists()
+    assert fork.path.read_bytes() == original
+    assert fork.context() == before
+    assert Undo.objects.get().backup is None
+    entry = AuditEntry.objects.get(action=AuditEntry.Action.UNDO)
+    assert entry.session == str(committed.created)
+    assert entry.bytes_after is None
+
+
+@pytest.mark.parametrize("added", [b'{"type":"custom","id":"x","parentId":null}\n', b" "])
+def test_a_new_session_that_has_continued_is_not_deleted(fork: Scene, added: bytes) -> None:
+    committed = fork.compact()
+    assert committed.created is not None
+    with committed.created.open("ab") as file:
+        file.write(added)
+    backdate(committed.created)
+    before = snapshot(fork.path.parent)
+    assert refused(fork.undo) == "session_changed"
+    assert snapshot(fork.path.parent) == before
+    assert not Undo.objects.exists()
+
+
+def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork: Scene) -> None:
+    committed = fork.compact()
+    assert committed.created is not None
+    holder = subprocess.Popen(["sleep", "600"], stdout=committed.created.open("ab"))
+    try:
+        assert refused(lambda: fork.undo(live=True)) == "open_elsewhere"
+        assert committed.created.exists()
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+# Twice ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_undone_is_not_undone_again(in_place: Scene) -> None:
+    committed = in_place.compact()
+    in_place.undo()
+    before = in_place.path.read_bytes()
+    assert refused(in_place.undo) == "no_compaction"
+    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
+    in_place.continue_with("Go on.")
+    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
+    assert in_place.path.read_bytes().startswith(before)
+
+
+def test_after_an_undo_the_same_plan_can_be_written_again_and_undone_again(in_place: Scene) -> None:
+    before = in_place.context()
+    in_place.compact()
+    compacted = in_place.context()
+    in_place.undo()
+    in_place.compact()
+    assert in_place.context() == compacted
+    assert in_place.undo().plan.way is UndoWay.LEAF
+    assert in_place.context() == before
+
+
+def test_two_compactions_are_undone_one_after_the_other(in_place: Scene) -> None:
+    before = in_place.context()
+    first = in_place.compact(compression_ratio=0.8)
+    between = in_place.context()
+    in_place.compact(compression_ratio=0.3)
+    assert in_place.undo().plan.way is UndoWay.LEAF
+    assert in_place.context() == between
+    undone = in_place.undo()
+    assert undone.plan.state.undone_id == first.entry_id
+    assert undone.plan.way is UndoWay.LEAF
+    assert in_place.context() == before
+
+
+def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi: Scene) -> None:
+    before = pi.context()
+    pi.compact(compression_ratio=0.8)
+    pi.compact(compression_ratio=0.3)
+    pi.continue_with("Go on.", "Done.")
+    later = pi.context()[-2:]
+    for _ in range(2):
+        assert pi.undo().plan.way is UndoWay.EDITS
+    assert pi.context() == [*before, *later]
+    assert refused(pi.undo) == "no_compaction"
+
+
+def test_the_first_of_two_compactions_is_undone_under_the_second(in_place: Scene) -> None:
+    """What the second one deletes stays deleted."""
+    before = in_place.context()
+    first = in_place.compact(compression_ratio=0.8)
+    second = in_place.compact(compression_ratio=0.3)
+    undone = in_place.undo(name=first.entry_id)
+    gone = {target.entry_id for target in deleted_by(second) if target.block_index is None}
+    found = in_place.context(undone.created)
+    ids = [message.entry.id for message in undone.plan.without.messages]
+    assert not gone & set(ids)
+    assert len(found) == len(before) - len(gone)
+
+
+# Some entries -----------------------------------------------------------------------------------------------
+
+
+def whole(undone: Undone) -> list[Target]:
+    """The entries that stay deleted as a whole."""
+    return [target for target in undone.plan.remaining if target.block_index is None]
+
+
+def a_result_of(scene: Scene, committed: object) -> str:
+    tree = load_session(scene.path).tree
+    entries = (tree.entry(target.entry_id) for target in deleted_by(committed))  # type: ignore[arg-type]
+    return next(entry.id for entry in entries if entry.result_for is not None)
+
+
+def test_a_result_comes_back_with_its_call(in_place: Scene) -> None:
+    before = in_place.context()
+    committed = in_place.compact()
+    result_id = a_result_of(in_place, committed)
+    undone = in_place.undo(result_id)
+    assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.SMALLER)
+    call_id = f"e{int(result_id[1:]) - 1}"
+    assert {target.entry_id for target in undone.plan.back} == {result_id, call_id}
+    assert {target.entry_id for target in undone.plan.wanted} == {result_id}
+    context = in_place.context()
+    place = int(result_id[1:]) - 1
+    assert before[place] in context
+    assert before[place - 1] in context
+    assert len(context) < len(before)
+    row = Undo.objects.get()
+    assert not row.is_whole
+    assert AuditEntry.objects.filter(action=AuditEntry.Action.BRING_BACK).count() == 1
+
+
+def test_the_rest_is_undone_after_some_entries_came_back(in_place: Scene) -> None:
+    before = in_place.context()
+    committed = in_place.compact()
+    in_place.undo(a_result_of(in_place, committed))
+    assert refused(lambda: in_place.undo(a_result_of(in_place, committed))) == "not_deleted"
+    undone = in_place.undo()
+    assert undone.plan.way is UndoWay.LEAF
+    assert undone.plan.state.undone_id == committed.entry_id
+    assert in_place.context() == before
+    assert refused(in_place.undo) == "no_compaction"
+
+
+def test_bringing_back_one_by_one_ends_with_the_context_before(in_place: Scene) -> None:
+    before = in_place.context()
+    committed = in_place.compact()
+    left = [target.entry_id for target in deleted_by(committed)]
+    while left:
+        back = {target.entry_id for target in in_place.undo(left[0]).plan.back}
+        left = [entry_id for entry_id in left if entry_id not in back]
+    assert in_place.context() == before
+    assert Undo.objects.count() > 1
+    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
+
+
+def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entries(atomic: Scene) -> None:
+    before = atomic.context()
+    committed = atomic.compact()
+    atomic.continue_with("Go on.")
+    undone = atomic.undo(a_result_of(atomic, committed))
+    assert undone.plan.way is UndoWay.FORK
+    context = atomic.context(undone.created)
+    assert len(context) == len(before) + 1 - len(whole(undone))
+
+
+def test_single_entries_of_a_fork_come_back_in_another_fork(fork: Scene) -> None:
+    before = fork.context()
+    committed = fork.compact()
+    undone = fork.undo(a_result_of(fork, committed))
+    assert undone.plan.way is UndoWay.FORK
+    assert undone.created not in (None, committed.created)
+    assert len(fork.context(undone.created)) == len(before) - len(whole(undone))
+    fork.continue_with("Go on.")
+    assert refused(lambda: fork.undo(a_result_of(fork, committed))) == "original_continued"
+
+
+def test_an_entry_that_was_not_deleted_does_not_come_back(in_place: Scene) -> None:
+    in_place.compact()
+    assert refused(lambda: in_place.undo("e1")) == "not_deleted"
+
+
+# Refusals ---------------------------------------------------------------------------------------------------
+
+
+def test_entries_that_were_summarised_since_do_not_come_back(pi: Scene) -> None:
+    pi.compact()
+    leaf_id = load_session(pi.path).leaf_id
+    summary = {
+        "type": "compaction", "id": "sum", "parentId": leaf_id, "timestamp": "t", "summary": "All of it.",
+        "firstKeptEntryId": leaf_id, "tokensBefore": 1,
+    }  # fmt: skip
+    with pi.path.open("ab") as file:
+        file.write(session_bytes([summary]))
+    backdate(pi.path)
+    before = snapshot(pi.path.parent)
+    assert refused(pi.undo) == "summarised"
+    assert snapshot(pi.path.parent) == before
+
+
+def test_an_entry_that_was_edited_again_is_not_overwritten(pi: Scene) -> None:
+    committed = pi.compact()
+    result_id = a_result_of(pi, committed)
+    edit = {
+        "type": "context_edit", "id": "again", "parentId": committed.entry_id, "timestamp": "t",
+        "targetId": result_id, "replacement": {"content": [{"type": "text", "text": "short"}]},
+    }  # fmt: skip
+    with pi.path.open("ab") as file:
+        file.write(session_bytes([edit]))
+    backdate(pi.path)
+    assert refused(pi.undo) == "compacted_again"
+
+
+def test_a_live_session_and_a_torn_line_need_confirmations(in_place: Scene) -> None:
+    before = in_place.context()
+    in_place.compact()
+    with in_place.path.open("ab") as file:
+        file.write(b'{"type":"mess')
+    torn = in_place.path.read_bytes()
+    assert refused(in_place.undo) == "session_live"
+    backdate(in_place.path)
+    assert refused(in_place.undo) == "torn_last_line"
+    assert in_place.path.read_bytes() == torn
+    in_place.undo(after_torn_line=True)
+    assert in_place.context() == before
+
+
+def test_what_was_shown_is_undone_or_nothing(in_place: Scene) -> None:
+    in_place.compact()
+    request = in_place.request()
+    shown = planned(request, datetime.now(UTC)).digest()
+    in_place.continue_with("Go on.")
+    before = snapshot(in_place.path.parent)
+    assert (
+        refused(lambda: undo(request, UndoConfirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
+    )
+    assert snapshot(in_place.path.parent) == before
+
+
+def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place: Scene) -> None:
+    from compaction_app.backups.service import RestoreConfirmations, restore
+
+    committed = in_place.compact()
+    restore(committed.backup.path, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
+    backdate(in_place.path)
+    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "not_in_session"
+    assert refused(in_place.undo) == "no_compaction"
+
+
+def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place: Scene) -> None:
+    from compaction_app.backups.service import RestoreConfirmations, restore
+
+    in_place.compact()
+    compacted = in_place.context()
+    undone = in_place.undo()
+    assert undone.backup is not None
+    restore(undone.backup, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
+    backdate(in_place.path)
+    assert in_place.context() == compacted
+    assert in_place.undo().plan.way is UndoWay.LEAF
+
+
+def test_a_compaction_without_a_record_is_undone_by_its_line(atomic: Scene) -> None:
+    before = atomic.context()
+    atomic.compact()
+    Compaction.objects.all().delete()
+    undone = atomic.undo()
+    assert undone.plan.way is UndoWay.LEAF
+    assert atomic.context() == before
+    assert Undo.objects.get().compaction is None
+
+
+def test_a_compaction_that_is_not_redlines_is_not_undone(atomic: Scene) -> None:
+    leaf_id = load_session(atomic.path).leaf_id
+    line = {
+        "type": "context_compaction", "id": "own", "parentId": leaf_id, "timestamp": "t",
+        "deletedTargets": [{"kind": "entry", "entryId": "e3"}],
+    }  # fmt: skip
+    with atomic.path.open("ab") as file:
+        file.write(session_bytes([line]))
+    backdate(atomic.path)
+    assert refused(atomic.undo) == "no_compaction"
+    assert refused(lambda: atomic.undo(name="own")) == "not_ours"
+    assert refused(lambda: atomic.undo(name="missing")) == "unknown_entry"
+
+
+def test_a_change_that_would_not_give_the_context_is_not_written(
+    pi: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sessions_app.agents.pi.agent import PiAgent
+
+    pi.compact()
+    before = snapshot(pi.path.parent)
+
+    def wrong(self: PiAgent, entry_id: str, parent_id: str, moment: datetime) -> bytes:
+        return json.dumps({"type": "custom", "id": entry_id, "parentId": "e1", "timestamp": "t"}).encode()
+
+    monkeypatch.setattr(PiAgent, "leaf_line", wrong)
+    with pytest.raises(RedlineError) as caught:
+        pi.undo()
+    assert caught.value.code == "not_proven"
+    assert snapshot(pi.path.parent) == before
+    assert not Undo.objects.exists()
+
+
+def test_the_agent_of_a_session_is_still_the_same_after_an_undo(
+    redline: Installation, tmp_path: Path
+) -> None:
+    """A smaller compaction is Redline's own line: it does not show that the session is Atomic's."""
+    from sessions_app.index.index_store import session_row
+    from sessions_app.index.session_reading import reading_of_session
+
+    atomic = scene(redline, "atomic-0.8", "context-compaction")
+    committed = atomic.compact()
+    atomic.undo(a_result_of(atomic, committed))
+    loaded = load_session(atomic.path)
+    assert Undo.objects.get().entry_id in session_row(atomic.path).own_entries
+    assert (
+        reading_of_session(session_row(atomic.path), atomic.path, loaded.log.entries).reader.name
+        == "atomic-0.8"
+    )
