@@ -75,7 +75,7 @@ def _finding(
 
 def _consequence(agent: str, violation: Violation | None) -> AgentConsequence:
     if violation is None:
-        return AgentConsequence(agent, Severity.NONE, "does not send it, or not so")
+        return AgentConsequence(agent, Severity.NONE, "is not affected")
     if violation.is_repaired:
         repair = REPAIRS.get(violation.rule, "repairs it before it sends the conversation")
         return AgentConsequence(agent, Severity.LOSS, repair)

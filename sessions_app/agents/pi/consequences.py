@@ -1,5 +1,5 @@
-"""What pi and Atomic make of damage: measured with pi 0.87.1; for Atomic, a session without a header was measured with
-0.8.30, and the rest is read in its source.
+"""What pi and Atomic make of damage, measured with the session managers of pi 0.87.1, of Atomic 0.8.30, and of Atomic
+after 0.9.15.
 
 All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null, false,
 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the last
@@ -109,7 +109,7 @@ def missing_parent(*, is_active: bool) -> Consequences:
 
 def cycle(*, is_active: bool) -> Consequences:
     if is_active:
-        return same(Severity.FATAL, "runs out of memory when it opens the session")
+        return same(Severity.FATAL, "never finishes opening the session, and fills its memory")
     return same(Severity.LOSS, "does not show these entries, because no root leads to them")
 
 
