@@ -34,10 +34,15 @@ def write_repaired(path: Path, copy: Path, lost: Path, new_header: Header) -> Re
         SpooledTemporaryFile(CHUNK) as spool,
         ExitStack() as undo,
     ):
-        create_beside(copy, _copied(reader, account, spool, new_header), reader.stat())
-        undo.callback(copy.unlink, missing_ok=True)
-        if account.lost_size:
-            create_beside(lost, _chunks(spool), reader.stat())
+
+        def copied() -> Iterator[bytes]:
+            yield from _copied(reader, account, spool, new_header)
+            # A copy never appears without its lost bytes, even if this process is killed.
+            if account.lost_size:
+                create_beside(lost, _chunks(spool), reader.stat())
+                undo.callback(lost.unlink, missing_ok=True)
+
+        create_beside(copy, copied(), reader.stat())
         undo.pop_all()
     return account
 

@@ -10,7 +10,7 @@ import pytest
 
 from devtools.bench.damage import NEW_HEADER, original_of
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
 from sessions_app.storage import repair
 from tests.factories import (
@@ -238,6 +238,22 @@ def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path) -> N
             repair.write_repaired(damaged, copy, lost, NEW_HEADER)
 
     assert sorted(one.name for one in damaged.parent.iterdir()) == ["s.jsonl"]
+
+
+def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged: Path) -> None:
+    copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
+
+    class Racing(repair.SessionReader):
+        def chunks(self, start: int, size: int = 1 << 20) -> Any:
+            copy.write_bytes(b"theirs")
+            return super().chunks(start, size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "SessionReader", Racing)
+        with pytest.raises(BadInput, match="exists already"):
+            repair.write_repaired(damaged, copy, lost, NEW_HEADER)
+
+    assert snapshot(damaged.parent) == {"copy.jsonl": b"theirs", "s.jsonl": DAMAGED}
 
 
 def test_a_link_is_followed_once_and_its_target_is_repaired(redline: Installation, damaged: Path) -> None:
