@@ -151,8 +151,8 @@ def _write_differences(
     if forbidden:
         yield from compare(pair, forbidden, list(_refused(forbidden, session, generation, writer)))
         return
-    change = writer.write(session.branch, Deletion(targets, (), Stats()), _facts(session))
-    yield from compare(pair, expected, _after(session, change).hashes(generation.reader))
+    change = writer.write(session.branch, Deletion(targets, (), Stats()), write_facts(session))
+    yield from compare(pair, expected, session_after(session, change).hashes(generation.reader))
 
 
 def _targets_in_context(recorded: Iterable[Mapping[str, Any]], context: ActiveContext) -> tuple[Target, ...]:
@@ -178,7 +178,8 @@ def _refused(
             yield target
 
 
-def _facts(session: RecordedSession) -> WriteFacts:
+def write_facts(session: RecordedSession) -> WriteFacts:
+    """What a writer needs beside the branch and the deletion, with ids and a time that are always the same."""
     numbers = (f"{number:08x}" for number in itertools.count(1))
     new_ids = (new_id for new_id in numbers if new_id not in session.tree)
     return WriteFacts(
@@ -193,7 +194,7 @@ def _facts(session: RecordedSession) -> WriteFacts:
     )
 
 
-def _after(session: RecordedSession, change: Change) -> RecordedSession:
+def session_after(session: RecordedSession, change: Change) -> RecordedSession:
     """The session that a change results in."""
     if isinstance(change, Append):
         return read_recorded(split_lines(line + b"\n" for line in (*session.lines, *change.lines)))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from sessions_app.agents.base import Change, NewFile, Reader, WriteFacts
 from sessions_app.sessionlog.certificate import Certificate
-from sessions_app.sessionlog.controls import LabelControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import SessionReader
@@ -88,7 +88,7 @@ def write_facts(
         header=present.log.header,
         backup=backup,
         line=line,
-        labels=_labels(present),
+        labels=labels(present.tree),
     )
 
 
@@ -173,15 +173,6 @@ def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime)
         after,
     )
     return certificate_of(path, preflight.reading.reader.name, before, after, now)
-
-
-def _labels(session: LoadedSession) -> dict[str, str]:
-    """The labels of a session's entries; the last one of an entry counts."""
-    labels = {}
-    for entry in session.log.entries:
-        if isinstance(entry.control, LabelControl) and entry.control.target_id is not None:
-            labels[entry.control.target_id] = entry.control.text
-    return {entry_id: label for entry_id, label in labels.items() if label}
 
 
 def _new_ids(present: LoadedSession) -> Iterator[str]:

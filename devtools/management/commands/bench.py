@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from devtools.bench import core, damage, models, pages, scale, start
+from devtools.bench import certificates, core, damage, models, pages, scale, start
 from devtools.bench.figures import Figure
 from sessions_app.cli import CHECK_FAILED, RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
@@ -25,6 +25,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "pages": pages.pages,
     "models": models.models,
     "damage": damage.damage,
+    "certificates": certificates.certificates,
+    "plans": certificates.random_plans,
 }
 
 COLUMNS: Final = (
