@@ -256,6 +256,26 @@ def refuse_latest_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None
     return None
 
 
+def refuse_remaining_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None:
+    """The latest assistant message that is sent, once others are gone, may be another one than before."""
+    entries = judge.transcript.entries
+    remaining = (
+        entry for entry in reversed(entries) if entry.replayed and Object(entry.position) not in plan
+    )
+    latest = next(remaining, None)
+    if latest is None or not latest.bears_thinking or not plan.blocks_chosen(latest.position):
+        return None
+    for slot, block in enumerate(latest.blocks):
+        if block.is_thinking and Object(latest.position, slot) in plan:
+            return refuse(
+                Code.LATEST_THINKING,
+                judge.target(Object(latest.position, slot)),
+                "its message would be the latest assistant message, and providers require its thinking unchanged",
+                "Delete the whole entry, or keep a later assistant message.",
+            )
+    return None
+
+
 def refuse_overlap(judge: Judgement, plan: TargetPlan) -> Refusal | None:
     for position in sorted(filter(plan.blocks_chosen, plan.touched_entries)):
         found = Object(position)
@@ -334,6 +354,7 @@ SKIPPING_GATES: Final[list[PlanGate]] = [
     refuse_recent_in_plan,
     refuse_guarded_thinking_in_plan,
     refuse_latest_thinking,
+    refuse_remaining_thinking,
 ]
 """The plan gates whose refusal makes a bulk deletion pass over a match instead of failing."""
 

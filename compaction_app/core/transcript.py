@@ -140,6 +140,7 @@ def _transcript_entries(messages: Sequence[Message], rules: PlanRules) -> list[T
                 protection(entry),
                 not THINKING_TYPES.isdisjoint([block.type for block in blocks]),
                 entry.tool_name,
+                bool(blocks) and rules.replays(entry),
             )
         )
     return entries

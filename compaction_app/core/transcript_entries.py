@@ -38,6 +38,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     """The reason other than recency, if there is one."""
     bears_thinking: bool
     tool_name: str = ""
+    replayed: bool = False
+    """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
 
     @property
     def is_protected(self) -> bool:

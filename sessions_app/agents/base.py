@@ -161,6 +161,10 @@ class PlanRules(Protocol):
         """Why an entry must not be deleted, wherever it is; None if it may be."""
         ...
 
+    def replays(self, entry: Entry) -> bool:
+        """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WriterRules:
@@ -174,6 +178,9 @@ class WriterRules:
 
     def protection(self, entry: Entry) -> Protection | None:
         return self.rules.protection(entry) or self.writer.protection(entry)
+
+    def replays(self, entry: Entry) -> bool:
+        return self.rules.replays(entry)
 
 
 RestoreLines = Callable[

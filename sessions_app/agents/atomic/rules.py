@@ -34,3 +34,8 @@ class AtomicRules:
 
     def protection(self, entry: Entry) -> Protection | None:
         return protection_of(entry)
+
+    def replays(self, entry: Entry) -> bool:
+        """None: what would change the latest thinking is not applied by the agent itself. See `filters`."""
+        del entry
+        return False

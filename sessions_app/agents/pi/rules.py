@@ -34,6 +34,7 @@ class ContextRules:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._sending = reader.rebuild([]).sending
 
     def compactable(self, branch: Sequence[Entry]) -> list[Message]:
         return [
@@ -44,3 +45,7 @@ class ContextRules:
 
     def protection(self, entry: Entry) -> Protection | None:
         return protection_of(entry)
+
+    def replays(self, entry: Entry) -> bool:
+        """Only messages that are sent: providers compare the latest one that they see."""
+        return entry.role == Role.ASSISTANT and entry.stop_reason not in self._sending.unsent_stop_reasons

@@ -113,9 +113,33 @@ def protected_by(reason: Protection, message: Recorded) -> Case:
 
 
 EDITS = reading_by("pi", "the test says so").rules("context-edit")
+PROMOTED = [
+    user("go"),
+    assistant(thinking("hm"), text("a")),
+    assistant(text("b"), text("c"), stopReason="aborted"),
+    user("on"),
+]
 WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 
 REFUSED = [
+    Case(
+        "thinking of the latest assistant that is sent, before one that is not",
+        "after repair",
+        asks(block("e2", 0)),
+        "latest_thinking",
+        named="block 0 of entry e2",
+        messages=PROMOTED,
+        rules=EDITS,
+    ),
+    Case(
+        "thinking of an assistant that becomes the latest",
+        "after repair",
+        asks(block("e2", 0), whole("e3")),
+        "latest_thinking",
+        named="block 0 of entry e2",
+        messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
+        rules=EDITS,
+    ),
     Case(
         "a command that an edit cannot leave out",
         "writer",
@@ -396,6 +420,21 @@ REFUSED = [
 ]
 
 ACCEPTED = [
+    Case(
+        "earlier thinking, while the latest assistant stays",
+        "after repair",
+        asks(block("e2", 0)),
+        accepted=(block("e2", 0),),
+        messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
+        rules=EDITS,
+    ),
+    Case(
+        "thinking before an aborted message, where the agent itself keeps it",
+        "after repair",
+        asks(block("e2", 0)),
+        accepted=(block("e2", 0),),
+        messages=PROMOTED,
+    ),
     Case("an empty list", "shape", asks()),
     Case(
         "a command that a fork can leave out",

@@ -76,6 +76,12 @@ E3, E5, CALL = Target("e3"), Target("e5"), Target("e2", 2)
 TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 FAILED = [user("go"), assistant(thinking("hm"), text("so"), stopReason="error"), assistant(text("done"))]
 UNANSWERED = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
+ABORTED = [
+    user("go"),
+    assistant(thinking("hm"), text("a")),
+    assistant(text("b"), stopReason="aborted"),
+    user("on"),
+]
 WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 RULES = reading_by("atomic-0.8", "the test says so").rules()
 EDITS = reading_by("pi", "the test says so").rules("context-edit")
@@ -104,10 +110,16 @@ def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) ->
     return next((refusal.code.value for refusal in refusals if refusal is not None), None)
 
 
-def grep(messages: list[Recorded], *pins: Target, guard: str = "latest", **arguments: Any) -> Any:
+def grep(
+    messages: list[Recorded],
+    *pins: Target,
+    guard: str = "latest",
+    rules: PlanRules = RULES,
+    **arguments: Any,
+) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(pins), guard)
-    bench = Workbench(DeletionStore(transcript_of(*messages), restraints))
+    bench = Workbench(DeletionStore(transcript_of(*messages, rules=rules), restraints))
     arguments = {"pattern": "needle", "target": "content_block", **arguments}
     details = bench.call(ToolCall("context_grep_delete", arguments)).details
     found = [(match["entryId"], match.get("blockIndex")) for match in details["matches"]]
@@ -161,6 +173,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged([block("e2", 9)], FAILED, guard="all"), "thinking"),
     (lambda: judged([whole("e5")], TALK, Target("e5")), "protected"),
     (lambda: judged([whole("e9")], WITH_COMMAND, rules=EDITS), "not_editable"),
+    (lambda: judged([block("e2", 0)], ABORTED, rules=EDITS), "latest_thinking"),
     (lambda: judged([whole("e5")], TALK, Target("e5", 0)), "protected"),
     (lambda: judged([block("e5", 9)], TALK, Target("e5")), "protected"),
     (lambda: judged([whole("e2")], TALK, Target("e4")), "protected_pair"),
@@ -170,6 +183,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: unrepaired(TALK, Object(1, 2)), "orphaned_result"),
     (lambda: unrepaired(TALK, Object(7), preserve_recent=1), "recent_context"),
     (lambda: grep(TALK), ([("e2", 1), ("e4", None), ("e5", 0)], [])),
+    (lambda: grep(ABORTED, rules=EDITS, pattern="hm"), ([], ["protected_block"])),
     (lambda: grep(TALK, guard="all"), ([("e5", 0)], ["protected_block", "protected_entry"])),
     (lambda: grep(UNANSWERED, Target("e2", 1), pattern="toolcall"), ([("e2", 2)], ["protected_block"])),
     (lambda: grep(TALK, maxMatches=1, expectedMatchCount=0)[1], ["expected_match_count_mismatch"]),
