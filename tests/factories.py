@@ -145,9 +145,14 @@ def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry],
     return tree.branch(leaf or tree.leaf.id), {one.entry.id: one.texts for one in found}
 
 
-def write_facts(recorded: Sequence[dict[str, Any]], ids: Iterable[str] = ()) -> WriteFacts:
-    """The facts for a writer on the session `recorded`, with these new ids, or n1, n2, …"""
-    lines = {entry["id"]: json.dumps(entry).encode() for entry in recorded}
+def write_facts(
+    recorded: Sequence[dict[str, Any] | bytes],
+    ids: Iterable[str] = (),
+    labels: Mapping[str, str] | None = None,
+) -> WriteFacts:
+    """The facts for a writer on the session `recorded`, with these new ids, or n1, n2, …; bytes are taken as lines."""
+    raws = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded]
+    lines = {json.loads(raw)["id"]: raw for raw in raws}
     found = iter(ids) if ids else (f"n{number}" for number in itertools.count(1))
     return WriteFacts(
         new_id=found.__next__,
@@ -157,7 +162,7 @@ def write_facts(recorded: Sequence[dict[str, Any]], ids: Iterable[str] = ()) -> 
         header=Header("s", 3, "/work", "2026-01-01T00:00:00.000Z", ""),
         backup=Path("/sessions/a.jsonl.bak"),
         line=lambda entry: lines[entry.id],
-        labels={},
+        labels=labels or {},
     )
 
 
