@@ -55,7 +55,8 @@ class AuditEntry(models.Model):
     @property
     def action_name(self) -> str:
         """What was done, in words."""
-        return "fork" if self.new_file else self.get_action_display().lower()
+        is_fork = self.action == self.Action.COMMIT and self.new_file
+        return "fork" if is_fork else self.get_action_display().lower()
 
     @property
     def content(self) -> dict[str, Any]:

@@ -16,7 +16,10 @@ import pytest
 
 from compaction_app.commit.proof import approved_messages
 from compaction_app.commit.service import Confirmations, commit
+from compaction_app.undo.plan import UndoConfirmations
+from compaction_app.undo.service import UndoRequest, undo
 from devtools.scripted.server import ScriptedProvider
+from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PiPackage
 from sessions_app.agents.registry import READERS
@@ -35,6 +38,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DIRECTORY = corpus()
 NAMES = [path.name for path in corpus_sessions(DIRECTORY)] if DIRECTORY is not None else ["generated.jsonl"]
 WRITERS = ("context-edit", "fork")
+CONFIRMED = Confirmations(live=True, not_honoured=True, below_target=True)
 
 
 def header_of(session: Path) -> dict[str, Any]:
@@ -95,6 +99,14 @@ def context_of(loaded: LoadedSession, reader: str = "pi") -> ActiveContext:
     return READERS[reader].rebuild(loaded.tree.branch(loaded.leaf_id))
 
 
+def rebuilt_by_pi(session: Path) -> tuple[RebuiltMessage, ...]:
+    """The context that each installed pi rebuilds, which is the same."""
+    installed = [package(one) for one in (PINNED, NEWEST) if one.is_dir()]
+    (found,) = {one.rebuild([session.read_bytes()]) for one in installed}
+    assert (found.refusal, found.failure) == ("", "")
+    return found.messages
+
+
 def fields_of(loaded: LoadedSession, messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages as pi rebuilds them."""
     with SessionReader(loaded.path) as reader:
@@ -138,11 +150,10 @@ def test_after_a_write_pi_rebuilds_and_sends_what_was_approved(
     left = ActiveContext("pi", tuple(approved_messages(before, approved.targets)), None)
     messages, wanted = fields_of(loaded, left.messages), rebuilt_messages(loaded, PI, left)
 
-    written = commit(approved, Confirmations(live=True, not_honoured=True, below_target=True), NOW)
+    written = commit(approved, CONFIRMED, NOW)
     result = written.created or path
     assert (written.created is not None) == (writer == "fork")
-    for installed in filter(Path.is_dir, (PINNED, NEWEST)):
-        assert package(installed).rebuild([result.read_bytes()]) == (wanted, "", "")
+    assert rebuilt_by_pi(result) == wanted
     sent = conversations.sent(result)
     assert difference(sent, expected(messages)) == ""
     assert difference(sent, expected(everything)) != ""
@@ -155,4 +166,26 @@ def test_pi_sends_what_it_rebuilds(
     path = copy_of(sessions[name], redline)
     loaded = load_session(path)
     messages = fields_of(loaded, context_of(loaded).messages)
+    assert difference(conversations.sent(path), expected(messages)) == ""
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(
+    name: str, sessions: dict[str, Path], redline: Installation, conversations: Conversations
+) -> None:
+    path = copy_of(sessions[name], redline)
+    loaded = load_session(path)
+    before = context_of(loaded)
+    messages, wanted = fields_of(loaded, before.messages), rebuilt_messages(loaded, PI, before)
+    approved = approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.5)
+    commit(approved, CONFIRMED, NOW)
+
+    brought_back = [target.entry_id for target in approved.targets[: len(approved.targets) // 2]]
+    undo(UndoRequest(load_session(path), entry_ids=brought_back), UndoConfirmations(live=True), NOW)
+    now = load_session(path)
+    assert set(brought_back) <= {message.entry.id for message in context_of(now).messages}
+    assert rebuilt_by_pi(path) == rebuilt_messages(now, PI, context_of(now))
+
+    undo(UndoRequest(now), UndoConfirmations(live=True), NOW)
+    assert rebuilt_by_pi(path) == wanted
     assert difference(conversations.sent(path), expected(messages)) == ""

@@ -86,7 +86,7 @@ def test_each_change_says_what_was_done(browser: Client, redline: Installation) 
     targets = ({"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0})
     record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
     record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
-    record(3, action=AuditEntry.Action.UNDO, certificate=CERTIFICATE)
+    record(3, action=AuditEntry.Action.UNDO, new_file="/work/undone.jsonl", certificate=CERTIFICATE)
     shown = text_of(browser.get("/audit"))
     for words in (
         "Fork",
@@ -96,6 +96,7 @@ def test_each_change_says_what_was_done(browser: Client, redline: Installation) 
         "0123456789ab…",
     ):
         assert words in shown
+    assert shown.count("Fork") == 1
     for words in ("Restore", "from s.bak", "not known", "Undo", "no file", "Passed"):
         assert words in shown
     assert (
