@@ -186,12 +186,18 @@ class Session(models.Model):
         return self.entries.filter(entry_id=entry_id).exists()
 
     @property
-    def own_entries(self) -> frozenset[str]:
-        """The ids of the entries that Redline appended, which do not show the session's agent."""
+    def own_entries(self) -> dict[str, str]:
+        """The last entry of each of Redline's writes, and the entry it was written after, by id.
+
+        What Redline appended does not show the session's agent.
+        """
         if self.pk is None:
-            return frozenset()
-        own = self.compactions.values_list("entry_id"), self.undos.values_list("entry_id")
-        return frozenset(entry_id for found in own for (entry_id,) in found)
+            return {}
+        writes = (
+            self.compactions.values_list("entry_id", "leaf_id"),
+            self.undos.values_list("entry_id", "leaf_id"),
+        )
+        return {entry_id: leaf_id for found in writes for entry_id, leaf_id in found}
 
 
 class Entry(models.Model):

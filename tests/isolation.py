@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 TEMPORARY_DIRECTORIES = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
 os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = TEMPORARY_DIRECTORIES
@@ -12,3 +13,12 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings"
 for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):
     for _name in ("API_KEY", "BASE_URL"):
         os.environ.pop(f"{_provider}_{_name}", None)
+
+# The agents that are installed on this computer, if any, must not change how the tests read sessions.
+AGENT_PROGRAMS = Path(tempfile.mkdtemp(prefix="redline-agents-"))
+AGENT_PROGRAMS.chmod(0o755)
+TEMPORARY_DIRECTORIES.append(str(AGENT_PROGRAMS))
+for _program, _version in (("atomic", "0.9.8"), ("pi", "0.87.1")):
+    (AGENT_PROGRAMS / _program).write_text(f"#!/bin/sh\necho {_version}\n")
+    (AGENT_PROGRAMS / _program).chmod(0o755)
+os.environ["PATH"] = os.pathsep.join([str(AGENT_PROGRAMS), os.environ["PATH"]])

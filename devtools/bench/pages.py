@@ -115,7 +115,7 @@ class BenchServer:
     """A server on a data directory, stopped at the end of the block."""
 
     def __init__(self, data: Path, roots: list[Path]) -> None:
-        listed = [{"path": str(root), "agent": "atomic"} for root in roots]
+        listed = [{"path": str(root), "agent": "atomic", "reader": "atomic-0.8"} for root in roots]
         self.environment = environment_on(data, REDLINE_ROOTS=json.dumps(listed))
 
     def __enter__(self) -> Self:

@@ -202,6 +202,8 @@ class Generation:
     """The ways to record a deletion that these versions honour, the best one first."""
     restore_lines: RestoreLines | None = None
     """None if later lines cannot bring back single entries."""
+    since: tuple[int, ...] = ()
+    """The first of these versions; empty for all that are older than those of the other generations."""
 
 
 class RebuiltMessage(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
@@ -12,6 +12,7 @@ from sessions_app.sessionlog.errors import BadInput
 
 from .atomic.agent import ATOMIC
 from .base import Agent, AgentPackage, Generation, Reader, Reading
+from .installed_version import Version, installed_version
 from .pi.agent import PI
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
@@ -24,6 +25,12 @@ GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
 READERS: Final[Mapping[str, Reader]] = {
     name: generation.reader for name, (_, generation) in GENERATIONS.items()
 }
+
+VERBATIM_READER: Final = "atomic-0.9"
+DELETION_READER: Final = "atomic-0.8"
+PI_READER: Final = "pi"
+"""The readers of versions that entries show."""
+NOTHING_APPENDED: Final[Mapping[str, str]] = {}
 
 
 def agent_of(path: Path) -> str:
@@ -69,53 +76,106 @@ def package_at(directory: Path) -> AgentPackage:
     return next(package for package in found if package is not None)
 
 
-def choose_reader(
-    entries: Iterable[Entry], *, chosen: str = "", agent: str = "", own: Container[str] = ()
-) -> Reading:
-    """The reader of a session: the user's choice, or by its location, or by its entries, or a guess.
+class _Sign(NamedTuple):
+    """What an entry shows: the agent that wrote it, and the reader of that agent's versions, if it tells them."""
 
-    `entries` are in file order. The first one that only one agent writes decides, so that entries appended later do not
-    change the reader. `own` are the ids of entries that Redline appended, which do not count. `agent` is the key of the
-    agent whose directory contains the file, or empty.
+    agent: Agent
+    reader: str
+    words: str
+
+
+def choose_reader(
+    entries: Sequence[Entry],
+    *,
+    chosen: str = "",
+    agent: str = "",
+    own: Mapping[str, str] = NOTHING_APPENDED,
+    version_of: Callable[[str], Version | None] = installed_version,
+) -> Reading:
+    """The reader of a session: the user's choice, or that of the versions of its agent.
+
+    The agent is that of the location, or of the entries: `agent` is the key of the agent whose directory contains the
+    file, or empty. The versions are those that the entries show, or the installed one; otherwise the newest, as a
+    guess. `version_of` is called with the key of an agent only if the entries show no version.
+
+    `entries` are in file order. What Redline appended shows nothing: `own` are the ids of the last entries of its
+    writes, with the ids of the entries that these were written after.
     """
     if chosen:
         return reading_by(chosen, "you chose it")
-    revealing = [entry for entry in entries if entry.sole_agent or entry.rebuilds]
-    if any(isinstance(entry.control, SummaryControl) and entry.control.is_verbatim for entry in revealing):
-        return _reading(PI, "it contains a compaction that Atomic writes from 0.9.9 on")
+    appended = _appended(entries, own) if own else own
+    signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
     if placed is not None:
-        return _reading(placed, f"it is among {placed.label}'s sessions")
-    first = next(
-        (entry for entry in revealing if entry.kind is not EntryKind.DELETION or entry.id not in own), None
-    )
-    if first is None:
-        return _reading(
-            ATOMIC,
-            "neither its content nor its location shows which agent owns it, so this is a guess",
-            is_guess=True,
-        )
-    if first.kind is EntryKind.DELETION:
-        return _reading(ATOMIC, f"its first compaction is a {first.type}")
-    if first.rebuilds:
-        reason = f"its first compaction is a {first.type}, which pi honours and Atomic 0.8 does not"
-    else:
-        reason = f"it contains {_mark_of_pi(first)}, which only pi 0.86 and newer write"
-    return _reading(PI, reason)
+        return _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)
+    if not signs:
+        reason = "neither its content nor its location shows which agent owns it, so this is a guess"
+        return Reading(PI, PI.generations[0], reason, is_guess=True)
+    first = next((sign for sign in signs if sign.reader == VERBATIM_READER), signs[0])
+    reading = _reading(first.agent, f"it contains {first.words}", signs, version_of)
+    if not reading.is_guess:
+        return reading
+    # A compaction of pi's: its versions differ only in edits, and there is none.
+    return Reading(first.agent, reading.generation, f"it contains {first.words}")
 
 
-def _reading(agent: Agent, reason: str, *, is_guess: bool = False) -> Reading:
-    generation = agent.generations[-1] if agent is ATOMIC else agent.generations[0]
-    return Reading(agent, generation, reason, is_guess)
+def _reading(
+    agent: Agent, known_by: str, signs: Iterable[_Sign], version_of: Callable[[str], Version | None]
+) -> Reading:
+    """The reading by an agent: of the versions that its last telling entry shows, or of the installed one."""
+    telling = [sign for sign in signs if sign.agent is agent and sign.reader]
+    if telling:
+        contains = f"it contains {telling[-1].words}"
+        reason = contains if contains == known_by else f"{known_by}, and {contains}"
+        return reading_by(telling[-1].reader, reason)
+    version = version_of(agent.key)
+    if version is None:
+        unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"
+        return Reading(agent, agent.generations[0], f"{known_by}, but {unknown}", is_guess=True)
+    generation = next(one for one in agent.generations if one.since <= version)
+    shown = ".".join(map(str, version))
+    return Reading(agent, generation, f"{known_by}, and {agent.label} {shown} is installed")
 
 
-def may_show_another(entry: Entry, read_as: str) -> bool:
-    """Whether an entry may show that a session belongs to another agent than the one with this reader."""
-    owner, _ = GENERATIONS.get(read_as, (None, None))
-    return bool(entry.sole_agent) and owner is not AGENTS[entry.sole_agent]
+def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str]:
+    """The ids of all entries of Redline's writes: one write appends several edits, each after the one before."""
+    starts = dict(own)
+    for entry in reversed(entries):
+        start = starts.get(entry.id)
+        if entry.kind is EntryKind.EDIT and start is not None and entry.parent_id not in (None, start):
+            starts[str(entry.parent_id)] = start
+    return starts
+
+
+def _is_sign(entry: Entry, appended: Container[str]) -> bool:
+    is_own = entry.kind in (EntryKind.DELETION, EntryKind.EDIT) and entry.id in appended
+    return bool(entry.sole_agent or entry.rebuilds) and not is_own
+
+
+def _sign(entry: Entry) -> _Sign:
+    if isinstance(entry.control, SummaryControl) and entry.control.is_verbatim:
+        return _Sign(ATOMIC, VERBATIM_READER, "a compaction that Atomic writes from 0.9.9 on")
+    if entry.kind is EntryKind.DELETION:
+        return _Sign(ATOMIC, DELETION_READER, f"a {entry.type}, which Atomic wrote until 0.9.8")
+    if entry.sole_agent:
+        return _Sign(PI, PI_READER, f"{_mark_of_pi(entry)}, which only pi 0.86 and newer write")
+    return _Sign(PI, "", f"a {entry.type}, which pi honours and Atomic does not")
+
+
+def may_show_another(entry: Entry, read_as: str, agent: str) -> bool:
+    """Whether an appended entry, which rebuilds nothing, may show other versions than those of the reader in use.
+
+    `agent` is the key of the agent whose directory contains the file, or empty.
+    """
+    writer = AGENTS.get(entry.sole_agent)
+    if writer is None or agent not in ("", writer.key):
+        return False
+    return any(read_as == generation.reader.name for generation in writer.generations[1:])
 
 
 def _mark_of_pi(entry: Entry) -> str:
+    if entry.kind is EntryKind.SUMMARY:
+        return "a compaction with a system message"
     if not entry.is_message:
         return f"a {entry.type} entry"
     return "a system message" if entry.role == Role.SYSTEM else "an assistant message with a thinking level"

@@ -88,6 +88,8 @@ class Scan:
         self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
         """What the agent would send, without the entries in `_carried`; None before the first."""
+        self._signs: list[Entry] = []
+        """Entries in the totals that only one agent writes."""
         self._carried: list[Entry] = []
         """Entries in the totals, but not in the conversation yet."""
         self._complete: int = kept["entries"] if kept else 0
@@ -187,13 +189,14 @@ class Scan:
         self._seen.add(entry.id)
         self._tally.add(entry)
         self._carried.append(entry)
+        if entry.sole_agent:
+            self._signs.append(entry)
         if entry.model is not None:
             self.session.provider, self.session.model = entry.model
 
     def _shows_reader(self, entry: Entry) -> bool:
         """Whether an entry may change the reader of the session, because nothing else determines it."""
-        is_undecided = not self._chosen_reader and not self._agent
-        return is_undecided and may_show_another(entry, self.session.read_as)
+        return not self._chosen_reader and may_show_another(entry, self.session.read_as, self._agent)
 
     def _require_session(self) -> None:
         require_session(self._parser.state, str(self.path))
@@ -249,18 +252,20 @@ class Scan:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
         if not self._carried:
             return
-        context = self._reader_so_far.rebuild(self._carried)
+        context = self._reader_so_far().rebuild(self._carried)
         if self._conversation is None:
             self._conversation = SentConversation.of(context)
         else:
             self._conversation.add(context.messages)
         self._carried.clear()
 
-    @property
     def _reader_so_far(self) -> Reader:
-        """The reader of entries that do not show another one."""
-        known = READERS.get(self.session.read_as)
-        return known or choose_reader((), chosen=self._chosen_reader, agent=self._agent).reader
+        """The reader of the session; at first, the one that the entries in the totals show."""
+        session = self.session
+        if session.read_as not in READERS:
+            reading = choose_reader(self._signs, chosen=self._chosen_reader, agent=self._agent)
+            session.read_as = reading.reader.name
+        return READERS[session.read_as]
 
     @property
     def _chosen_reader(self) -> str:
@@ -300,8 +305,7 @@ class Scan:
         session.broken, session.broken_at = (
             (broken.sentence, broken.entry_id) if broken is not None else ("", "")
         )
-        if not session.read_as:
-            session.read_as = self._reader_so_far.name
+        session.read_as = self._reader_so_far().name
         session.header_id = header.id if header is not None else ""
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version

@@ -1,15 +1,15 @@
-"""The reader of a session: by the user's choice, otherwise by its location, otherwise by its entries."""
+"""The reader of a session: by the user's choice, or by its location, its entries and the installed agents."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from sessions_app.agents.base import Reading
-from sessions_app.agents.registry import agent_of, choose_reader
+from sessions_app.agents.registry import NOTHING_APPENDED, agent_of, choose_reader
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.storage.files import real_path
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from sessions_app.models import Session
 
 
-def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Container[str] = ()) -> Reading:
+def reading_of(
+    path: Path, entries: Sequence[Entry], chosen: str = "", own: Mapping[str, str] = NOTHING_APPENDED
+) -> Reading:
     """The reader of the file at `path`, and why, given its entries in file order.
 
-    `chosen` is the user's choice for this session or its root: `Session.reader_choice`; `own` are the ids of
-    entries that Redline appended.
+    `chosen` is the user's choice for this session or its root: `Session.reader_choice`; `own` is `Session.own_entries`.
     """
     real = real_path(path)
     innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))
@@ -33,6 +34,6 @@ def reading_of(path: Path, entries: Iterable[Entry], chosen: str = "", own: Cont
     return choose_reader(entries, chosen=chosen, agent=agent_of(real), own=own)
 
 
-def reading_of_session(session: Session, path: Path, entries: Iterable[Entry]) -> Reading:
+def reading_of_session(session: Session, path: Path, entries: Sequence[Entry]) -> Reading:
     """The same for an indexed session."""
     return reading_of(path, entries, session.reader_choice, session.own_entries)

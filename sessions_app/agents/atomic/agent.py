@@ -20,9 +20,10 @@ _READER: Final = AtomicReader()
 _FORK: Final = ForkWriter(_READER, ends_with_edit=False)
 
 
-def _later(label: str, reader: Reader) -> Generation:
+def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
     """A generation that honours no deletions in place."""
-    return Generation(label, reader, ContextRules(reader), (ForkWriter(reader, ends_with_edit=False),))
+    fork = ForkWriter(reader, ends_with_edit=False)
+    return Generation(label, reader, ContextRules(reader), (fork,), since=since)
 
 
 class AtomicAgent(PiAgent):
@@ -33,8 +34,8 @@ class AtomicAgent(PiAgent):
     directory = ".atomic"
     sessions = "~/.atomic/agent/sessions"
     generations: Sequence[Generation] = (
-        _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True)),
-        _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False)),
+        _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
+        _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
         Generation("Atomic 0.8.26 to 0.9.8", _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
     )
 

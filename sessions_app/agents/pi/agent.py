@@ -48,7 +48,8 @@ class PiAgent:
             _READER,
             ContextRules(_READER),
             (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
-            restore_lines,
+            restore_lines=restore_lines,
+            since=(0, 87),
         ),
         Generation(
             "pi before 0.87",

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from sessions_app.agents.registry import READERS
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -32,7 +33,9 @@ class Command(RedlineCommand):
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
         parser.add_argument(
-            "--reader", default="", help="atomic-0.8 or pi (default: chosen by location and content)"
+            "--reader",
+            default="",
+            help=f"{', '.join(READERS)} (default: chosen by location, content and installed version)",
         )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
 
