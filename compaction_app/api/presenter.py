@@ -51,9 +51,10 @@ class Wanted(BaseModel):
     query: str | None = pydantic.Field(default=None, max_length=TEXT_CHARACTERS)
     planner: str = pydantic.Field(default=EMBEDDED, max_length=NAME_CHARACTERS)
     thinking: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    writer: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
     leaf: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
 
-    @pydantic.field_validator("query", "planner", "thinking", "leaf")
+    @pydantic.field_validator("query", "planner", "thinking", "writer", "leaf")
     @classmethod
     def _is_text(cls, value: str | None) -> str | None:
         if value is not None and (well_formed(value) != value or "\0" in value):

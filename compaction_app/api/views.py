@@ -97,6 +97,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         found,
         planner=wanted.planner,
         thinking=wanted.thinking,
+        writer=wanted.writer,
         requested_parameters=wanted.requested_parameters,
         leaf_id=wanted.leaf,
     )

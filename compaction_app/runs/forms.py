@@ -20,6 +20,8 @@ from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
 from compaction_app.planning.planners import EMBEDDED, is_llm
+from sessions_app.agents.base import SessionWriter
+from sessions_app.agents.registry import GENERATIONS
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -61,6 +63,7 @@ class CompactForm(forms.Form):
     query = forms.CharField(required=False)
     planner = CheckedField(_planner, required=False)
     thinking = forms.CharField(required=False)
+    writer = forms.CharField(required=False)
     leaf = forms.CharField(required=False, strip=False)
     disclosed = forms.CharField(required=False)
 
@@ -78,6 +81,20 @@ class CompactForm(forms.Form):
         }
         super().__init__(data, initial=initial)
         self.full_clean()
+
+    def clean_writer(self) -> str:
+        """The writer for which the run is planned; empty for the best one."""
+        name = str(self.cleaned_data["writer"])
+        known = [writer.name for writer in self.writers]
+        if name and name not in known:
+            raise forms.ValidationError(f"There is no writer {name}. There are {', '.join(known) or 'none'}.")
+        return name
+
+    @cached_property
+    def writers(self) -> tuple[SessionWriter, ...]:
+        """The writers of the session's agent; none if it was not read yet."""
+        _, generation = GENERATIONS.get(self.session.read_as, (None, None))
+        return generation.writers if generation is not None else ()
 
     @property
     def requested_parameters(self) -> dict[str, object]:

@@ -65,6 +65,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
             session,
             planner=form.planner_name,
             thinking=form.level,
+            writer=form.cleaned_data["writer"],
             requested_parameters=form.requested_parameters,
             leaf_id=form.leaf_id,
         )

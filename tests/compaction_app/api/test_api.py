@@ -222,6 +222,7 @@ def test_an_invalid_body_starts_nothing(script: Client, address: str, body: byte
         ({"preserve_recent": -1}, "bad_preserve_recent"),
         ({"planner": "nobody/nothing"}, "unknown_planner"),
         ({"planner": ""}, "unknown_planner"),
+        ({"writer": "nobody"}, "unknown_writer"),
         ({"thinking": "high"}, "bad_thinking"),
         ({"leaf": "nowhere"}, "unknown_entry"),
     ],

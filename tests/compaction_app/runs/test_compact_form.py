@@ -278,3 +278,18 @@ def test_the_first_request_contains_eighty_of_fifty_thousand_entries(
     found = measure_first_request(session, "", {}, model, "low")
     assert found.entries == 80
     assert 10_000 < found.characters < 100_000
+
+
+def test_a_run_is_planned_for_the_chosen_writer(browser: Client, session: Session) -> None:
+    Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
+    answer = browser.post(address(session), {"planner": "embedded", "writer": "fork"})
+    assert answer.status_code in (302, 303)
+    assert Run.objects.get().writer == "fork"
+
+
+def test_a_writer_that_the_agent_does_not_honour_is_refused(browser: Client, session: Session) -> None:
+    Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
+    answer = browser.post(address(session), {"planner": "embedded", "writer": "context-compaction"})
+    assert answer.status_code == 422
+    assert "There is no writer context-compaction" in text_of(answer)
+    assert not Run.objects.exists()
