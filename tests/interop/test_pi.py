@@ -181,11 +181,13 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(
     commit(approved, CONFIRMED, NOW)
 
     brought_back = [target.entry_id for target in approved.targets[: len(approved.targets) // 2]]
-    undo(UndoRequest(load_session(path), entry_ids=brought_back), UndoConfirmations(live=True), NOW)
+    request = UndoRequest(load_session(path), entry_ids=brought_back)
+    first = undo(request, UndoConfirmations(live=True), NOW)
     now = load_session(path)
     assert set(brought_back) <= {message.entry.id for message in context_of(now).messages}
     assert rebuilt_by_pi(path) == rebuilt_messages(now, PI, context_of(now))
 
-    undo(UndoRequest(now), UndoConfirmations(live=True), NOW)
+    if not first.plan.is_whole:  # all others may have come back with their pairs
+        undo(UndoRequest(now), UndoConfirmations(live=True), NOW)
     assert rebuilt_by_pi(path) == wanted
     assert difference(conversations.sent(path), expected(messages)) == ""
