@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ ODD_LINE = (
 """An assistant message as no serializer writes it."""
 
 
-def edits(recorded: list[dict[str, Any] | bytes], *targets: Target) -> list[bytes]:
+def edits(recorded: Sequence[dict[str, Any] | bytes], *targets: Target) -> list[bytes]:
     """The lines that delete these targets at the end of a session."""
     deletion = Deletion(targets, (), Stats())
     return list(WRITER.write(branch_of(recorded), deletion, write_facts(recorded)).lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -37,7 +38,7 @@ _PARENT: Final = re.compile(rb'"parentId"\s*:\s*(?:null|"[^"]*")')
 
 
 def forked(
-    recorded: list[Recorded | bytes],
+    recorded: Sequence[Recorded | bytes],
     *targets: Target,
     writer: ForkWriter = PI,
     labels: dict[str, str] | None = None,
