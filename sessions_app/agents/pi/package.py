@@ -155,4 +155,8 @@ def _read_result(lines: list[bytes], copy: str) -> PackageContext:
     first = parse(lines[0])
     if "error" in first:
         return PackageContext(refusal=str(first["error"]).replace(copy, "the session")[:ERROR_SHOWN])
-    return PackageContext(tuple(RebuiltMessage.of(fields_of(parse(line))) for line in lines[1:]))
+    messages = map(parse, lines[1:])
+    # A damaged session has messages that are not objects; pi passes them on.
+    return PackageContext(
+        tuple(RebuiltMessage.of(fields_of(one) if isinstance(one, dict) else {}) for one in messages)
+    )

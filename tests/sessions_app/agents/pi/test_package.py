@@ -119,6 +119,11 @@ def test_it_rebuilds_a_copy_without_the_users_environment(
     assert not Path(scratch).exists()
 
 
+def test_a_message_that_is_not_an_object_has_no_fields(tmp_path: Path) -> None:
+    says = "open(sys.argv[5], 'w').write('{}\\n5\\n')\n"
+    assert installed(tmp_path, says).rebuild([b""]).messages == (RebuiltMessage.of({}),)
+
+
 def test_an_error_of_pi_is_its_refusal(tmp_path: Path) -> None:
     says = (
         "import json, sys\nsession, _, result = sys.argv[3:]\n"

@@ -1,0 +1,89 @@
+"""Real pi refuses the damaged sessions that the doctor says it refuses, and opens every repaired copy.
+
+Each session of the corpus, or the generated one, is damaged in several ways.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from devtools.bench.damage import NEW_HEADER, damaged
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.package import PiPackage
+from sessions_app.sessionlog.certificate import PackageOutcome
+from sessions_app.sessionlog.diagnosis import Diagnosis
+from sessions_app.storage.examination import diagnose
+from sessions_app.storage.repair import write_repaired
+from sessions_app.storage.session_certificate import certify
+from sessions_app.storage.session_loader import load_session
+from tests.interop.pi_runs import PINNED, package
+from tests.paths import corpus, corpus_sessions
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+NOT_OPENED: Final = {
+    "refuses to open the session",
+    "fails when it opens the session",
+    "fails when it converts the file to version 3",
+}
+IN_PI: Final = "pi 0.87 and newer"
+CASES: Final = 40
+
+
+@pytest.fixture(scope="module")
+def pi() -> PiPackage:
+    assert PINNED.is_dir(), "pi is not installed; `make interop` does that, and runs these tests"
+    return package(PINNED)
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return corpus_sessions(tmp_path_factory.mktemp("corpus"))
+
+
+def texts_in_pi(diagnosis: Diagnosis) -> set[str]:
+    """What pi makes of the findings."""
+    return {one.text for found in diagnosis.findings for one in found.consequences if one.agent == IN_PI}
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_pi_opens_what_was_repaired(seed: int, sessions: list[Path], pi: PiPackage, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    lines = chance.choice(sessions).read_bytes().splitlines()[: chance.randint(3, 60)]
+    path, copy = tmp_path / "damaged.jsonl", tmp_path / "copy.jsonl"
+    path.write_bytes(damaged(lines, chance))
+    write_repaired(path, copy, tmp_path / "copy.lost", NEW_HEADER)
+
+    expected = texts_in_pi(diagnose(path))
+    if not any("never finishes" in text for text in expected):
+        refused = bool(pi.rebuild([path.read_bytes()]).refusal)
+        assert refused == bool(expected & NOT_OPENED)
+
+    assert pi.rebuild([copy.read_bytes()])[1:] == ("", "")
+    loaded = load_session(copy)
+    if loaded.log.entries:
+        found = certify(loaded, PI, pi.reader, NOW, package=pi).package
+        assert found is not None
+        assert found.outcome is PackageOutcome.EQUAL, found.detail
+
+
+@pytest.mark.skipif(corpus() is None, reason="there are no real sessions")
+@pytest.mark.parametrize(
+    "name", ["pi-mono-glued-line.v1.jsonl", "agent-complex-task-youtube-headerless.jsonl"]
+)
+def test_pi_opens_the_repaired_copies_of_real_damaged_sessions(
+    name: str, pi: PiPackage, tmp_path: Path
+) -> None:
+    directory = corpus()
+    assert directory is not None
+    copy = tmp_path / "copy.jsonl"
+    write_repaired(directory / "pi" / name, copy, tmp_path / "copy.lost", NEW_HEADER)
+
+    found = certify(load_session(copy), PI, pi.reader, NOW, package=pi).package
+
+    assert found is not None
+    assert found.outcome is PackageOutcome.EQUAL, found.detail
