@@ -273,10 +273,10 @@ def test_other_branches_can_be_reached(browser: Client, idle_root: Path) -> None
     assert "first way" in words_of(browser, f"{address}?leaf=e2")
 
 
-def test_a_broken_pair_is_marked_with_a_warning(browser: Client, idle_root: Path) -> None:
+def test_both_sides_of_a_broken_pair_say_what_becomes_of_them(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c1")), result("c2")))
     page = words_of(browser, address)
-    assert "no result: the provider may refuse this" in page
+    assert "no result: the agent answers the call itself" in page
     assert "no call: the provider may refuse this" in page
 
 

@@ -25,6 +25,8 @@ BLOCKS: Final = 60
 PAIRED: Final = 4
 """Results of one call that are linked to."""
 NO_RESULT: Final = "no result: the provider may refuse this"
+FILLED: Final = "no result: the agent answers the call itself"
+NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
 NO_CALL: Final = "no call: the provider may refuse this"
 
 
@@ -246,11 +248,20 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
     results = state.answers.get(block.call_id or "", [])
     seen = [result for result in results if result.id in state.kept]
     if block.index in look.seen and not seen and not _is_replaced(look):
-        is_last = state.context.messages[-1].entry is look.entry
-        return [EntryNote("no result yet") if is_last else EntryNote(NO_RESULT, icon="broken")]
+        return [_without_result(state, look.entry)]
     return [
         EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]
     ]
+
+
+def _without_result(state: BranchState, entry: Entry) -> EntryNote:
+    """What becomes of a call without a result: see `sessionlog.sending`."""
+    sending = state.context.sending
+    if state.context.messages[-1].entry is entry:
+        return EntryNote("no result yet")
+    if entry.stop_reason in sending.unsent_stop_reasons:
+        return EntryNote(NOT_SENT)
+    return EntryNote(FILLED) if sending.fills_unanswered_calls else EntryNote(NO_RESULT, icon="broken")
 
 
 def _answer(look: _Look) -> list[EntryNote]:

@@ -708,3 +708,11 @@ def test_a_page_with_all_of_it_takes_few_queries(browser: Client, idle_root: Pat
     with CaptureQueriesContext(connection) as queries:
         page_of(browser, address, view="all")
     assert len(queries) <= 12
+
+
+def test_a_call_of_a_failed_message_is_not_sent(browser: Client, idle_root: Path) -> None:
+    failed = assistant(text("so"), call("c1"), stopReason="aborted")
+    address = add_session(idle_root, "a.jsonl", chain(user("go"), failed, user("again")))
+    page = words_of(browser, address)
+    assert "not sent: the agent leaves out a message that failed" in page
+    assert "no result" not in page
