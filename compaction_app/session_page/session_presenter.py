@@ -247,22 +247,16 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
     An agent that has the session open has its own copy: its next line continues from there, past our entry.
     """
     leaf = tree.leaf.id
-    written = session.compactions.order_by("pk").values_list("entry_id", "run_id", "run__base_url")
-    for entry_id, run_id, base_url in written:
-        if entry_id not in tree or tree.descends(leaf, entry_id):
+    written = session.compactions.order_by("pk").values_list("entry_id", "leaf_id", "run_id", "run__base_url")
+    undos = frozenset(session.undos.values_list("entry_id", flat=True))
+    for entry_id, before, run_id, base_url in written:
+        if entry_id not in tree or before not in tree or tree.descends(leaf, entry_id):
             continue
-        entry = tree.entry(entry_id)
-        if (
-            entry.parent_id is None
-            or entry.parent_id not in tree
-            or tree.children.get(tree.position(entry_id))
-        ):
-            continue
-        if not tree.descends(leaf, entry.parent_id) or leaf == entry.parent_id:
+        if tree.children.get(tree.position(entry_id)) or leaf == before or not tree.descends(leaf, before):
             continue
         branch = tree.branch(leaf)
-        child = branch[next(place for place, one in enumerate(branch) if one.id == entry.parent_id) + 1]
-        if child.number > entry.number:
+        child = branch[next(place for place, one in enumerate(branch) if one.id == before) + 1]
+        if child.number > tree.entry(entry_id).number and child.id not in undos:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,9 +16,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from compaction_app.core.undo_ways import UndoWay
 from compaction_app.display.branches import branch_state, forget_branches
 from compaction_app.display.links import entry_address, text_address
-from compaction_app.models import Backup, Compaction
+from compaction_app.models import Backup, Compaction, Undo
 from compaction_app.runs.commands import start_run
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
@@ -338,9 +340,15 @@ def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(
 # ---- bypassed --------------------------------------------------------------------------------------------
 
 
-def write_compaction(root: Path, after: list[dict[str, Any]]) -> str:
-    """A session with a compaction that Redline wrote, and what an agent wrote later."""
-    recorded = chain(user("go"), assistant(text("long")), user("and"), compaction(whole("e2")))
+BY_ONE_LINE = [compaction(whole("e2"))]
+BY_EDITS = [context_edit("e2", None), context_edit("e3", None)]
+
+
+def write_compaction(
+    root: Path, after: list[dict[str, Any]], lines: Sequence[dict[str, Any]] = BY_ONE_LINE
+) -> str:
+    """A session with a compaction that Redline wrote after e3, and what an agent wrote later."""
+    recorded = chain(user("go"), assistant(text("long")), user("and"), *lines)
     address = add_session(root, "a.jsonl", [*recorded, *after])
     session = Session.objects.get(relative_path="a.jsonl")
     now = "2026-01-05T10:00:00Z"
@@ -348,7 +356,7 @@ def write_compaction(root: Path, after: list[dict[str, Any]]) -> str:
         session=session, path=str(root / "b"), sha256="0", size=1, taken_at=now, reason="compact"
     )
     Compaction.objects.create(
-        session=session, backup=backup, entry_id="e4", leaf_id="e3", planner="embedded", written_at=now,
+        session=session, backup=backup, entry_id=recorded[-1]["id"], leaf_id="e3", planner="embedded", written_at=now,
         parameters={}, stats={}, origins={},
     )  # fmt: skip
     return address
@@ -364,6 +372,36 @@ def test_a_bypassed_compaction_is_reported_at_the_top(browser: Client, idle_root
     assert link(banner, "e4") == f"{address}/entries/e4"
     assert link(banner, "a1") == f"{address}/entries/a1"
     assert link(banner, "Compact again…") == f"{address}/compact"
+
+
+def test_a_compaction_of_several_lines_is_bypassed_before_the_first_one(
+    browser: Client, idle_root: Path
+) -> None:
+    address = write_compaction(idle_root, [message("a1", "e3", user("on I go"))], BY_EDITS)
+    banner = element(page_of(browser, address), ".banner--note")
+    assert link(banner, "e5") == f"{address}/entries/e5"
+
+
+@pytest.mark.parametrize("lines", [BY_ONE_LINE, BY_EDITS], ids=["one line", "edits"])
+def test_an_undone_compaction_is_not_bypassed(
+    browser: Client, idle_root: Path, lines: list[dict[str, Any]]
+) -> None:
+    undo = {"type": "custom", "id": "u1", "parentId": "e3", "timestamp": "t", "customType": "redline.undo"}
+    address = write_compaction(idle_root, [undo, message("a1", "u1", user("on"))], lines)
+    assert "is bypassed" in words_of(browser, address)
+    written = Compaction.objects.get()
+    Undo.objects.create(
+        session=written.session,
+        compaction=written,
+        undone=written.entry_id,
+        way=UndoWay.LEAF,
+        is_whole=True,
+        targets=[],
+        entry_id="u1",
+        leaf_id="e3",
+        written_at=written.written_at,
+    )
+    assert "is bypassed" not in words_of(browser, address)
 
 
 @pytest.mark.parametrize(
