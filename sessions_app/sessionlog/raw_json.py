@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from .jsjson import parse
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]', re.DOTALL)
+"""Strings and marks. Possessive: an image of 10 MB is one string, and to remember each of its bytes takes 1 GB."""
 _BLANKS: Final = b" \t\r\n"
 
 

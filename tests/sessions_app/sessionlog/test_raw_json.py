@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -101,3 +102,15 @@ def test_the_order_of_changes_does_not_matter(changes: list[tuple[int, int]]) ->
 def test_of_a_repeated_key_the_last_value_counts() -> None:
     raw = b'{"a":1,"\\u0061":{"a":2},"b":3}'
     assert members(raw)["a"].of(raw) == b'{"a":2}'
+
+
+@pytest.mark.parametrize("piece", [b"A", rb"\n", rb"A\\"])
+def test_a_long_string_takes_no_memory_for_each_of_its_bytes(piece: bytes) -> None:
+    raw = b'{"data":"' + piece * 100_000 + b'"}'
+    tracemalloc.start()
+    try:
+        assert members(raw)["data"] == Span(8, len(raw) - 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(raw)
