@@ -350,7 +350,7 @@ def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
     kind, size = locked.recovery.kind, locked.recovery.size
     if kind is RecoveryKind.MADE:
         changed = Path(note.created) if note.created else locked.path
-        record_commit(locked.path, note, size, files.digest_up_to(changed, size))
+        record_commit(locked.path, note, size, _digest(changed, size))
     elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id}):
         record_commit(locked.path, note, size, "")
     elif kind is not RecoveryKind.UNRESOLVED:
@@ -360,11 +360,18 @@ def _settle_commit(locked: LockedSession, note: CommitNote) -> None:
 def _settle_undo(locked: LockedSession, note: UndoNote) -> None:
     kind, size = locked.recovery.kind, locked.recovery.size
     if kind is RecoveryKind.MADE:
-        record_undo(note, size, files.digest_up_to(note.changed, size) if not note.removed else "")
+        record_undo(note, size, _digest(note.changed, size) if not note.removed else "")
     elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id} - {""}):
         record_undo(note, size, "")
     elif kind is not RecoveryKind.UNRESOLVED and note.backup is not None:
         _delete_backup(note.backup)
+
+
+def _digest(path: Path, size: int) -> str:
+    """The digest of what a change left; empty if others have shortened or removed the file since."""
+    with suppress(RedlineError):
+        return files.digest_up_to(path, size)
+    return ""
 
 
 def _delete_backup(note: BackupNote) -> None:

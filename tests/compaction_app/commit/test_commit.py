@@ -427,6 +427,23 @@ def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
     assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
 
 
+def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise DatabaseError("database is locked")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Compaction.objects, "get_or_create", fail)
+        with pytest.raises(RedlineError, match="was written"):
+            done(approved_plan(path, writer="fork"))
+    (created,) = set(path.parent.glob("*.jsonl")) - {path}
+    with created.open("rb+") as file:
+        file.truncate(100)
+    settle_session(path)
+    assert Compaction.objects.get().created == str(created)
+
+
 def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Path) -> None:
         raise DatabaseError("database is locked")
