@@ -16,7 +16,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from .base import Generation
 
 MOST_ENTRIES: Final = 500_000
-"""Branches are examined until they have this many entries together."""
+"""Branches are examined until they have this many entries together; the first one always is."""
 REPAIRS: Final = {
     ProviderRule.UNANSWERED_CALL: "answers the call with a result of its own",
     ProviderRule.STRAY_RESULT: "leaves the result out",
@@ -33,10 +33,10 @@ def broken_pairs(tree: SessionTree, generations: Sequence[Generation]) -> Iterat
     known: set[_Identity] = set()
     budget = MOST_ENTRIES
     for leaf in _leaves(tree):
+        if budget <= 0:
+            return
         branch = tree.branch(leaf.id)
         budget -= len(branch)
-        if budget < 0:
-            return
         places = {entry.id: entry for entry in branch}
         found = [_by_identity(violations(one.reader.rebuild(branch))) for one in generations]
         for identity in dict.fromkeys(identity for one in found for identity in one):

@@ -60,6 +60,6 @@ def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examin
 def test_so_many_entries_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = chain(user("go"), result("x"))
     recorded.insert(2, message("side", "e1", result("y")))
-    monkeypatch.setattr(module, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
 
     assert [one.number for one in found_in(recorded)] == [4]
