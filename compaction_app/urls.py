@@ -14,6 +14,7 @@ from .review import views as review_pages
 from .runs import views as runs_views
 from .session_page import views as session_pages
 from .timeline import views as timeline_views
+from .undo import views as undo_views
 
 app_name = "compaction"
 # A file name and an entry id may contain anything: line breaks, and an id also slashes.
@@ -56,6 +57,7 @@ urlpatterns = [
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/result", commit_views.result, name="result"),
+    path("runs/<int:run>/undo", undo_views.undo, name="undo"),
     path("runs/<int:run>/certify", commit_views.certify, name="certify"),
     path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),

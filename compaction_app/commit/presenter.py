@@ -192,9 +192,14 @@ class ResultView:
 
     @property
     def is_restored(self) -> bool:
-        """Whether a restore has removed the line from the session since."""
+        """Whether the compaction was undone since, or a restore has removed its line."""
         run = self.compaction.run
         return run is not None and run.state == RunState.RESTORED
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it was undone, and the undo is not removed by a restore."""
+        return self.is_restored and self.compaction.undos.filter(is_whole=True).exists()
 
     @property
     def percent_left(self) -> float:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from compaction_app.runs.reviews import review_of
+from compaction_app.undo.presenter import undo_rows
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
@@ -94,6 +95,7 @@ def certify(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
-    view = view_result(compaction_of(run))
-    context = {"run": run, "view": view, "fault": fault, "here": "runs"}
+    compaction = compaction_of(run)
+    view, rows = view_result(compaction), undo_rows(compaction)
+    context = {"run": run, "view": view, "rows": rows, "fault": fault, "here": "runs"}
     return render(request, "commit/result.html", context, status=status_of(fault))

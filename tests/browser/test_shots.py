@@ -232,6 +232,7 @@ class Stage:
             "session-removed": f"{address}?view=removed",
             "session-compacted": f"{address}?view=all",
             "result": result,
+            "undo": f"{run}/undo",
             "run-committed": run,
             "review-committed": f"{run}/review",
             "backups": backups,

@@ -1,0 +1,164 @@
+"""An undo on its page: what would come back and how, with the confirmations it needs; and the undos of a compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from compaction_app.core.undo_ways import UndoWay
+from compaction_app.display.confirmations import RequiredConfirmation
+from compaction_app.models import Compaction, Undo
+from sessions_app.cli import shell_quoted
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import NO_TEXTS, Texts
+from sessions_app.sessionlog.targets import Target
+
+from .plan import UndoPlan
+from .service import planned, undo_of_run
+
+SHOWN: Final = 200
+"""Deleted entries that the page shows."""
+WORDS: Final = 160
+"""Characters of a deleted text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedEntry:
+    """An entry that is deleted, or has lost blocks."""
+
+    entry_id: str
+    name: str
+    blocks: int
+    """How many of its blocks are deleted; 0 if all of it is."""
+    tokens: int
+    beginning: str
+    is_chosen: bool
+    comes_back: bool
+    is_reachable: bool
+    """False if it has been summarised since, so that it cannot come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoView:
+    """What an undo would do."""
+
+    plan: UndoPlan
+    entries: list[DeletedEntry]
+    more: int
+    """How many further entries are not shown."""
+    is_part: bool
+    """Whether entries were chosen."""
+    partners: int
+    """The deletions that come back because they belong to the same tool calls."""
+    confirmations: list[RequiredConfirmation]
+    digest: str
+
+    @property
+    def removed(self) -> str:
+        """The path of the session that would be deleted; empty if none would be."""
+        return str(self.plan.state.created) if self.plan.way is UndoWay.REMOVAL else ""
+
+    @property
+    def back(self) -> int:
+        """How many entries come back, in whole or in part."""
+        return len({target.entry_id for target in self.plan.back})
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRow:
+    """An undo that was made."""
+
+    undo: Undo
+    entries: int
+    resume: str
+    """The command that continues in the new session; empty if none was made, or it is gone."""
+
+
+def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> UndoView:
+    """What an undo of a compaction, or of the chosen entries, would do now. Raises what `plan_undo` raises."""
+    plan = planned(undo_of_run(compaction, chosen), now)
+    by_entry: dict[str, list[Target]] = {}
+    for target in plan.state.targets:
+        by_entry.setdefault(target.entry_id, []).append(target)
+    messages = {message.entry.id: message for message in plan.without.messages}
+    # What was chosen is always shown, so that it can be unchosen.
+    order = sorted(by_entry, key=lambda entry_id: entry_id not in chosen) if chosen else list(by_entry)
+    shown = order[:SHOWN]
+    texts = plan.present.texts(messages[entry_id].source for entry_id in shown if entry_id in messages)
+    back = {target.entry_id for target in plan.back}
+    return UndoView(
+        plan=plan,
+        entries=[
+            _deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back)
+            for entry_id in shown
+        ],
+        more=len(order) - len(shown),
+        is_part=bool(chosen),
+        partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
+        confirmations=list(_confirmations(plan)),
+        digest=plan.digest(),
+    )
+
+
+def undo_rows(compaction: Compaction) -> list[UndoRow]:
+    """The undos of a compaction, the latest first."""
+    agent = compaction.session.agent
+    return [
+        UndoRow(
+            undo,
+            len({raw["entryId"] for raw in undo.targets}),
+            (
+                " ".join(map(shell_quoted, agent.resume_command(Path(undo.created))))
+                if undo.created and Path(undo.created).exists()
+                else ""
+            ),
+        )
+        for undo in compaction.undos.select_related("backup").order_by("-pk")
+    ]
+
+
+def _deleted_entry(
+    targets: Iterable[Target],
+    message: Message | None,
+    texts: dict[str, Texts],
+    chosen: Collection[str],
+    back: Collection[str],
+) -> DeletedEntry:
+    indexes = {target.block_index for target in targets}
+    entry_id = next(iter(targets)).entry_id
+    if message is None:
+        return DeletedEntry(
+            entry_id, "entry", 0, 0, "", entry_id in chosen, entry_id in back, is_reachable=False
+        )
+    blocks = message.blocks
+    if blocks is not None and None not in indexes:
+        blocks = tuple(block for block in blocks if block.index in indexes)
+    found = texts.get(message.source.id, NO_TEXTS)
+    return DeletedEntry(
+        entry_id=entry_id,
+        name=message.role,
+        blocks=0 if None in indexes else len(indexes),
+        tokens=message.tokens if None in indexes else sum(block.tokens for block in blocks or ()),
+        beginning=found.joined(blocks)[:WORDS],
+        is_chosen=entry_id in chosen,
+        comes_back=entry_id in back,
+        is_reachable=True,
+    )
+
+
+def _confirmations(plan: UndoPlan) -> Iterator[RequiredConfirmation]:
+    words = {
+        "live": (
+            "An agent may have this session open. I have closed it there, or will reload it.",
+            f"It {plan.activity.sentence}. An agent that has it open continues from its own copy.",
+        ),
+        "after_torn_line": (
+            "Start a new line after the torn one.",
+            f"The session ends in {plan.torn}: a process was interrupted while writing it, or is still writing.",
+        ),
+    }
+    for name in plan.needs:
+        yield RequiredConfirmation(name, *words[name])

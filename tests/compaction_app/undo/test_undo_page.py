@@ -1,0 +1,131 @@
+"""The page of an undo says how it is done before, and does exactly that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import approval, commit_run, preflight_of
+from compaction_app.core.states import RunState
+from compaction_app.models import Compaction, Run, Undo
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_file
+from sessions_app.index.roots import configured_roots
+from sessions_app.storage.session_loader import load_session
+from tests.factories import message, session_bytes, user, working_session
+from tests.files import backdate, place
+from tests.html import fields, link, text_of
+from tests.installation import Installation
+from tests.runs import approve_proposals, plan_session
+
+READERS = [("atomic", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
+
+
+@pytest.fixture(params=READERS, ids=lambda pair: pair[1])
+def run(redline: Installation, tmp_path: Path, settings: Any, request: pytest.FixtureRequest) -> Run:
+    """A committed run."""
+    agent, writer = request.param
+    directory = tmp_path / "shown"
+    settings.REDLINE = Configuration().model_copy(
+        update={"roots": [RootSetting(path=directory, agent=agent)]}
+    )
+    path = place(directory / "work.jsonl", session_bytes(working_session(steps=6)))
+    configured_roots()
+    run = approve_proposals(plan_session(index_file(path)))
+    now = timezone.now()
+    shown = preflight_of(approval(run), now, writer).digest()
+    commit_run(run, Confirmations(), shown, now, writer)
+    backdate(path)
+    run.refresh_from_db()
+    return run
+
+
+def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) -> Any:
+    """Open the page, for these entries or for all of it, and confirm what it shows."""
+    page = browser.get(f"/runs/{run.pk}/undo", {"entry": entries})
+    found = fields(page)
+    assert found.get("entry", [])[: len(entries)] == list(entries)
+    return browser.post(
+        f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True
+    )
+
+
+def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser: Client, run: Run) -> None:
+    address = link(browser.get(f"/runs/{run.pk}/result"), "Undo…")
+    assert address == f"/runs/{run.pk}/undo"
+    page = text_of(browser.get(address))
+    if Compaction.objects.get().created:
+        assert "That file is deleted" in page
+        assert "byte for byte as Redline wrote it" in page
+    else:
+        assert "One line is appended to the session" in page
+        assert "New backup" in page
+    assert not Undo.objects.exists()
+
+
+def test_an_undo_on_the_page_undoes_the_compaction(browser: Client, run: Run) -> None:
+    result = undo(browser, run)
+    assert result.redirect_chain == [(f"/runs/{run.pk}/result", 303)]
+    page = text_of(result)
+    assert "Undone: " in page
+    assert "All of it" in page
+    assert "every recorded byte is still in the file" not in page
+    run.refresh_from_db()
+    assert run.state == RunState.RESTORED
+    assert Undo.objects.get().is_whole
+    again = browser.get(f"/runs/{run.pk}/undo")
+    assert again.status_code == 409
+    assert "Undo the compaction" not in text_of(again)
+    for page in ("", "/review", "/result"):
+        assert browser.get(f"/runs/{run.pk}{page}", follow=True).status_code == 200
+
+
+def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser: Client, run: Run) -> None:
+    target = next(raw for raw in Compaction.objects.get().origins if raw["kind"] == "entry")
+    chosen = browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]})
+    page = text_of(chosen)
+    assert "Bring back 2 entries?" in page
+    assert "same tool call" in page
+    undo(browser, run, target["entryId"])
+    run.refresh_from_db()
+    assert run.state == RunState.COMMITTED
+    row = Undo.objects.get()
+    assert not row.is_whole
+    assert target["entryId"] in {raw["entryId"] for raw in row.targets}
+    assert "2 entries" in text_of(browser.get(f"/runs/{run.pk}/result"))
+
+
+def test_what_has_changed_since_it_was_shown_is_not_undone(browser: Client, run: Run) -> None:
+    shown = fields(browser.get(f"/runs/{run.pk}/undo"))["plan"]
+    path = run.session.real_path()
+    created = Compaction.objects.get().created
+    changed = Path(created) if created else path
+    leaf_id = load_session(changed).leaf_id
+    place(changed, changed.read_bytes() + session_bytes([message("new", leaf_id, user("More."))]))
+    before = changed.read_bytes()
+    refused = browser.post(f"/runs/{run.pk}/undo", {"plan": shown})
+    assert refused.status_code == 409
+    assert changed.read_bytes() == before
+    assert not Undo.objects.exists()
+
+
+def test_a_live_session_needs_a_confirmation(browser: Client, run: Run) -> None:
+    created = Compaction.objects.get().created
+    path = Path(created) if created else run.session.real_path()
+    backdate(path, hours=0)
+    refused = undo(browser, run)
+    assert refused.status_code == 422
+    assert "a confirmation is missing" in text_of(refused)
+    assert not Undo.objects.exists()
+    assert "Undone: " in text_of(undo(browser, run, yes=("live",)))
+
+
+def test_hostile_ids_and_texts_are_escaped(browser: Client, run: Run) -> None:
+    page = browser.get(f"/runs/{run.pk}/undo", {"entry": "<script>alert(1)</script>"})
+    assert page.status_code == 409
+    assert b"<script>alert(1)" not in page.content
