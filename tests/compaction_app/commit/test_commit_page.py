@@ -239,7 +239,7 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, r
     answer = browser.get(f"/runs/{run.pk}/result")
     assert f"--session {new}" in text_of(answer)
     assert browser.get(link(answer, "Open it here")).status_code == 200
-    assert "Undo" not in text_of(answer)
+    assert link(answer, "Undo…") == f"/runs/{run.pk}/undo"
 
 
 def test_a_fork_of_a_live_session_needs_no_confirmation(browser: Client, run: Run, path: Path) -> None:
