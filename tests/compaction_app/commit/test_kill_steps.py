@@ -21,11 +21,14 @@ from compaction_app.backups.service import RestoreConfirmations, list_backups, r
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.core.states import RunState
-from compaction_app.models import Backup, Compaction, Run
+from compaction_app.models import AuditEntry, Backup, Compaction, Run
+from compaction_app.session_page.reader_selection import select_reader
+from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
+from sessions_app.storage.session_loader import load_session
 from tests.factories import session_bytes, working_session
-from tests.files import backdate, snapshot
+from tests.files import backdate, place, snapshot
 from tests.html import text_of
 from tests.installation import Installation
 from tests.kill_steps import killed_before
@@ -155,6 +158,64 @@ def test_a_commit_killed_before_any_step_is_completed_or_undone(
     found = each_step(world, commit, check)
     with capsys.disabled():
         print(f"\na commit killed before each of its steps: the session was {found}")
+    assert min(found["before"], found["after"]) > 5
+
+
+@pytest.mark.parametrize("writer", ["context-edit", "fork"])
+def test_a_commit_by_another_writer_killed_before_any_step_is_completed_or_undone(
+    redline: Installation, known_root: Path, browser: Client, capsys: pytest.CaptureFixture[str], writer: str
+) -> None:
+    path = known_root / "work.jsonl"
+    session = index_file(place(path, session_bytes(working_session(steps=4))))
+    select_reader(session, "pi")
+    session.refresh_from_db()
+    world = World(redline, path, browser, approve_proposals(plan_session(session)))
+    before = path.read_bytes()
+    approved = approval(world.run)
+
+    def commit() -> None:
+        now = timezone.now()
+        seen = preflight_of(approval(world.run), now, writer).digest()
+        commit_run(world.run, Confirmations(), seen, now, writer)
+
+    def assert_written(changed: Path, written: bytes) -> None:
+        """The change is whole, and recorded."""
+        assert written.endswith(b"\n")
+        compaction = Compaction.objects.get()
+        assert (compaction.writer, compaction.run) == (writer, world.run)
+        assert Path(compaction.backup.path).read_bytes() == before
+        lines = [json.loads(line) for line in written.splitlines()]
+        named = lines[0]["id"] if changed != path else lines[-1]["id"]
+        assert (compaction.entry_id, compaction.created) == (named, "" if changed == path else str(changed))
+        loaded = load_session(changed)
+        left = {
+            message.entry.id for message in READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages
+        }
+        gone = {target.entry_id for target in approved.targets if target.block_index is None}
+        assert left == {entry.id for entry in approved.loaded.log.entries} - gone
+        assert AuditEntry.objects.get().sha256_after == hashlib.sha256(changed.read_bytes()).hexdigest()
+
+    def check() -> str:
+        content = path.read_bytes()
+        assert content.startswith(before)
+        world.assert_the_next_lock_leaves_nothing_over()
+        made = [one for one in path.parent.glob("*.jsonl") if one != path]
+        if content == before and not made:
+            assert world.state() == RunState.TARGET_MET
+            assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
+            commit()
+            assert world.state() == RunState.COMMITTED
+            return "before"
+        assert (content == before, len(made)) == ((True, 1) if writer == "fork" else (False, 0))
+        assert_written(*((made[0], made[0].read_bytes()) if made else (path, content[len(before) :])))
+        assert world.state() == RunState.COMMITTED
+        assert f"recorded by {writer}" in world.page("result") or "in a new session" in world.page("result")
+        return "after"
+
+    world.remember()
+    found = each_step(world, commit, check)
+    with capsys.disabled():
+        print(f"\na commit by {writer} killed before each of its steps: the session was {found}")
     assert min(found["before"], found["after"]) > 5
 
 
