@@ -72,7 +72,7 @@ shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wid
 bench: $(VENV)/.installed ## measure the performance figures that Redline promises
 	$(BIN)/redline bench
 
-soak: $(VENV)/.installed-dev ## kill commits and restores 300 times each
+soak: $(VENV)/.installed-dev ## kill commits by each writer, and restores, 300 times each
 	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill.py tests/compaction_app/commit/test_kill_commands.py
 
 clean: ## remove build products and caches

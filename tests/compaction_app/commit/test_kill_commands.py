@@ -27,14 +27,16 @@ from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.commit import change as commit_change
 from compaction_app.commit.service import Approved, Confirmations, commit
 from compaction_app.models import Backup, Compaction
-from sessions_app.index.session_locks import settle_interrupted
+from compaction_app.session_page.reader_selection import select_reader
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session, settle_interrupted
 from sessions_app.storage import backups
 from sessions_app.storage import restore as storage_restore
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import BACKUP_SUFFIX
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation
+from tests.installation import Installation, refusal
 from tests.plans import approved_plan, context_ids, context_without
 from tests.wait import WAIT_SECONDS
 
@@ -170,6 +172,94 @@ def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
     with capsys.disabled():
         print(f"\n{ROUNDS} kills, seed {SEED}: in {dict(phases)}; the session was {dict(found)}")
     assert len(phases) > 1, "every kill hit the same phase: the delays are wrong"
+
+
+def state_after_settling(path: Path, before: bytes) -> str:
+    """Whether a change is there, whole and with its row, or not at all, once the next process has started."""
+    settle_interrupted()
+    with lock_session(path):
+        pass
+    assert not [name for name in snapshot(path.parent) if name.startswith(".")]
+    made = [one for one in path.parent.glob("*.jsonl") if one != path]
+    added = line_after(path, before)
+    assert not (added and made)
+    if not added and not made:
+        assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
+        return "before"
+    compaction = Compaction.objects.get()
+    lines = (made[0].read_bytes() if made else added).splitlines(keepends=True)
+    assert all(line.endswith(b"\n") for line in lines)
+    ids = [json.loads(line)["id"] for line in lines]
+    assert (compaction.entry_id, compaction.created) == ((ids[0], str(made[0])) if made else (ids[-1], ""))
+    assert Path(compaction.backup.path).read_bytes() == before
+    return "after"
+
+
+@pytest.mark.parametrize("writer", ["context-edit", "fork"])
+def test_a_kill_at_any_moment_leaves_a_change_of_any_writer_whole_or_not_made(
+    path: Path, capsys: pytest.CaptureFixture[str], writer: str
+) -> None:
+    dice = random.Random(SEED)
+    before = path.read_bytes()
+    phases: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    select_reader(index_file(path), "pi")
+    approved = approved_plan(path, reader="pi", writer=writer)
+
+    def commit_and_wait(begin: Callable[[str], object]) -> None:
+        begin("commit")
+        commit(approved, YES, datetime.now(UTC))
+        begin("done")
+        time.sleep(60)
+
+    def put_back() -> None:
+        clean(path)
+        place(path, before)
+
+    began = time.perf_counter()
+    commit(approved, YES, datetime.now(UTC))
+    longest_us = int(2e6 * (time.perf_counter() - began))
+    for _ in range(ROUNDS):
+        put_back()
+        approved = approved_plan(path, reader="pi", writer=writer)
+        phases[killed(commit_and_wait, dice.randrange(longest_us))] += 1
+        found[state_after_settling(path, before)] += 1
+    with capsys.disabled():
+        print(f"\n{ROUNDS} kills of {writer}, seed {SEED}: in {dict(phases)}; the change was {dict(found)}")
+
+
+def write_first_line(fd: int, payload: bytes) -> int:
+    return os.write(fd, payload[: payload.index(b"\n") + 1])
+
+
+def write_first_line_and_die(fd: int, payload: bytes) -> int:
+    write_first_line(fd, payload)
+    return die()
+
+
+def test_some_of_several_lines_are_cut_off_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+    select_reader(index_file(path), "pi")
+    approved = approved_plan(path, reader="pi", writer="context-edit")
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line_and_die))
+        killed(lambda _: commit(approved, YES, datetime.now(UTC)))
+    assert line_after(path, before).count(b"\n") == 1
+    assert state_after_settling(path, before) == "before"
+    assert path.read_bytes() == before
+
+
+def test_some_of_several_lines_are_cut_off_if_the_disk_is_full(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(path.parent)
+    select_reader(index_file(path), "pi")
+    approved = approved_plan(path, reader="pi", writer="context-edit")
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line))
+        assert refusal(lambda: commit(approved, YES, datetime.now(UTC))) == "6 disk_full"
+    assert snapshot(path.parent) == before
+    assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
 
 
 def die(*_: object) -> int:

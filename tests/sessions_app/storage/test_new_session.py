@@ -1,0 +1,214 @@
+"""A new session beside another one appears whole or not at all, replaces nothing, and is recorded once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage import files, locks, new_session
+from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
+from sessions_app.storage.new_session import NewSession, create_session
+from tests.files import snapshot
+from tests.installation import refusal
+from tests.processes import limit_file_size, refusal_in_child
+
+LINES = (b'{"type":"session"}\n', b'{"id":"e1"}\n', b'{"id":"e2"}\n')
+NAME = "new.jsonl"
+
+
+class Crash(BaseException):
+    """Ends the process: nothing catches it."""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b'{"type":"session"}\n')
+    path.chmod(0o640)
+    return path
+
+
+def ignore(_: object) -> None: ...
+
+
+def create(
+    data: Path,
+    session: Path,
+    pieces: Iterable[bytes] = LINES,
+    *,
+    check: Callable[[Path], object] = ignore,
+    record: Callable[[NewSession], object] = ignore,
+    settle: Callable[[LockedSession], object] = ignore,
+) -> NewSession:
+    with session_lock(data, session, 5, settle) as locked:
+        return create_session(locked, NAME, pieces, check=check, note=lambda _: "the note", record=record)
+
+
+def recovery_of(data: Path, session: Path) -> tuple[RecoveryKind, str]:
+    """What the next lock finds, and passes to whoever records it."""
+    found = []
+    with session_lock(data, session, 5, lambda locked: found.append(locked.recovery)):
+        pass
+    assert not list((data / "locks").glob("*.intent"))
+    return found[0].kind, found[0].note
+
+
+def test_it_has_every_byte_and_the_mode_of_the_session(data: Path, session: Path) -> None:
+    made = create(data, session)
+    path, content = session.with_name(NAME), b"".join(LINES)
+    assert path.read_bytes() == content
+    assert made == NewSession(path, len(content), hashlib.sha256(content).hexdigest())
+    assert path.stat().st_mode == session.stat().st_mode
+    assert sorted(snapshot(session.parent)) == ["a.jsonl", NAME]
+    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+
+
+def test_long_content_is_written_in_pieces(data: Path, session: Path) -> None:
+    line = b"x" * 999 + b"\n"
+    made = create(data, session, (line for _ in range(3 * files.CHUNK // 1_000)))
+    assert made.size == session.with_name(NAME).stat().st_size == 3 * files.CHUNK // 1_000 * 1_000
+
+
+def test_it_is_checked_before_it_has_its_name(data: Path, session: Path) -> None:
+    seen = []
+
+    def look(draft: Path) -> None:
+        seen.append((draft.read_bytes(), session.with_name(NAME).exists()))
+
+    create(data, session, check=look, record=lambda made: seen.append((made.path.read_bytes(), True)))
+    assert seen == [(b"".join(LINES), False), (b"".join(LINES), True)]
+
+
+def refuse(draft: Path) -> None:
+    raise SystemFailure("not_proven", "It is not what was approved.")
+
+
+def test_a_refused_content_leaves_nothing(data: Path, session: Path) -> None:
+    before = snapshot(session.parent)
+    assert refusal(lambda: create(data, session, check=refuse)) == "6 not_proven"
+    assert snapshot(session.parent) == before
+    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_no_file_is_replaced(data: Path, session: Path, is_link: bool) -> None:
+    there = session.with_name(NAME)
+    if is_link:
+        there.symlink_to("nowhere")
+    else:
+        there.write_bytes(b"mine")
+    before = snapshot(session.parent)
+    assert refusal(lambda: create(data, session)) == "2 exists"
+    assert snapshot(session.parent) == before
+    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+
+
+def test_a_full_disk_leaves_nothing(data: Path, session: Path) -> None:
+    before = snapshot(session.parent)
+    lines = [b"x" * 9_999 + b"\n"] * 50
+    answer = refusal_in_child(lambda: create(data, session, lines), limit_file_size(100_000))
+    assert answer == "6 disk_full"
+    assert snapshot(session.parent) == before
+
+
+def test_content_that_reads_back_differently_is_reported(
+    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_wrong(fd: int, content: bytes) -> None:
+        files.write_all(fd, content.replace(b"e2", b"e3"))
+
+    before = snapshot(session.parent)
+    monkeypatch.setattr(new_session, "write_all", write_wrong)
+    with pytest.raises(SystemFailure, match="read back differ") as caught:
+        create(data, session)
+    assert caught.value.code == "write_failed"
+    assert snapshot(session.parent) == before
+
+
+def fail(_: object) -> None:
+    raise SystemFailure("not_recorded", "The database is busy.")
+
+
+def test_what_could_not_be_recorded_is_recorded_by_the_next_lock(data: Path, session: Path) -> None:
+    assert refusal(lambda: create(data, session, record=fail)) == "6 not_recorded"
+    assert session.with_name(NAME).read_bytes() == b"".join(LINES)
+    assert recovery_of(data, session) == (RecoveryKind.MADE, "the note")
+    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+
+
+def crash(*_: object) -> None:
+    raise Crash
+
+
+def test_one_that_was_announced_and_not_made_leaves_nothing(
+    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(session.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "hardlink_to", crash)
+        with pytest.raises(Crash):
+            create(data, session)
+    assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
+    assert snapshot(session.parent) == before
+
+
+def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(
+    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(new_session, "sync_directory", crash)
+        with pytest.raises(Crash):
+            create(data, session)
+    with session.with_name(NAME).open("ab") as file:
+        file.write(b'{"id":"e3"}\n')
+    with session_lock(data, session, 5) as locked:
+        assert locked.recovery.kind is RecoveryKind.MADE
+        assert locked.recovery.size == len(b"".join(LINES))
+
+
+def test_another_file_of_its_name_is_not_taken_for_it(
+    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash_with_draft(_: Path, draft: Path) -> None:
+        # A killed process leaves its draft, so that no other file gets its inode.
+        draft.rename(draft.with_name("kept"))
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "hardlink_to", crash_with_draft)
+        with pytest.raises(Crash):
+            create(data, session)
+    session.with_name(NAME).write_bytes(b"".join(LINES))
+    assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
+
+
+def test_the_draft_of_a_dead_process_is_removed(data: Path, session: Path) -> None:
+    draft = session.with_name(".a.jsonl.redline-fork")
+    draft.write_bytes(b"half")
+    recovery_of(data, session)
+    assert not draft.exists()
+
+
+def test_a_record_that_cannot_be_removed_is_reported(data: Path, session: Path) -> None:
+    def block(_: NewSession) -> None:
+        (record,) = (data / "locks").glob("*.intent")
+        record.unlink()
+        (record / "in the way").mkdir(parents=True)
+
+    with session_lock(data, session, 5) as locked, pytest.raises(SystemFailure) as caught:
+        create_session(locked, NAME, LINES, check=ignore, note=lambda _: "", record=block)
+    assert caught.value.code == "append_not_tidied"
+    assert session.with_name(NAME).read_bytes() == b"".join(LINES)
+
+
+def test_it_needs_the_lock(data: Path, session: Path) -> None:
+    with locks.session_lock(data, session, 5) as locked:
+        pass
+    with pytest.raises(RuntimeError, match="was released"):
+        create_session(locked, NAME, LINES, check=ignore, note=lambda _: "", record=ignore)
+    assert list(snapshot(session.parent)) == ["a.jsonl"]
