@@ -1,4 +1,4 @@
-"""The context window of a session's model, and the tokens with which its agent decides whether to compact."""
+"""The context window of a session's model, and what the computer tells of its agent: its settings and its version."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from sessions_app.agents.base import CompactionBudget
+from sessions_app.agents.installed_version import Version, installed_version
 from sessions_app.agents.registry import agent_with_reader, model_windows
 from sessions_app.context_windows import Window, window_of
 from sessions_app.models import Session
@@ -20,10 +21,14 @@ REFRESHED: Final = ["window", "window_source", "reserve_tokens", "keep_recent_to
 
 @dataclass(slots=True)
 class ContextWindowLookup:
-    """Context windows and budgets from the agents' own files, cached: create a new lookup from time to time."""
+    """Context windows and budgets from the agents' own files, and the installed versions of the agents.
+
+    All of it is cached: create a new lookup from time to time.
+    """
 
     home: Path = field(default_factory=Path.home)
     _windows: dict[str, int] | None = None
+    _versions: dict[str, Version | None] = field(default_factory=dict)
     _budgets: dict[tuple[str, str, tuple[str, str]], CompactionBudget] = field(default_factory=dict)
 
     def window(self, model: str) -> Window | None:
@@ -40,6 +45,12 @@ class ContextWindowLookup:
         if known not in self._budgets:
             self._budgets[known] = agent.settings(session.cwd, self.home, model).budget
         return self._budgets[known]
+
+    def version_of(self, agent: str) -> Version | None:
+        """The installed version of the agent with this key."""
+        if agent not in self._versions:
+            self._versions[agent] = installed_version(agent)
+        return self._versions[agent]
 
     def fields(self, session: Session) -> dict[str, Any]:
         """The values of REFRESHED for a session."""

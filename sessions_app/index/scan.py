@@ -6,15 +6,15 @@ from a last line without a newline, are removed before the next scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Reader
-from sessions_app.agents.registry import READERS, agent_of, choose_reader, may_show_another
+from sessions_app.agents.base import Reader, Reading
+from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
@@ -237,9 +237,7 @@ class Scan:
             entries = [*written, *self.pending]
         tree = SessionTree(entries)
         branch = tree.branch(tree.leaf.id)
-        reading = choose_reader(
-            tree.entries, chosen=self._chosen_reader, agent=self._agent, own=session.own_entries
-        )
+        reading = self._choose_reader(tree.entries, session.own_entries)
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
@@ -259,12 +257,20 @@ class Scan:
             self._conversation.add(context.messages)
         self._carried.clear()
 
+    def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = NOTHING_APPENDED) -> Reading:
+        return choose_reader(
+            entries,
+            chosen=self._chosen_reader,
+            agent=self._agent,
+            own=own,
+            version_of=self._lookup.version_of,
+        )
+
     def _reader_so_far(self) -> Reader:
         """The reader of the session; at first, the one that the entries in the totals show."""
         session = self.session
         if session.read_as not in READERS:
-            reading = choose_reader(self._signs, chosen=self._chosen_reader, agent=self._agent)
-            session.read_as = reading.reader.name
+            session.read_as = self._choose_reader(self._signs).reader.name
         return READERS[session.read_as]
 
     @property

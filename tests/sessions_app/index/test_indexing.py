@@ -685,3 +685,42 @@ def test_an_edit_that_the_agent_refuses_breaks_a_session(redline: Installation, 
     session = index_file(place(tmp_path / ".pi" / "s.jsonl", session_bytes(recorded)))
     assert session.broken_at == "e2"
     assert "pi cannot open this branch" in session.broken
+
+
+# ---- the reader ------------------------------------------------------------------------------------------------
+
+
+def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def version(name: str) -> tuple[int, ...]:
+        asked.append(name)
+        return 0, 86, 1
+
+    monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", version)
+    root = redline.home / ".pi" / "agent" / "sessions"
+    system = {"role": "system", "content": "be kind"}
+    place(root / "shown.jsonl", session_bytes(chain(system, user("x"))))
+    index_paths([root])
+    assert asked == []
+    for name in ("one", "two"):
+        place(root / f"{name}.jsonl", session_bytes(chain(user("x"), assistant(text("y")))))
+    index_paths([root])
+    assert asked == ["pi"]
+    read_as = dict(Session.objects.values_list("relative_path", "read_as"))
+    assert read_as == {"shown.jsonl": "pi", "one.jsonl": "pi-0.86", "two.jsonl": "pi-0.86"}
+
+
+def test_an_appended_entry_can_show_a_newer_version(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", lambda _: (0, 86, 1))
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    entries = chain(user("x"), assistant(text("y")), {"role": "system", "content": "be kind"})
+    place(path, session_bytes(entries[:-1]))
+    assert index_file(path).read_as == "pi-0.86"
+    place(path, session_bytes(entries))
+    session = index_file(path)
+    assert (session.read_as, session.entry_count) == ("pi", 3)
