@@ -42,6 +42,7 @@ from tests.factories import (
     text,
     thinking,
     user,
+    verbatim_compaction,
     whole,
 )
 from tests.html import (
@@ -246,6 +247,37 @@ def test_an_edit_shows_its_own_words_if_the_model_sees_them(
     assert "replaced by e3" in text_of(entry_of(history, "e1"))
     assert link(entry_of(history, "e1"), "e3") == f"{address}/entries/e3"
     assert "left out by" in text_of(entry_of(history, "e2"))
+
+
+def test_a_compaction_that_repeats_the_system_message_is_one_entry(browser: Client, idle_root: Path) -> None:
+    system = {"role": "system", "content": "be kind " * 40}
+    recorded = chain(
+        user("the old words"), summary_compaction("in short", None) | {"systemMessage": system}, user("go")
+    )
+    address = add_session(idle_root, "a.jsonl", recorded)
+    Session.objects.update(reader="pi")
+    page = page_of(browser, address)
+    assert [one for one in ids(page) if one in ("e1", "e2", "e3")] == ["e2", "e3"]
+    assert "in short" in text_of(entry_of(page, "e2"))
+
+
+def test_a_tail_that_is_sent_as_text_is_marked(browser: Client, idle_root: Path) -> None:
+    recorded = chain(
+        user("the old words"),
+        assistant(call("c1")),
+        result("c1", "lost"),
+        user("kept"),
+        verbatim_compaction("in <short>", "e3"),
+        user("go"),
+    )
+    address = add_session(idle_root, "a.jsonl", recorded)
+    Session.objects.update(reader="atomic-0.9")
+    page = page_of(browser, address, view="all")
+    assert "sent as text" in text_of(entry_of(page, "e4"))
+    assert "sent as text" not in text_of(entry_of(page, "e6"))
+    assert "left out by" in text_of(entry_of(page, "e3"))
+    assert link(entry_of(page, "e3"), "e5") == f"{address}/entries/e5"
+    assert "in <short>" in text_of(entry_of(page, "e5"))
 
 
 def test_switching_the_view_keeps_the_place(browser: Client, idle_root: Path) -> None:
