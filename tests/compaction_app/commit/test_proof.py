@@ -1,0 +1,129 @@
+"""A writer with a bug writes nothing: what the agent would rebuild is compared with what was approved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import commit
+from compaction_app.models import AuditEntry, Backup, Compaction
+from compaction_app.session_page.reader_selection import select_reader
+from sessions_app.agents.base import Append, Change, NewFile, WriteFacts
+from sessions_app.agents.registry import reading_by
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.targets import Target
+from tests.factories import session_bytes, working_session
+from tests.files import place, snapshot
+from tests.installation import Installation, refusal
+from tests.plans import approved_plan, context_ids
+
+Write = Callable[[Any, Sequence[Entry], Deletion, WriteFacts], Change]
+Bug = Callable[[Write], Write]
+
+KEPT = "e27"
+"""An entry of the session that no plan deletes."""
+LAST_WORDS = b"Now the tests."
+
+
+def with_targets(change: Callable[[tuple[Target, ...]], tuple[Target, ...]]) -> Bug:
+    """The writer deletes other targets than were approved."""
+
+    def bug(write: Write) -> Write:
+        return lambda one, branch, deletion, facts: write(
+            one, branch, replace(deletion, targets=change(deletion.targets)), facts
+        )
+
+    return bug
+
+
+def with_lines(change: Callable[[Iterable[bytes]], Iterable[bytes]]) -> Bug:
+    """The writer writes other lines than it should."""
+
+    def bug(write: Write) -> Write:
+        def changed(one: Any, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
+            found = write(one, branch, deletion, facts)
+            if isinstance(found, Append):
+                return Append(tuple(change(found.lines)))
+            return NewFile(found.name, change(found.pieces))
+
+        return changed
+
+    return bug
+
+
+def replace_last_words(lines: Iterable[bytes]) -> list[bytes]:
+    """The last message says something else: in a fork by its line, otherwise by one more edit."""
+    lines = list(lines)
+    if lines[0].startswith(b'{"type":"session"'):
+        return [line.replace(LAST_WORDS, b"Now the texts.") for line in lines]
+    edit = json.loads(lines[-1])
+    replacement = {"content": "Now the texts."}
+    edit |= {"id": "0badcafe", "parentId": edit["id"], "targetId": KEPT, "replacement": replacement}
+    return [*lines, json.dumps(edit).encode()]
+
+
+LOSES_AN_ENTRY = with_targets(lambda targets: (*targets, Target(KEPT)))
+FORGETS_A_TARGET = with_targets(lambda targets: targets[1:])
+ALTERS_A_TEXT = with_lines(replace_last_words)
+LOSES_A_LINE = with_lines(lambda lines: list(lines)[:-2])
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "bug"),
+    [
+        pytest.param("atomic-0.8", "context-compaction", LOSES_AN_ENTRY, id="deletion loses an entry"),
+        pytest.param("atomic-0.8", "context-compaction", FORGETS_A_TARGET, id="deletion forgets a target"),
+        pytest.param("pi", "context-edit", LOSES_AN_ENTRY, id="edits lose an entry"),
+        pytest.param("pi", "context-edit", FORGETS_A_TARGET, id="edits forget a target"),
+        pytest.param("pi", "context-edit", ALTERS_A_TEXT, id="edits alter a text"),
+        pytest.param("pi", "fork", LOSES_AN_ENTRY, id="fork loses an entry"),
+        pytest.param("pi", "fork", FORGETS_A_TARGET, id="fork forgets a target"),
+        pytest.param("pi", "fork", ALTERS_A_TEXT, id="fork alters a text"),
+        pytest.param("pi", "fork", LOSES_A_LINE, id="fork loses a line"),
+        pytest.param("atomic-0.9", "fork", ALTERS_A_TEXT, id="fork for Atomic alters a text"),
+    ],
+)
+def test_a_writer_with_a_bug_writes_nothing(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch, reader: str, writer: str, bug: Bug
+) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+    select_reader(index_file(path), reader)
+    approved = approved_plan(path, reader=reader, writer=writer)
+    before = snapshot(path.parent)
+
+    def act() -> None:
+        commit(approved, Confirmations(), datetime.now(UTC))
+
+    with monkeypatch.context() as patch:
+        kind = type(reading_by(reader, "the test says so").writer(writer))
+        patch.setattr(kind, "write", bug(kind.write))
+        assert refusal(act) == "6 not_proven"
+    assert snapshot(path.parent) == before
+    assert [model.objects.count() for model in (Compaction, Backup, AuditEntry)] == [0, 0, 0]
+    assert not list((redline.data / "locks").glob("*.intent"))
+    act()
+    assert Compaction.objects.get().writer == writer
+
+
+def test_the_refusal_names_the_session_the_writer_and_the_message(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+    approved = approved_plan(path, writer="fork")
+    fork = type(reading_by("atomic-0.8", "the test says so").writer("fork"))
+    monkeypatch.setattr(fork, "write", LOSES_AN_ENTRY(fork.write))
+    left = len(context_ids(path)) - len(
+        {target.entry_id for target in approved.targets if target.block_index is None}
+    )
+    with pytest.raises(SystemFailure) as caught:
+        commit(approved, Confirmations(), datetime.now(UTC))
+    assert caught.value.message.startswith(f"{path}: after the change by fork, message {left} of")
