@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sessions_app.agents.base import Reader, Reading
+from sessions_app.agents.installed_version import Version
 from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
@@ -88,6 +89,8 @@ class Scan:
         self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
         """What the agent would send, without the entries in `_carried`; None before the first."""
+        self._asked: list[Any] | None = kept.get("asked")
+        """The agent whose installed version decided the reader, and this version; None if nothing was asked."""
         self._signs: list[Entry] = []
         """Entries in the totals that only one agent writes."""
         self._carried: list[Entry] = []
@@ -116,8 +119,13 @@ class Scan:
     def run(self, report: Report) -> None:
         """Read what is new. Raises the errors of reading, and BadInput `not_a_session`."""
         session, state = self.session, self._parser.state
-        # Another reader was chosen, or a choice was withdrawn: the totals of the previous reader are invalid.
-        if not session.read_as or self._chosen_reader not in ("", session.read_as):
+        # Another reader was chosen, or a choice was withdrawn, or the agent was updated: the totals of the previous
+        # reader are invalid.
+        if (
+            not session.read_as
+            or self._chosen_reader not in ("", session.read_as)
+            or self._is_agent_updated()
+        ):
             self._tally = None
         previous = self._previous
         if (
@@ -258,13 +266,23 @@ class Scan:
         self._carried.clear()
 
     def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = NOTHING_APPENDED) -> Reading:
+        self._asked = None
         return choose_reader(
-            entries,
-            chosen=self._chosen_reader,
-            agent=self._agent,
-            own=own,
-            version_of=self._lookup.version_of,
+            entries, chosen=self._chosen_reader, agent=self._agent, own=own, version_of=self._version_of
         )
+
+    def _version_of(self, agent: str) -> Version | None:
+        version = self._lookup.version_of(agent)
+        self._asked = [agent, list(version) if version is not None else None]
+        return version
+
+    def _is_agent_updated(self) -> bool:
+        """Whether another version is installed than the one that decided the reader."""
+        if self._asked is None:
+            return False
+        agent, asked = self._asked
+        version = self._lookup.version_of(agent)
+        return version is not None and list(version) != asked
 
     def _reader_so_far(self) -> Reader:
         """The reader of the session; at first, the one that the entries in the totals show."""
@@ -336,6 +354,7 @@ class Scan:
             "conversation": msgspec.to_builtins(self._conversation)
             if self._complete == self._count
             else None,
+            "asked": self._asked,
             "entries": self._complete,
             "compactions": self._compactions,
             "titles": self._titles or [session.first_user_message, session.name],

@@ -24,7 +24,19 @@ from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session
-from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user
+from tests.factories import (
+    HEADER,
+    assistant,
+    call,
+    chain,
+    compaction,
+    message,
+    result,
+    session_bytes,
+    text,
+    user,
+    whole,
+)
 from tests.files import place, snapshot
 from tests.installation import Installation, finish, override_configuration, refusal
 from tests.paths import corpus_sessions
@@ -724,3 +736,20 @@ def test_an_appended_entry_can_show_a_newer_version(
     place(path, session_bytes(entries))
     session = index_file(path)
     assert (session.read_as, session.entry_count) == ("pi", 3)
+
+
+def test_a_session_is_counted_again_when_its_agent_was_updated(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(version: tuple[int, ...] | None) -> None:
+        monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", lambda _: version)
+
+    recorded = chain(user("x" * 400), compaction(whole("e1")), user("y"))
+    told = place(redline.sessions / "told.jsonl", session_bytes(recorded))
+    untold = place(redline.sessions / "untold.jsonl", session_bytes(chain(user("x" * 400), user("y"))))
+    install((0, 9, 8))
+    assert [index_file(path).read_as for path in (told, untold)] == ["atomic-0.8", "atomic-0.8"]
+    install((0, 9, 11))
+    assert [index_file(path).read_as for path in (told, untold)] == ["atomic-0.8", "atomic-0.9"]
+    install(None)
+    assert index_file(untold).read_as == "atomic-0.9", "what was known is not given up"
