@@ -1,6 +1,6 @@
 """The timeline of a branch: where its context changed other than by growing, and how large it was after each entry.
 
-branch ─reader─▶ points: a compaction, a summary, a run of edits
+branch ─reader─▶ points: a compaction, a summary, the edits of one write
             └──▶ sizes: the estimated tokens of the context after each entry
 """
 
@@ -24,7 +24,7 @@ class ContextReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimelinePoint:
-    """One change of the context, made by one entry or by a run of edits. Sizes in estimated tokens."""
+    """One change of the context, made by one entry or by the edits of one write. Sizes in estimated tokens."""
 
     first: Entry
     last: Entry
@@ -63,8 +63,9 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
         entry = branch[end - 1]
         sizes += [size] * (end - start - 1)
         if entry.rebuilds and not reader.ignores(entry):
-            points.append(_point(branch, start, end, reader))
-            size = points[-1].tokens_after
+            point = _point(branch, start, end, reader)
+            points += [point] if _has_effect(point) else []
+            size = point.tokens_after
         elif entry.is_message and not entry.empty:
             size += entry.tokens
         sizes.append(size)
@@ -72,14 +73,26 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
 
 
 def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
-    """The positions of the branch, one by one, with each run of edits as one step."""
+    """The positions of the branch, one by one, with the edits of one write as one step."""
     start = 0
     while start < len(branch):
         end = start + 1
-        while end < len(branch) and branch[start].kind is branch[end].kind is EntryKind.EDIT:
+        while end < len(branch) and _are_one_write(branch[end - 1], branch[end]):
             end += 1
         yield start, end
         start = end
+
+
+def _are_one_write(edit: Entry, later: Entry) -> bool:
+    """Whether two entries in sequence are edits of the same second, the precision of the times on the page."""
+    seconds = len("YYYY-MM-DDThh:mm:ss")
+    return edit.kind is later.kind is EntryKind.EDIT and edit.timestamp[:seconds] == later.timestamp[:seconds]
+
+
+def _has_effect(point: TimelinePoint) -> bool:
+    """False for an edit that changes no message, such as the edit at the end of a fork, which names no entry."""
+    is_same = point.tokens_before == point.tokens_after and not point.removed and not point.returned
+    return point.kind is not EntryKind.EDIT or not is_same
 
 
 def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> TimelinePoint:

@@ -38,12 +38,29 @@ def test_a_context_that_only_grows_has_no_points() -> None:
     assert list(found.sizes) == sorted(found.sizes)
 
 
-def test_a_run_of_edits_is_one_point() -> None:
+def test_the_edits_of_one_write_are_one_point() -> None:
     found = timeline("pi", *TALK, context_edit("e3", None), context_edit("e2", None), user("on"))
     (point,) = found.points
     assert (point.kind, point.first.id, point.last.id, point.entries) == (EntryKind.EDIT, "e5", "e6", 2)
     assert removed_ids(found) == [["e2", "e3"]]
     assert point.tokens_removed > 100
+
+
+def test_edits_of_two_writes_are_two_points_although_nothing_is_between_them() -> None:
+    recorded = result("c1", "x" * 400)
+    found = timeline(
+        "pi",
+        *TALK,
+        context_edit("e3", None) | {"timestamp": "2026-01-01T10:00:00.000Z"},
+        context_edit("e2", None) | {"timestamp": "2026-01-01T10:00:00.999Z"},
+        context_edit("e3", {"content": recorded["content"]}) | {"timestamp": "2026-01-01T10:00:01.000Z"},
+    )
+    assert [(point.entries, point.returned) for point in found.points] == [(2, 0), (1, 1)]
+
+
+def test_an_edit_that_names_no_entry_is_no_point() -> None:
+    found = timeline("pi", *TALK, context_edit("00000000", None), user("on"))
+    assert found.points == ()
 
 
 def test_edits_apart_are_two_points() -> None:
