@@ -150,6 +150,8 @@ class BackupRow:
             return "before a compaction"
         if self.listed.reason == Backup.Reason.RESTORE:
             return "before a restore"
+        if self.listed.reason == Backup.Reason.UNDO:
+            return "before an undo"
         if self.listed.recorded:
             return "by Redline, for a reason that is not recorded"
         return f"not made by Redline: {self.listed.file.label}"

@@ -84,9 +84,9 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
     for target in plan.state.targets:
         by_entry.setdefault(target.entry_id, []).append(target)
     messages = {message.entry.id: message for message in plan.without.messages}
+    order = [entry.id for entry in plan.state.branch if entry.id in by_entry]
     # What was chosen is always shown, so that it can be unchosen.
-    order = sorted(by_entry, key=lambda entry_id: entry_id not in chosen) if chosen else list(by_entry)
-    shown = order[:SHOWN]
+    shown = [entry_id for place, entry_id in enumerate(order) if place < SHOWN or entry_id in chosen]
     texts = plan.present.texts(messages[entry_id].source for entry_id in shown if entry_id in messages)
     back = {target.entry_id for target in plan.back}
     return UndoView(
@@ -139,7 +139,7 @@ def _deleted_entry(
     found = texts.get(message.source.id, NO_TEXTS)
     return DeletedEntry(
         entry_id=entry_id,
-        name=message.role,
+        name=message.entry.tool_name or message.role,
         blocks=0 if None in indexes else len(indexes),
         tokens=message.tokens if None in indexes else sum(block.tokens for block in blocks or ()),
         beginning=found.joined(blocks)[:WORDS],
