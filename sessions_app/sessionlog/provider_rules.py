@@ -110,9 +110,13 @@ def violations(context: ActiveContext) -> tuple[Violation, ...]:
 
 
 def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> tuple[Violation, ...]:
-    """The violations that were not there before. A repaired one is new if it is not repaired any more."""
+    """The violations that were not there before. A repaired one is new if it is not repaired any more.
+
+    If an assistant came first before, another one may come first now.
+    """
     known = {one.identity for one in before}
-    return tuple(one for one in after if one.identity not in known)
+    passed_over = {one.rule for one in before} & {ProviderRule.ASSISTANT_FIRST}
+    return tuple(one for one in after if one.identity not in known and one.rule not in passed_over)
 
 
 class SentConversation(msgspec.Struct):

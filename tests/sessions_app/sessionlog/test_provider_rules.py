@@ -377,6 +377,21 @@ def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_a
         assert new_violations([known], [known, changed]) == (changed,)
 
 
+def test_another_assistant_may_come_first_where_one_did_before() -> None:
+    before, after = (
+        violations(context_of(*messages))
+        for messages in (
+            (assistant(text("a")), assistant(text("b")), user("x")),
+            (assistant(text("b")), user("x")),
+        )
+    )
+    known = [one for one in before if one.rule is ProviderRule.ASSISTANT_FIRST]
+    assert len(known) == 1
+    moved = [one._replace(entry_id="e2") for one in after]
+    assert new_violations(before, moved) == ()
+    assert new_violations((), moved) == tuple(moved)
+
+
 # ---- what is stored -----------------------------------------------------------------------------------------
 
 
