@@ -26,10 +26,15 @@ _asking: Final = threading.Lock()
 Version = tuple[int, ...]
 
 
+def program_on_path(name: str) -> str | None:
+    """The program with this name in an absolute directory of PATH; None if there is none."""
+    directories = [one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one).is_absolute()]
+    return shutil.which(name, path=os.pathsep.join(directories)) if directories else None
+
+
 def installed_version(name: str) -> Version | None:
     """The version of the program with this name; None if there is none, or if it does not print one in time."""
-    directories = [one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one).is_absolute()]
-    path = shutil.which(name, path=os.pathsep.join(directories)) if directories else None
+    path = program_on_path(name)
     if path is None:
         return None
     try:

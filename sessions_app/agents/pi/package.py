@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.base import PackageContext, Reader, RebuiltMessage
+from sessions_app.agents.installed_version import program_on_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 
@@ -78,7 +78,7 @@ def find_package(directory: Path | None) -> PiPackage | None:
     if the directory has no package.
     """
     if directory is None:
-        command = shutil.which("pi")
+        command = program_on_path("pi")
         parents = Path(command).resolve().parents if command is not None else ()
         return next(filter(None, map(_package_at, parents)), None)
     absolute = directory.absolute()
@@ -105,7 +105,7 @@ def _package_at(directory: Path) -> PiPackage | None:
 def _find_node(package: Path) -> Path | None:
     """The Node.js that was installed with a package, otherwise the one on the path, if it is new enough."""
     beside = package.parent.parent / ".bin" / "node"
-    on_path = shutil.which("node")
+    on_path = program_on_path("node")
     for node in (beside, Path(on_path) if on_path is not None else None):
         if node is not None and node.is_file() and _node_version(node) >= LEAST_NODE:
             return node.absolute()

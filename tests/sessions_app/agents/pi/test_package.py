@@ -67,6 +67,22 @@ def test_without_a_directory_it_is_that_of_the_command_on_the_path(tmp_path: Pat
     assert find_package(None) == PiPackage(own.resolve(), "0.87.1")
 
 
+@pytest.mark.parametrize("relative", ["", ".", "bin"])
+def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: str
+) -> None:
+    package = installed(tmp_path)
+    beside = tmp_path / "node_modules" / ".bin" / "node"
+    working = tmp_path / "bin" if relative != "bin" else tmp_path
+    beside.rename(tmp_path / "bin" / "node")
+    place(package.directory / "dist" / "cli.js", b"").chmod(0o755)
+    (tmp_path / "bin" / "pi").symlink_to(package.directory / "dist" / "cli.js")
+    monkeypatch.chdir(working)
+    monkeypatch.setenv("PATH", relative)
+    assert find_package(None) is None
+    assert "was not found" in package.rebuild([b""]).failure
+
+
 @pytest.mark.parametrize("described", [None, b"nonsense", b"[]", b'{"name": "another"}'])
 def test_another_directory_is_refused(tmp_path: Path, described: bytes | None) -> None:
     if described is not None:
