@@ -83,7 +83,7 @@ class ForkWriter:
                 entry_id = facts.new_id()
                 yield new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label)
                 parent = entry_id
-        for entry in kept:
+        for entry in kept if EntryKind.EDIT in self._reader.honours else ():
             if entry.id in gone:
                 entry_id = facts.new_id()
                 yield edit_line(entry_id, parent, facts.written_at, entry.id, None)

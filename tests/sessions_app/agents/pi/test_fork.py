@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from sessions_app.agents.atomic.reader import AtomicReader
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.reader import OlderPiReader, PiReader
 from sessions_app.agents.registry import GENERATIONS
@@ -178,6 +179,13 @@ def test_an_edit_by_a_text_stays_a_text_where_pi_sends_it_as_one() -> None:
 def test_older_pi_keeps_what_it_does_not_see_edited() -> None:
     recorded = chain(user("go"), assistant(text("a")), context_edit("e2", None), user("on"))
     assert [entry["id"] for entry in parsed(forked(recorded, writer=OLDER_PI))[1:]] == ["e1", "e2", "e4"]
+
+
+def test_an_agent_that_ignores_edits_gets_none() -> None:
+    recorded = [*chain(user("go")), {**summary_compaction("earlier", "e1"), "id": "e2", "parentId": "e1"}]
+    recorded.append({**compaction(whole("e2")), "id": "e3", "parentId": "e2"})
+    writer = ForkWriter(AtomicReader(), ends_with_edit=False)
+    assert [entry["id"] for entry in parsed(forked(recorded, writer=writer))[1:]] == ["e1", "e2"]
 
 
 def test_a_summary_that_an_edit_omits_stays_omitted() -> None:
