@@ -101,13 +101,13 @@ def plan_undo(
 ) -> UndoPlan:
     """Plan to bring back these entries, with their pairs; without any, everything.
 
-    Raises BadInput `not_deleted`, `unknown_writer` and what `require_writable` raises, Conflict `original_continued`,
+    Raises BadInput `not_deleted` and what `require_writable` raises, Conflict `not_in_force`, `original_continued`,
     `compacted_again`, `summarised` and `breaks_conversation`.
     """
     require_writable(present)
     session = session_row(present.path)
     reading = reading_of_session(session, present.path, present.log.entries)
-    writer = reading.writer(state.writer)
+    writer = _writer_of(state, present, reading)
     without = reading.reader.rebuild(state.branch)
     messages = {message.entry.id: message for message in without.messages}
     wanted = _wanted(state, wanted_ids, present)
@@ -173,6 +173,19 @@ def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations)
     for name, failure in plan.needs.items():
         if not getattr(confirmations, name):
             raise failure
+
+
+def _writer_of(state: CompactionState, present: LoadedSession, reading: Reading) -> SessionWriter:
+    """The writer of a compaction. Raises Conflict `not_in_force` if the agent ignores what it wrote."""
+    for writer in reading.writers:
+        if writer.name == state.writer:
+            return writer
+    raise Conflict(
+        "not_in_force",
+        f"{present.path} is read as {reading.reader.name}: {reading.reason}. {reading.generation.label} ignores the "
+        f"compaction {state.undone_id}, so there is nothing to undo for it. {NOT_UNDONE} If an older version opens "
+        "this session, choose its reader on the page of the session.",
+    )
 
 
 def _wanted(

@@ -14,6 +14,7 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Backup, Compaction, Undo
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, planned, undo
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
@@ -435,6 +436,15 @@ def test_a_compaction_without_a_record_is_undone_by_its_line(atomic: Scene) -> N
     assert undone.plan.way is UndoWay.LEAF
     assert atomic.context() == before
     assert Undo.objects.get().compaction is None
+
+
+def test_a_compaction_that_the_agent_ignores_since_an_update_is_not_undone(atomic: Scene) -> None:
+    atomic.compact()
+    Session.objects.update(reader="atomic-0.9")
+    before = snapshot(atomic.path)
+    with pytest.raises(RedlineError, match="ignores the compaction") as caught:
+        atomic.undo()
+    assert (caught.value.code, snapshot(atomic.path)) == ("not_in_force", before)
 
 
 def test_a_compaction_that_is_not_redlines_is_not_undone(atomic: Scene) -> None:
