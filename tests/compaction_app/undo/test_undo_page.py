@@ -79,7 +79,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser: Client, run: Run) ->
     assert run.state == RunState.RESTORED
     assert Undo.objects.get().is_whole
     backups = browser.get(f"{run.session.get_absolute_url()}/backups")
-    assert ("before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
+    assert ("Before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
     again = browser.get(f"/runs/{run.pk}/undo")
     assert again.status_code == 409
     assert "Undo the compaction" not in text_of(again)
