@@ -375,7 +375,8 @@ def _digest(path: Path, size: int) -> str:
 
 
 def _delete_backup(note: BackupNote) -> None:
-    if file_state(Path(note.path)) is not None:
+    """Delete the backup of a change that is not in the session, unless the change was recorded with it."""
+    if file_state(Path(note.path)) is not None and not Backup.objects.filter(path=note.path).exists():
         files.delete_backup(Path(note.path))
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from errno import EIO
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from sessions_app.index.session_reading import reading_of, reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from sessions_app.storage.append import append_lines
+from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
 from tests.files import backdate, place, snapshot
@@ -442,6 +444,22 @@ def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_ori
         file.truncate(100)
     settle_session(path)
     assert Compaction.objects.get().created == str(created)
+
+
+def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: LockedSession) -> None:
+        raise OSError(EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LockedSession, "withdraw", fail)
+        with pytest.raises(RedlineError, match="could not be removed"):
+            done(approved_plan(path, writer="fork"))
+    (created,) = set(path.parent.glob("*.jsonl")) - {path}
+    created.unlink()
+    settle_session(path)
+    assert Path(Compaction.objects.get().backup.path).exists()
 
 
 def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
