@@ -201,7 +201,10 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "session": at,
         "text": f"{at}/text?entry=e3",
         "entry": f"{at}/entries/e3",
-        **{name: f"{at}/{name}" for name in ("reader", "migrate", "compact", "backups", "download")},
+        **{
+            name: f"{at}/{name}"
+            for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "doctor")
+        },
         "read_anew": f"{at}/read-anew",
         "restore": f"{backup}/restore",
         "verify_backup": f"{backup}/verify",
@@ -221,6 +224,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "transcript": f"{of_run}/transcript.jsonl",
         "words": f"/runs/{written.pk}/requests/1000",
         "result": f"/runs/{written.pk}/result",
+        "certify": f"/runs/{written.pk}/certify",
+        "audit": "/audit",
         "models": "/models",
         "models_too": "/models/",
         "add_model": "/models/add",

@@ -77,8 +77,9 @@ class Violation(NamedTuple):
 
     @property
     def identity(self) -> tuple[ProviderRule, str, str, bool]:
-        """What makes it the same violation in two contexts of a session."""
-        return self.rule, self.entry_id, self.call_id, self.is_repaired
+        """What makes it the same violation in two contexts of a session: the beginning is the same, whoever has it."""
+        entry_id = "" if self.rule is ProviderRule.ASSISTANT_FIRST else self.entry_id
+        return self.rule, entry_id, self.call_id, self.is_repaired
 
     @property
     def error(self) -> str:
@@ -110,13 +111,9 @@ def violations(context: ActiveContext) -> tuple[Violation, ...]:
 
 
 def new_violations(before: Sequence[Violation], after: Sequence[Violation]) -> tuple[Violation, ...]:
-    """The violations that were not there before. A repaired one is new if it is not repaired any more.
-
-    If an assistant came first before, another one may come first now.
-    """
+    """The violations that were not there before. A repaired one is new if it is not repaired any more."""
     known = {one.identity for one in before}
-    passed_over = {one.rule for one in before} & {ProviderRule.ASSISTANT_FIRST}
-    return tuple(one for one in after if one.identity not in known and one.rule not in passed_over)
+    return tuple(one for one in after if one.identity not in known)
 
 
 class SentConversation(msgspec.Struct):
@@ -223,7 +220,7 @@ class SentConversation(msgspec.Struct):
             yield stray
             if stray.is_repaired:
                 return
-        self.has_begun = True
+        # A stray result begins no conversation: without it, the next message would be the first.
         if entry.failed and _is_empty(message):
             fault = f"Entry {entry.id} is the result of a failed call, and is empty"
             yield Violation(ProviderRule.EMPTY_CONTENT, entry.id, call_id, fault)

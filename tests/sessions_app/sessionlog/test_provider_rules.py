@@ -324,9 +324,9 @@ def test_a_message_that_is_not_sent_is_not_the_first(unsent: dict[str, Any]) -> 
     assert found(unsent, assistant(text("y"))) == [("assistant_first", "e2", "")]
 
 
-def test_a_dropped_result_is_not_the_first_message() -> None:
+def test_a_stray_result_is_not_the_first_message() -> None:
     messages = (result("a"), assistant(text("y")))
-    assert found(*messages) == [("stray_result", "e1", "a")]
+    assert found(*messages) == [("stray_result", "e1", "a"), ("assistant_first", "e2", "")]
     assert found(*messages, sending=SENDING_0_9) == [("assistant_first", "e2", "")]
 
 
@@ -464,3 +464,10 @@ def test_the_sentence_of_a_breakage_is_short_even_if_ids_are_long() -> None:
     broken = SentConversation.of(context_of(user("x"), result("a" * 10_000))).broken
     assert isinstance(broken, Breakage)
     assert len(broken.sentence) == SENTENCE_CHARACTERS
+
+
+def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it() -> None:
+    branch = branch_of(chain(assistant(text("a")), assistant(text("b")), user("on")))
+    before, after = (violations(PI.rebuild(one)) for one in (branch, branch[1:]))
+    assert [one.entry_id for one in (*before, *after)] == ["e1", "e2"]
+    assert new_violations(before, after) == ()
