@@ -19,6 +19,10 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
 from .filters import effective_filters
 from .sending import SENDING_0_8, SENDING_0_9
 
+SENT: Final = frozenset(
+    {Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY}
+)
+"""The roles of messages that Atomic sends. It knows neither system messages nor the summaries of older versions."""
 PREFACE_UNITS: Final = 143
 """The UTF-16 units of the sentence that Atomic sends before the lines of a compaction."""
 
@@ -40,7 +44,7 @@ class AtomicReader:
                 continue
             message = keep(entry, filters.blocks.get(entry.id))
             if message is not None:
-                messages.append(message)
+                messages.append(_as_sent(message))
             else:
                 removed.add(entry.id)
         newest = newest_of(branch, self.honours)
@@ -78,6 +82,10 @@ class VerbatimLinesReader:
         return ActiveContext(self.name, tuple(messages), boundary, sending=SENDING_0_9)
 
 
+def _as_sent(message: Message) -> Message:
+    return message if message.role in SENT else replace(message, sent=False)
+
+
 def _is_boundary(entry: Entry) -> bool:
     return isinstance(entry.control, SummaryControl) and entry.control.is_verbatim
 
@@ -97,7 +105,7 @@ def _tail(boundary: Entry, before: Sequence[Entry]) -> list[Message]:
 def _messages(entry: Entry) -> Iterator[Message]:
     message = keep(entry) if entry.is_message and not entry.empty else None
     if message is not None:
-        yield message
+        yield _as_sent(message)
 
 
 def _as_text(tail: Sequence[Message]) -> Iterator[Message]:

@@ -14,6 +14,8 @@ from .sending import SENDING
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of messages whose content an edit replaces. An edit can omit messages of every role."""
+SENT: Final = EDITABLE | {Role.SYSTEM, Role.COMMAND, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY}
+"""The roles of messages that pi sends; it does not know others."""
 _ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 """The roles for which pi makes one block of a new content that is a text."""
 
@@ -101,8 +103,8 @@ def _messages(entry: Entry, edit: _Edit | None) -> Iterator[Message]:
         if edit is not None and edit.control.effect == "replaces" and entry.role in EDITABLE:
             yield _replaced(entry, edit)
         else:
-            # pi holds back only commands.
-            sent = not entry.excluded or entry.role != Role.COMMAND
+            # Of what is excluded, pi holds back only commands.
+            sent = entry.role in SENT and (not entry.excluded or entry.role != Role.COMMAND)
             yield Message(entry, entry.role, entry.blocks, entry.tokens, sent=sent)
 
 

@@ -81,6 +81,14 @@ def test_remaining_messages_are_verbatim(reader: str) -> None:
     assert not any(one.edit for one in context.messages)
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_only_roles_that_the_agent_knows_are_sent(reader: str) -> None:
+    unknown, summary = {"role": "future", "content": "x"}, {"role": "compactionSummary", "content": "x"}
+    context = rebuilt(reader, SYSTEM, user("x"), unknown, summary)
+    by_pi = reader.startswith("pi")
+    assert [one.sent for one in context.messages] == [by_pi, True, False, by_pi]
+
+
 # ---- Atomic -------------------------------------------------------------------------------------------------
 
 
