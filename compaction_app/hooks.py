@@ -48,6 +48,7 @@ AFTER: Final[Mapping[str, str]] = {
     "reason": "`manual`, `threshold` or `overflow`",
     "from_hook": "whether a hook supplied part of the plan",
     "backup": "the file with the session's previous bytes",
+    "created": "the file of the new session; None if entries were appended",
 }
 
 _log = logging.getLogger("redline")

@@ -212,6 +212,7 @@ def _finish(approved: Approved, written: Committed) -> Committed:
         approved.reason,
         approved.origins,
         written.backup.path,
+        written.created,
     )
     if written.late_failure is not None:
         raise written.late_failure

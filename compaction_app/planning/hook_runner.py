@@ -178,6 +178,7 @@ def after_compact(
     reason: str,
     origins: Mapping[Target, Origin],
     backup: Path,
+    created: Path | None,
 ) -> None:
     """Notify the hooks of a compaction that was written. Nothing they do changes it."""
     if not session_compact.connected():
@@ -191,6 +192,7 @@ def after_compact(
         reason=reason,
         from_hook=any(origin.tool == Proposal.Source.HOOK for origin in origins.values()),
         backup=backup,
+        created=created,
     )
 
 

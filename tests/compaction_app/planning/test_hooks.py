@@ -686,6 +686,7 @@ def test_every_receiver_is_called_after_the_write_even_if_others_fail(
     assert sent["result"].parameters.preserve_recent == 2
     assert (sent["reason"], sent["from_hook"], sent["path"]) == ("manual", False, path)
     assert sent["backup"].read_bytes() == session_bytes(working_session())
+    assert sent["created"] is None
     assert sent["session"] == Compaction.objects.get().session
     assert "failing failed after a compaction" in log.read_text()
     assert "text of the session" not in log.read_text()
@@ -701,6 +702,16 @@ def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation) ->
     assert deleted(ended) == {"e2", "e3"}
     (origin,) = [row for row in Compaction.objects.get().origins if row["entryId"] == "e3"]
     assert origin["tool"] == "hook"
+
+
+def test_a_receiver_learns_the_new_session_of_a_fork(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+    received: list[dict[str, Any]] = []
+    session_compact.connect(lambda **sent: received.append(sent), weak=False)
+    ended = redline.call("compact", path, "--yes", "--json", "--writer", "fork")
+    assert ended.code == 0, ended
+    (sent,) = received
+    assert (sent["entries"], str(sent["created"])) == ([], ended.json["created"])
 
 
 def test_no_receiver_is_called_if_nothing_was_written(redline: Installation) -> None:
