@@ -158,7 +158,8 @@ def _sign(entry: Entry) -> _Sign:
     if entry.kind is EntryKind.DELETION:
         return _Sign(ATOMIC, DELETION_READER, f"a {entry.type}, which Atomic wrote until 0.9.8")
     if entry.sole_agent:
-        return _Sign(PI, PI_READER, f"{_mark_of_pi(entry)}, which only pi 0.86 and newer write")
+        since = "0.87" if entry.kind is EntryKind.EDIT else "0.86"
+        return _Sign(PI, PI_READER, f"{_mark_of_pi(entry)}, which only pi {since} and newer write")
     return _Sign(PI, "", f"a {entry.type}, which pi honours and Atomic does not")
 
 
