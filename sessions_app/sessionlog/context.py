@@ -117,12 +117,7 @@ class ActiveContext:
         trailing = 0
         for message in reversed(self.messages):
             entry = message.entry
-            if (
-                message.role == Role.ASSISTANT
-                and not message.as_text
-                and entry.usage is not None
-                and entry.stop_reason not in USAGE_IS_VOID
-            ):
+            if entry.usage and _reports(message.role, entry) and not message.as_text:
                 return ContextUsage(entry.usage + trailing, entry.usage, trailing, entry)
             trailing += message.tokens
         return ContextUsage(trailing, 0, trailing, None)
@@ -222,7 +217,8 @@ def _is_answer(entry: Entry) -> bool:
 
 
 def _reports(role: str, entry: Entry) -> bool:
-    return role == Role.ASSISTANT and entry.usage is not None and entry.stop_reason not in USAGE_IS_VOID
+    """Whether an assistant message tells the size of its context. Agents do not count a report of zero tokens."""
+    return role == Role.ASSISTANT and bool(entry.usage) and entry.stop_reason not in USAGE_IS_VOID
 
 
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:

@@ -238,7 +238,7 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, r
     assert json.loads(new.read_bytes().splitlines()[0])["parentSession"] == str(path)
     answer = browser.get(f"/runs/{run.pk}/result")
     assert f"--session {new}" in text_of(answer)
-    assert browser.get(link(answer, "Open it here")).status_code == 200
+    assert browser.get(link(answer, "Open the new session")).status_code == 200
     assert link(answer, "Undo…") == f"/runs/{run.pk}/undo"
 
 

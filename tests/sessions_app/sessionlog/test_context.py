@@ -90,8 +90,10 @@ def test_an_assistant_without_a_report_is_skipped() -> None:
     assert usage(said({"totalTokens": 100}), said()) == (104, 100, 4)
 
 
-def test_a_report_of_zero_tokens_is_a_report() -> None:
-    assert usage(user(FOUR), said({}), user(FOUR)) == (4, 0, 4)
+def test_a_report_of_zero_tokens_is_none_as_in_a_fork() -> None:
+    assert usage(user(FOUR), said({}), user(FOUR)) == (12, 0, 12)
+    assert usage(user(FOUR), said({"totalTokens": 100}), said({})) == (104, 100, 4)
+    assert gauge(user(FOUR), said({}), user(FOUR)) == Gauge(12, "estimate")
 
 
 def test_a_report_of_a_deleted_assistant_does_not_count() -> None:
