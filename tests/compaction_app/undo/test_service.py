@@ -18,7 +18,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.factories import session_bytes
+from tests.factories import assistant, call, message, result, session_bytes
 from tests.files import backdate, snapshot
 from tests.installation import Installation
 
@@ -115,6 +115,20 @@ def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place: Scene) -
     backdate(in_place.path)
     assert in_place.undo().plan.way is UndoWay.LEAF
     assert in_place.context() == before
+
+
+def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place: Scene) -> None:
+    committed = in_place.compact()
+    model = {
+        "type": "model_change", "id": "model", "parentId": committed.entry_id, "timestamp": "t",
+        "provider": "acme", "modelId": "m",
+    }  # fmt: skip
+    with in_place.path.open("ab") as file:
+        file.write(session_bytes([model]))
+    backdate(in_place.path)
+    undone = in_place.undo()
+    assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.FORK)
+    assert b'"model_change"' in (undone.created or in_place.path).read_bytes()
 
 
 def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi: Scene) -> None:
@@ -260,7 +274,7 @@ def test_the_first_of_two_compactions_is_undone_under_the_second(in_place: Scene
     undone = in_place.undo(name=first.entry_id)
     gone = {target.entry_id for target in deleted_by(second) if target.block_index is None}
     found = in_place.context(undone.created)
-    ids = [message.entry.id for message in undone.plan.without.messages]
+    ids = [one.entry.id for one in undone.plan.without.messages]
     assert not gone & set(ids)
     assert len(found) == len(before) - len(gone)
 
@@ -377,6 +391,35 @@ def test_an_entry_that_was_edited_again_is_not_overwritten(pi: Scene) -> None:
         file.write(session_bytes([edit]))
     backdate(pi.path)
     assert refused(pi.undo) == "compacted_again"
+
+
+def test_what_providers_would_refuse_does_not_come_back(in_place: Scene) -> None:
+    """The agent has used the id of a deleted call again."""
+    committed = in_place.compact()
+    result_id = a_result_of(in_place, committed)
+    used = load_session(in_place.path).tree.entry(result_id).result_for
+    assert used is not None
+    again = [
+        message("again", committed.entry_id, assistant(call(used))),
+        message("answer", "again", result(used)),
+    ]
+    with in_place.path.open("ab") as file:
+        file.write(session_bytes(again))
+    backdate(in_place.path)
+    before = snapshot(in_place.path.parent)
+    assert refused(lambda: in_place.undo(result_id)) == "breaks_conversation"
+    assert refused(in_place.undo) == "breaks_conversation"
+    assert snapshot(in_place.path.parent) == before
+
+
+def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(
+    fork: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed = fork.compact()
+    monkeypatch.setattr("compaction_app.undo.plan.content_written", lambda _: None)
+    assert refused(fork.undo) == "not_recorded"
+    assert committed.created is not None
+    assert committed.created.exists()
 
 
 def test_a_live_session_and_a_torn_line_need_confirmations(in_place: Scene) -> None:
