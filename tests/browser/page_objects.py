@@ -233,7 +233,7 @@ class Journey:
     def restore(self, before: bytes) -> None:
         """Restore the backup of the compaction, then the backup of that restore."""
         page, after = self.page, self.path.read_bytes()
-        self.click("Backups…")
+        self.click("restore a backup")
         page.wait_for_url("**/backups")
         self._restore_by("Restore…")
         assert self.path.read_bytes() == before
