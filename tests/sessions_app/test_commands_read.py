@@ -33,7 +33,10 @@ SUCCESSES: dict[str, list[Any]] = {
     "sessions": ["sessions"],
     "tree": ["tree", "PATH"],
     "context": ["context", "PATH"],
+    "timeline": ["timeline", "PATH"],
+    "certify": ["certify", "PATH"],
     "doctor": ["doctor", "PATH"],
+    "audit": ["audit"],
     "compact": ["compact", "PATH", "--dry-run"],
     "address": ["address", "--revoke"],
     "models": ["models", "list"],
@@ -51,7 +54,11 @@ WRONG = {
     "sessions": ["sessions", "unexpected"],
     "tree": ["tree"],
     "context": ["context", "a", "b"],
+    "timeline": ["timeline"],
+    "certify": ["certify"],
     "doctor": ["doctor"],
+    "audit": ["audit", "unexpected"],
+    "undo": ["undo"],
     "compact": ["compact", "a", "--ratio", "much"],
     "address": ["address", "--port", "none"],
     "token": ["token", "--old"],
@@ -71,6 +78,12 @@ KEYS = {
     "completion": {"script"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens"},
+    "timeline": {"leafId", "reader", "points", "tokens"},
+    "certify": {
+        *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
+        *("difference", "package", "holds"),
+    },
+    "audit": {"count", "sha256", "broken", "entries"},
     "compact": {
         *(
             "run",
@@ -83,6 +96,7 @@ KEYS = {
             "entryId",
         ),
         *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "obstacle", "tornLine"),
+        *("writer", "created"),
     },
     "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},
     "doctor": {"path", "findings", "moreFindings", "repair"},
@@ -171,6 +185,7 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
         *SUCCESSES,
         "fake_provider",
+        "undo",
         "serve",
         "worker",
     }
