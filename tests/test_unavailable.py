@@ -225,6 +225,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "words": f"/runs/{written.pk}/requests/1000",
         "result": f"/runs/{written.pk}/result",
         "certify": f"/runs/{written.pk}/certify",
+        "undo": f"/runs/{written.pk}/undo",
         "audit": "/audit",
         "models": "/models",
         "models_too": "/models/",
