@@ -14,10 +14,11 @@ from sessions_app.agents.base import Change, NewFile, Reader, WriteFacts
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
-from sessions_app.storage.files import SessionReader
+from sessions_app.storage.files import GrowthKind, SessionReader
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import create_session
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -69,7 +70,7 @@ def make_change(
             return _prove(preflight, before, after, now)
 
         if isinstance(change, NewFile):
-            return create_change(locked, facts.session_id, change, reader, prove, note, record)
+            return create_change(locked, present, facts.session_id, change, reader, prove, note, record)
         after = context_with(present, change.lines, preflight.reading, line)
         made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
     return append_change(locked, present, made, note, record, after_torn_line=after_torn_line)
@@ -131,6 +132,7 @@ def append_change(
 
 def create_change(
     locked: LockedSession,
+    present: LoadedSession,
     session_id: str,
     change: NewFile,
     reader: Reader,
@@ -138,11 +140,12 @@ def create_change(
     note: Describe,
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
-    """Make a new session once `prove` has accepted its context."""
+    """Make a new session of `present` once `prove` has accepted its context."""
     made = MadeChange(session_id, created=locked.path.with_name(change.name))
 
     def prove_draft(draft: Path) -> None:
         nonlocal made
+        _require_unchanged(present)
         loaded = load_session(draft)
         with lines_of(loaded) as line:
             context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
@@ -172,7 +175,18 @@ def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime)
         [target for target in targets if target not in set(ignored)],
         after,
     )
-    return certificate_of(path, preflight.reading.reader.name, before, after, now)
+    return certificate_of(path, preflight.reading.generation, before, after, now)
+
+
+def _require_unchanged(present: LoadedSession) -> None:
+    """Raise Conflict `session_changed` if the bytes that a fork was made of are not the ones that were judged."""
+    with SessionReader(present.path) as reader:
+        growth = reader.growth(present.fingerprint)
+    if growth.kind is GrowthKind.REWRITTEN:
+        raise Conflict(
+            "session_changed",
+            f"{present.path}: {growth.reason}, while the fork was written. No new session was made. Plan again.",
+        )
 
 
 def _new_ids(present: LoadedSession) -> Iterator[str]:

@@ -77,6 +77,11 @@ class CommitView:
     """Identifies this plan, so that a confirmation counts for no other."""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether more is appended than the page shows."""
+        return self.line_bytes > LINES_SHOWN
+
+    @property
     def writer(self) -> str:
         return next(choice.name for choice in self.writers if choice.is_chosen)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Agent, Reading, SessionWriter
+from sessions_app.agents.base import Agent, Generation, Reading, SessionWriter
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -97,7 +97,9 @@ def require_approved(
         )
 
 
-def certificate_of(path: str, reader: str, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
+def certificate_of(
+    path: str, generation: Generation, before: Rebuilt, after: Rebuilt, now: datetime
+) -> Certificate:
     """The certificate of a context that is the approved one.
 
     Raises BadInput `breaks_context` if providers would refuse it for a reason that was not there before.
@@ -110,7 +112,8 @@ def certificate_of(path: str, reader: str, before: Rebuilt, after: Rebuilt, now:
             f"{path}: after this change {new[0].sentence} Nothing was written. Keep that entry, or plan again.",
         )
     return Certificate(
-        reader=reader,
+        reader=generation.reader.name,
+        versions=generation.label,
         checked_at=now,
         leaf_id=after.leaf_id,
         messages=len(after.context.messages),

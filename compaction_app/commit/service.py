@@ -40,6 +40,7 @@ from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.sqlite import failure_of
@@ -75,6 +76,7 @@ class Committed:
     """What was appended, without the newlines."""
     created: Path | None = None
     """The new session, if one was made."""
+    certificate: Certificate | None = None
     late_failure: SystemFailure | None = None
     """An error after the write, which is raised once the hooks were called."""
 
@@ -266,6 +268,7 @@ def _commit(
         preflight.writer.name,
         made.lines,
         made.created,
+        made.certificate,
         late_failure,
     )
 

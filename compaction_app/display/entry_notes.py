@@ -55,6 +55,7 @@ _EDITS: Final = {
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.EDIT: "edit",
+    EntryKind.UNDO: "undo",
     EntryKind.MODEL: "model",
     EntryKind.NAME: "name",
     EntryKind.THINKING_LEVEL: "thinking level",
@@ -79,6 +80,8 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote("the session is called", quoted=_word(name) or "nothing")
         case LabelControl(target_id=target, text=text):
             return replace(_about("set at" if text else "taken from", target, tree), quoted=_word(text))
+        case None if entry.kind is EntryKind.UNDO:
+            return EntryNote("a compaction was taken back: the agent continues from here")
         case None:
             return EntryNote("no part of the model's context")
 

@@ -19,7 +19,7 @@ from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
 from sessions_app.agents.base import Agent, Reading, SessionWriter
-from sessions_app.cli import RedlineCommand, one_line, printable, shell_quoted, text_lines
+from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column
@@ -175,15 +175,30 @@ def committed_lines(committed: Committed, agent: Agent) -> list[str]:
         resume = " ".join(map(shell_quoted, agent.resume_command(committed.created)))
         return [
             f"Made {printable(committed.created)}; {printable(path)} is as it was.",
+            *_certificate_lines(committed),
             f"Continue there with: {printable(resume)}",
         ]
     count = len(committed.lines)
     return [
+        *_certificate_lines(committed),
         f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}; its last entry is "
         f"{committed.entry_id} now.",
         f"The backup is {printable(committed.backup.path)}.",
         "An agent that has the session open must reload it.",
+        f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",
     ]
+
+
+def _certificate_lines(committed: Committed) -> list[str]:
+    """What was proven, and what was wrong with the session before and still is."""
+    certificate = committed.certificate
+    if certificate is None:
+        return []
+    still = [
+        f"It could not be continued before, and still cannot: {one.sentence}"
+        for one in certificate.unrepaired
+    ]
+    return [f"Certified: {certificate.sentence}.", *map(printable, still)]
 
 
 def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]:

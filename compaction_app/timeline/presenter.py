@@ -25,6 +25,7 @@ _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
     EntryKind.EDIT: "edits",
+    EntryKind.UNDO: "undo",
 }
 
 

@@ -166,7 +166,9 @@ def _make(
             return _prove(plan, Rebuilt(plan.without, line, plan.state.leaf_id), after, now)
 
         if not isinstance(change, Append):
-            return create_change(locked, facts.session_id, change, reading.reader, prove, note, record)
+            return create_change(
+                locked, present, facts.session_id, change, reading.reader, prove, note, record
+            )
         after = context_with(present, change.lines, reading, line)
         made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
     return append_change(locked, present, made, note, record, after_torn_line=confirmations.after_torn_line)
@@ -212,7 +214,7 @@ def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> C
         ignored.update(plan.writer.unapplied(branch, plan.remaining))
     deleted = [target for target in plan.remaining if target not in ignored]
     require_approved(plan.path, plan.writer, plan.reading.agent, without, deleted, after)
-    return certificate_of(plan.path, plan.reading.reader.name, without, after, now)
+    return certificate_of(plan.path, plan.reading.generation, without, after, now)
 
 
 # ---- a new session that goes -----------------------------------------------------------------------------------

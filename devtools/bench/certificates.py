@@ -81,7 +81,7 @@ def _certify(
     targets = [target for target in validated.targets if target not in ignored]
     before, rebuilt = _rebuilt(session, generation), _rebuilt(after, generation)
     require_approved("a session", writer, agent, before, targets, rebuilt)
-    certificate_of("a session", generation.reader.name, before, rebuilt, WRITTEN_AT)
+    certificate_of("a session", generation, before, rebuilt, WRITTEN_AT)
 
 
 def _rebuilt(session: RecordedSession, generation: Generation) -> Rebuilt:

@@ -373,7 +373,11 @@ class Reading:
             if name in ("", writer.name):
                 return writer
         known = ", ".join(writer.name for writer in self.writers)
+        guess = (
+            " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""
+        )
         raise BadInput(
             "unknown_writer",
-            f"{self.generation.label} does not honour the writer {name}. Nothing was written. It honours {known}.",
+            f"The session is read as that of {self.generation.label}, which does not honour the writer {name}. Nothing "
+            f"was written. It honours {known}.{guess}",
         )

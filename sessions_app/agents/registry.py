@@ -107,7 +107,9 @@ def choose_reader(
     signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
     if placed is not None:
-        return _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)
+        reading = _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)
+        is_compacted = any(entry.kind is EntryKind.DELETION for entry in entries)
+        return _as_compacted(reading) if reading.is_guess and is_compacted else reading
     if not signs:
         reason = "neither its content nor its location shows which agent owns it, so this is a guess"
         return Reading(PI, PI.generations[0], reason, is_guess=True)
@@ -135,6 +137,16 @@ def _reading(
     generation = next(one for one in agent.generations if one.since <= version)
     shown = ".".join(map(str, version))
     return Reading(agent, generation, f"{known_by}, and {agent.label} {shown} is installed")
+
+
+def _as_compacted(guess: Reading) -> Reading:
+    """A guess about a session that Redline has compacted for Atomic 0.8: it is read so that the compaction counts."""
+    agent, generation = GENERATIONS[DELETION_READER]
+    if guess.agent is not agent:
+        return guess
+    return Reading(
+        agent, generation, f"{guess.reason}; Redline has compacted it for this version", is_guess=True
+    )
 
 
 def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str]:

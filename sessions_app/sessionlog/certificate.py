@@ -69,6 +69,8 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     """The first difference from the approved context; empty if it is equal, None if none was approved."""
     package: PackageResult | None = None
     """What the agent's own package rebuilt; None if it is not installed."""
+    versions: str = ""
+    """The agent with the versions that read the session so."""
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as JSON, to be stored."""
@@ -89,12 +91,11 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def sentence(self) -> str:
         """What was checked, in one line."""
-        checked = [f"{self.messages:,} messages as {self.reader} reads them"]
-        if self.difference is not None:
-            checked.append("compared with the approved plan")
+        checked = f"{self.messages:,} messages as in {self.versions or self.reader}"
+        compared = ["the approved plan"] if self.difference is not None else []
         if self.package is not None and self.package.outcome is not PackageOutcome.FAILED:
-            checked.append(f"compared with {self.package.name} {self.package.version}")
-        return ", ".join(checked)
+            compared.append(f"{self.package.name} {self.package.version}")
+        return f"{checked}, compared with {' and '.join(compared)}" if compared else checked
 
 
 def certified(violations: Iterable[Violation]) -> tuple[CertifiedViolation, ...]:

@@ -74,6 +74,8 @@ class EntryKind(IntEnum):
     """It names the session."""
     THINKING_LEVEL = 8
     """It sets how much the model thinks from this point on."""
+    UNDO = 9
+    """It makes the agent continue before a compaction of Redline's, on a branch without it."""
 
 
 _MESSAGE: Final = EntryKind.MESSAGE
@@ -156,7 +158,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def has_control(self) -> bool:
         """Whether it controls how its branch is read, and so has a `control`."""
-        return self.kind > _MESSAGE
+        return _MESSAGE < self.kind < EntryKind.UNDO
 
     @property
     def has_text(self) -> bool:

@@ -31,7 +31,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sole_agent: str
 
 
-SCHEMA: Final = 8
+SCHEMA: Final = 9
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode

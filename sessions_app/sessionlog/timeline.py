@@ -62,7 +62,7 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     for start, end in _steps(branch):
         entry = branch[end - 1]
         sizes += [size] * (end - start - 1)
-        if entry.rebuilds and not reader.ignores(entry):
+        if entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry)):
             point = _point(branch, start, end, reader)
             points += [point] if _has_effect(point) else []
             size = point.tokens_after

@@ -13,6 +13,7 @@ what became of the step, and passes both to `settle`, which records what the dea
 from __future__ import annotations
 
 import enum
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ import msgspec
 from sessions_app.sessionlog.errors import Conflict
 
 from .copies import DRAFTS, draft_of
-from .files import file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
+from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
 from .truncation import cut_off
 
 NOTHING_WRITTEN: Final = "Nothing was written."
@@ -65,6 +66,7 @@ class CreateIntent(msgspec.Struct, frozen=True, tag="create"):
     created: str
     inode: int
     size: int
+    sha256: str
     note: str = ""
 
 
@@ -239,9 +241,7 @@ def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
 
 def _became_of(path: Path, intent: Intent) -> RecoveryKind:
     if isinstance(intent, CreateIntent):
-        created = file_state(Path(intent.created))
-        is_made = created is not None and created.inode == intent.inode
-        return RecoveryKind.MADE if is_made else RecoveryKind.NOT_MADE
+        return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     state = file_state(path)
     if isinstance(intent, RemoveIntent):
         is_there = state is not None and state.inode == intent.inode
@@ -262,6 +262,21 @@ def _became_of(path: Path, intent: Intent) -> RecoveryKind:
     if intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
         return RecoveryKind.CUT_OFF
     return RecoveryKind.UNRESOLVED
+
+
+def _is_created(intent: CreateIntent) -> bool:
+    """Whether the new session is there, whatever an agent has appended to it. An inode alone can be another file's."""
+    path = Path(intent.created)
+    created = file_state(path)
+    if created is None or created.inode != intent.inode or created.size < intent.size:
+        return False
+    with opened(path, os.O_RDONLY, NOTHING_WRITTEN) as fd:
+        digest, offset = hashlib.sha256(), 0
+        while offset < intent.size:
+            piece = pread(fd, offset, min(CHUNK, intent.size - offset))
+            digest.update(piece)
+            offset += len(piece)
+    return digest.hexdigest() == intent.sha256
 
 
 def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:

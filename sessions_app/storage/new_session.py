@@ -61,7 +61,7 @@ def create_session(
         made = _write(draft, path, pieces, like, undo)
         check(draft)
         intent = CreateIntent(
-            os.fspath(locked.path), os.fspath(path), draft.stat().st_ino, made.size, note(made)
+            os.fspath(locked.path), os.fspath(path), draft.stat().st_ino, made.size, made.sha256, note(made)
         )
         with reported(locked.intent, NOT_MADE):
             locked.announce(intent)

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Final
 
 from sessions_app.agents.base import Agent, AgentPackage, PackageContext, Reader, RebuiltMessage
+from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
@@ -42,6 +43,7 @@ def certify(
         refusal = NO_HEADER
     return Certificate(
         reader=reader.name,
+        versions=GENERATIONS[reader.name][1].label,
         checked_at=now,
         leaf_id=branch[-1].id,
         messages=len(context.messages),

@@ -81,7 +81,7 @@ KEYS = {
     "timeline": {"leafId", "reader", "points", "tokens"},
     "certify": {
         *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
-        *("difference", "package", "holds"),
+        *("versions", "difference", "package", "holds"),
     },
     "audit": {"count", "sha256", "broken", "entries"},
     "compact": {

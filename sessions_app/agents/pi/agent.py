@@ -25,7 +25,7 @@ from .migration import migrate
 from .package import find_package
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import OlderPiReader, PiReader
-from .records import KEY
+from .records import KEY, UNDO
 from .repair import repair
 from .rules import ContextRules
 from .settings import model_windows, read_model_settings, user_settings
@@ -75,7 +75,7 @@ class PiAgent:
         return migrate(lines, name, header)
 
     def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
-        return new_line("custom", entry_id, parent_id, moment, customType="redline.undo")
+        return new_line("custom", entry_id, parent_id, moment, customType=UNDO)
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "--session", str(path)

@@ -32,7 +32,7 @@ class ForkWriter:
     name: Final = "fork"
     appends: Final = False
     effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo: Final = "Nothing has to be undone: continue with this session, and delete the new one."
+    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
         self._reader = reader

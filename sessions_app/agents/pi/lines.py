@@ -72,10 +72,19 @@ def moved_line(
     else:
         opening = raw.index(b"{") + 1
         changes.append((Span(opening, opening), b'"parentId":' + parent + b","))
-    span = content_span(raw, entry) if content is not None else None
-    if span is not None and content is not None:
-        changes.append((span, content))
+    if content is not None:
+        changes.append(_with_content(raw, entry, content))
     return splice(raw, changes)
+
+
+def _with_content(raw: bytes, entry: Entry, content: bytes) -> tuple[Span, bytes]:
+    """The change that gives an entry another content, which it may not have had at all."""
+    span = content_span(raw, entry)
+    if span is not None:
+        return span, content
+    within = members(raw)[_CONTENT_IN[entry.kind]].start if entry.type == "message" else 0
+    opening = raw.index(b"{", within) + 1
+    return Span(opening, opening), b'"content":' + content + b","
 
 
 def without_usage(raw: bytes, entry: Entry) -> bytes:

@@ -41,6 +41,8 @@ from .controls import (
 )
 
 IMAGE_UNITS: Final = 4800
+UNDO: Final = "redline.undo"
+"""The type of the custom entries that Redline appends to move the leaf."""
 _OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
 _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
 
@@ -102,6 +104,8 @@ def describe(
     common["sole_agent"] = known.sole_agent
     if recorded_type == "context_edit":
         return _describe_edit(data, common)
+    if data.get("customType") == UNDO:
+        common["kind"] = EntryKind.UNDO
     common["control"] = known.control(data) if known.control is not None else None
     if known.kind is EntryKind.MODEL:
         common["model"] = _model(data.get("provider"), data.get("modelId"))

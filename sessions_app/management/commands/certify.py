@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from sessions_app.agents.registry import package_at
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.storage.session_certificate import certify
@@ -59,7 +59,7 @@ def _lines(found: Certificate, reason: str) -> list[str]:
         lines.append(f"Agent: {found.refusal}")
     if found.violations:
         lines.append(
-            f"Providers: {len(found.violations):,} violations, {len(found.unrepaired):,} of them refused."
+            f"Providers: {plural(len(found.violations), 'violation')}, {len(found.unrepaired):,} of them refused."
         )
         lines += [f"  {one.sentence}" for one in found.violations]
     else:

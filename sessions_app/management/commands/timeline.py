@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import RedlineCommand, printable
+from sessions_app.cli import RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.storage.session_loader import load_session
@@ -65,7 +65,7 @@ class Command(RedlineCommand):
             for point in found.points
         ]
         self.say_all(self.screen.table(COLUMNS, rows))
-        self.say(f"{len(found.points)} changes; {found.sizes[-1]} tokens now (estimated).")
+        self.say(f"{plural(len(found.points), 'change')}; {found.sizes[-1]} tokens now (estimated).")
         return None
 
 

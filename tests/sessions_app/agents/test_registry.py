@@ -177,7 +177,7 @@ def test_a_compaction_of_pi_tells_no_version(version: tuple[int, ...], name: str
         ([user("x"), context_edit("e1", None)], {"agent": "pi", "own": {"e2": "e1"}}, "pi"),
         ([user("x")], {"agent": "atomic"}, "atomic-0.9"),
         ([SYSTEM, context_edit("e1", None)], {"agent": "atomic"}, "atomic-0.9"),
-        ([user("x"), compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.9"),
+        ([user("x"), compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.8"),
     ],
 )
 def test_otherwise_the_reader_is_a_guess_and_says_so(

@@ -45,11 +45,12 @@ def test_a_certificate_holds_unless_something_speaks_against_it(facts: dict[str,
 
 
 def test_it_says_what_was_checked() -> None:
-    assert certificate().sentence == "1,234 messages as pi reads them"
-    assert certificate(difference="").sentence.endswith("them, compared with the approved plan")
-    compared = certificate(package=package(PackageOutcome.EQUAL))
-    assert compared.sentence.endswith("them, compared with pi-coding-agent 0.87.1")
-    assert certificate(package=package(PackageOutcome.FAILED)).sentence.endswith("as pi reads them")
+    assert certificate().sentence == "1,234 messages as in pi"
+    assert certificate(versions="pi 0.87 and newer").sentence == "1,234 messages as in pi 0.87 and newer"
+    assert certificate(difference="").sentence.endswith("pi, compared with the approved plan")
+    both = certificate(difference="", package=package(PackageOutcome.EQUAL))
+    assert both.sentence.endswith("compared with the approved plan and pi-coding-agent 0.87.1")
+    assert certificate(package=package(PackageOutcome.FAILED)).sentence.endswith("as in pi")
 
 
 def test_it_is_stored_as_json_and_read_back() -> None:

@@ -108,3 +108,10 @@ def test_the_last_size_is_the_estimate_of_the_context(reader: str) -> None:
     found = timeline_of(branch, READERS[reader])
     assert len(found.sizes) == len(branch)
     assert found.sizes[-1] == READERS[reader].rebuild(branch).estimate
+
+
+def test_an_undo_is_a_point() -> None:
+    undo = {"type": "custom", "customType": "redline.undo"}
+    found = timeline("pi", *TALK, undo, user("on"))
+    (point,) = found.points
+    assert (point.kind, point.last.id, point.tokens_removed, point.removed) == (EntryKind.UNDO, "e5", 0, ())
