@@ -50,6 +50,8 @@ class Session(models.Model):
 
     header_id = models.TextField(blank=True, default="")
     version = models.PositiveSmallIntegerField(default=0)
+    parent_path = models.TextField(blank=True, default="")
+    """The session that it was forked from, as its header says: data, not to be opened. Empty if it is not a fork."""
     cwd = models.TextField(blank=True, default="")
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")

@@ -18,7 +18,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.provider_rules import new_violations, violations
+from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, new_violations, violations
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import LoadedSession
@@ -105,7 +105,7 @@ def certificate_of(
     Raises BadInput `breaks_context` if providers would refuse it for a reason that was not there before.
     """
     found = violations(after.context)
-    new = new_violations(violations(before.context), found)
+    new = [one for one in new_violations(violations(before.context), found) if not _is_dropped(one)]
     if new:
         raise BadInput(
             "breaks_context",
@@ -120,6 +120,11 @@ def certificate_of(
         violations=certified(found),
         difference="",
     )
+
+
+def _is_dropped(violation: Violation) -> bool:
+    """Whether the agent leaves out a message of which only empty blocks remain, which loses nothing."""
+    return violation.is_repaired and violation.rule is ProviderRule.EMPTY_CONTENT
 
 
 def _is_unchanged(mine: Message, theirs: Message) -> bool:

@@ -69,6 +69,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "dueReason": session.due,
         "lastUsed": session.last_used.isoformat() if session.last_used else None,
         "damaged": session.damage_count,
+        "forkOf": session.parent_path or None,
         "broken": {"entry": session.broken_at, "reason": session.broken} if session.broken else None,
         "missing": session.missing,
         "fault": session.fault,

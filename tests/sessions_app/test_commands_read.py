@@ -299,6 +299,18 @@ def test_a_session_that_cannot_be_continued_is_marked(redline: Installation) -> 
     assert "Entry e2 is a result of call c1" in listed["x"]["reason"]
 
 
+def test_a_fork_names_the_session_that_it_was_made_of(redline: Installation) -> None:
+    recorded = chain(user("y"))
+    place(redline.sessions / "a.jsonl", session_bytes(recorded))
+    place(
+        redline.sessions / "b.jsonl",
+        session_bytes([{**recorded[0], "parentSession": "/s/a.jsonl"}, *recorded[1:]]),
+    )
+    redline.call("index", redline.sessions)
+    listed = {Path(one["path"]).name: one["forkOf"] for one in redline.call("sessions", "--json").json}
+    assert listed == {"a.jsonl": None, "b.jsonl": "/s/a.jsonl"}
+
+
 # tree -------------------------------------------------------------------------------------------------------
 
 

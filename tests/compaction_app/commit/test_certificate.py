@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from compaction_app.models import AuditEntry, Compaction
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
-from tests.factories import session_bytes, working_session
+from sessions_app.sessionlog.targets import Target
+from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import place, snapshot
 from tests.plans import approved_plan
 
@@ -90,3 +92,24 @@ def test_a_compaction_that_is_not_in_the_file_any_more_cannot_be_checked(idle_ro
     path.write_bytes(original)
     with pytest.raises(BadInput, match="has no entry"):
         certify_again(Compaction.objects.get(), NOW)
+
+
+def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_root: Path) -> None:
+    recorded = chain(
+        user("go"),
+        assistant(text(""), text("long " * 400)),
+        assistant(text("more")),
+        user("on"),
+        user("and on"),
+    )
+    path = place(idle_root / "s.jsonl", session_bytes(recorded))
+    Session.objects.filter(pk=session_row(path).pk).update(reader="pi")
+    approved = replace(
+        approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.9),
+        targets=(Target("e2", 1),),
+        origins={},
+    )
+    commit(approved, YES, NOW)
+    certificate = stored_certificate(Compaction.objects.get())
+    assert certificate is not None
+    assert [(one.rule, one.is_repaired) for one in certificate.violations] == [("empty_content", True)]

@@ -65,6 +65,16 @@ def test_a_filter_without_matches_is_explained(browser: Client, known_root: Path
     assert "1 session is indexed." in page
 
 
+def test_a_fork_is_marked_in_the_list_and_names_its_original(browser: Client, known_root: Path) -> None:
+    header, *entries = chain(user("hello"))
+    place(known_root / "a.jsonl", session_bytes([{**header, "parentSession": "/s/<b>.jsonl"}, *entries]))
+    index_roots()
+    page = browser.get("/")
+    assert [text_of(one) for one in elements(page, "span.mark") if "title" in one.attributes] == ["fork"]
+    session = Session.objects.get()
+    assert "fork of /s/<b>.jsonl" in text_of(browser.get(session.get_absolute_url()))
+
+
 def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Path) -> None:
     assert "imported" not in text_of(browser.get("/"))
     offer_demo()
