@@ -99,10 +99,7 @@ def test_each_change_says_what_was_done(browser: Client, redline: Installation) 
     assert shown.count("Fork") == 1
     for words in ("Restore", "from s.bak", "not known", "Undo", "no file", "Passed"):
         assert words in shown
-    assert (
-        "1,234 messages as pi reads them, compared with the approved plan, compared with pi-coding-agent"
-        in shown
-    )
+    assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
 
 
 def test_the_newest_come_first_a_hundred_on_each_page(browser: Client, redline: Installation) -> None:
