@@ -137,6 +137,11 @@ class SessionWriter(Protocol):
         """How that is undone, as a sentence."""
         ...
 
+    @property
+    def universal(self) -> SessionWriter:
+        """The same way to record a deletion, as more versions honour it: for a session whose agent is a guess."""
+        ...
+
     def protection(self, entry: Entry) -> Protection | None:
         """Why this writer must not touch an entry; None if it may."""
         ...
@@ -365,7 +370,10 @@ class Reading:
     def writers(self) -> tuple[SessionWriter, ...]:
         """The ways to record a deletion, the best one first. If the agent is a guess, the ones that make a new session
         come first."""
-        return tuple(sorted(self.generation.writers, key=lambda writer: self.is_guess and writer.appends))
+        if not self.is_guess:
+            return self.generation.writers
+        universal = (writer.universal for writer in self.generation.writers)
+        return tuple(sorted(universal, key=lambda writer: writer.appends))
 
     def writer(self, name: str = "") -> SessionWriter:
         """The writer of this name, or the best one. Raises BadInput `unknown_writer`."""

@@ -27,6 +27,10 @@ class ContextCompactionWriter:
     effect: Final = "Appends one line to the session; Atomic leaves what it names out from then on."
     undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
 
+    @property
+    def universal(self) -> ContextCompactionWriter:
+        return self
+
     def protection(self, entry: Entry) -> Protection | None:
         del entry
         return None

@@ -33,6 +33,10 @@ class ContextEditWriter:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
+    @property
+    def universal(self) -> ContextEditWriter:
+        return self
+
     def protection(self, entry: Entry) -> Protection | None:
         """pi's own interface edits these entries only. Its reader accepts more, but that is not promised."""
         if entry.type == EDITABLE_TYPE or (entry.type == "message" and entry.role in EDITABLE_ROLES):

@@ -38,6 +38,11 @@ class ForkWriter:
         self._reader = reader
         self._ends_with_edit = ends_with_edit
 
+    @property
+    def universal(self) -> ForkWriter:
+        """Without reported token counts, which every version needs that does not honour edits."""
+        return ForkWriter(self._reader, ends_with_edit=False)
+
     def protection(self, entry: Entry) -> Protection | None:
         del entry
         return None

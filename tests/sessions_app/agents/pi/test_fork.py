@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.atomic.reader import AtomicReader
+from sessions_app.agents.base import NewFile, Reading
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.reader import OlderPiReader, PiReader
 from sessions_app.agents.registry import GENERATIONS
@@ -316,3 +317,19 @@ def test_only_new_pi_gets_an_edit_at_the_end(reader: str) -> None:
     recorded = chain(user("go"), assistant(text("a")), user("on"))
     ends = [parsed(forked(recorded, writer=writer))[-1]["type"] for writer in writers]
     assert ends == ["context_edit" if reader == "pi" else "message"]
+
+
+def test_the_fork_of_a_guessed_agent_reports_no_tokens() -> None:
+    """The agent may be one that does not honour the edit at the end."""
+    agent, generation = GENERATIONS["pi"]
+    known, guessed = (Reading(agent, generation, "", is_guess=is_guess) for is_guess in (False, True))
+    recorded = chain(user("go"), assistant(text("a"), usage={"input": 5, "totalTokens": 7}), user("on"))
+    forks = []
+    for reading in (known, guessed):
+        change = reading.writer("fork").write(
+            branch_of(recorded), Deletion((), (), Stats()), write_facts(recorded)
+        )
+        assert isinstance(change, NewFile)
+        forks.append([json.loads(line) for line in change.pieces])
+    assert [fork[2]["message"]["usage"]["totalTokens"] for fork in forks] == [7, 0]
+    assert [fork[-1]["type"] for fork in forks] == ["context_edit", "message"]
