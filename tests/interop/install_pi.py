@@ -19,7 +19,13 @@ from sessions_app.agents.pi.package import LEAST_NODE, PACKAGE, SESSION_MANAGER
 
 PINNED: Final = "0.87.1"
 NODE: Final = "node@22"
-OPTIONS: Final = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+OPTIONS: Final = (
+    *("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"),
+    *("--fetch-retries=2", "--fetch-timeout=60000"),
+)
+"""A registry that cannot be reached is an error within minutes."""
+LIMIT: Final = 900
+"""Seconds that an installation may take."""
 VERSION_FILE: Final = "version"
 """Names the version in a directory, and how it was installed."""
 
@@ -28,7 +34,10 @@ def npm(directory: Path, *arguments: str) -> str:
     """Run npm in a directory; returns its output. Raises CalledProcessError."""
     directory.mkdir(parents=True, exist_ok=True)
     command = ["npm", *arguments, *OPTIONS]
-    return subprocess.run(command, cwd=directory, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    ended = subprocess.run(
+        command, cwd=directory, check=True, stdout=subprocess.PIPE, encoding="utf-8", timeout=LIMIT
+    )
+    return ended.stdout
 
 
 def needs_node() -> bool:
