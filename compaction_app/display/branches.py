@@ -30,6 +30,7 @@ from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.storage.files import FileState, SessionReader, file_state
 
@@ -79,6 +80,8 @@ class BranchState:
     """For each tool call id: the results that answer it."""
     labels: Mapping[str, str]
     """The latest label of each labelled entry."""
+    broken: Breakage | None
+    """Why no provider would accept the context; None if one would."""
     token_map: TokenMap
     tokens_before: Sequence[int]
     """For each entry of the context: the map's tokens before it; and their sum at the end."""
@@ -219,6 +222,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         makers=makers,
         answers=answers,
         labels=labels(tree),
+        broken=SentConversation.of(context).broken,
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],

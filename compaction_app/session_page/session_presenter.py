@@ -19,7 +19,7 @@ from compaction_app.display.entry_texts import texts_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
+from sessions_app.sessionlog.provider_rules import Breakage
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader, file_state
@@ -100,7 +100,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
         frame=_frame(state, start, end) if view == "sees" and shown else None,
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
-        broken=SentConversation.of(state.context).broken,
+        broken=state.broken,
     )
 
 
