@@ -17,6 +17,7 @@ from tests.factories import (
     assistant,
     bash,
     chain,
+    context_edit,
     message,
     result,
     session_bytes,
@@ -309,6 +310,22 @@ def test_a_fork_names_the_session_that_it_was_made_of(redline: Installation) -> 
     redline.call("index", redline.sessions)
     listed = {Path(one["path"]).name: one["forkOf"] for one in redline.call("sessions", "--json").json}
     assert listed == {"a.jsonl": None, "b.jsonl": "/s/a.jsonl"}
+
+
+# timeline ---------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_names_each_change(redline: Installation) -> None:
+    talk = (user("go"), assistant(text("a " * 400)), user("on"))
+    undo = {"type": "custom", "customType": "redline.undo"}
+    path = place(redline.sessions / "s.jsonl", session_bytes(chain(*talk, context_edit("e2", None), undo)))
+    ended = redline.call("timeline", path, "--reader", "pi", "--json").json
+    assert [(one["type"], one["isUndo"], one["removed"]) for one in ended["points"]] == [
+        ("context_edit", False, ["e2"]),
+        ("custom", True, []),
+    ]
+    rows = redline.call("timeline", path, "--reader", "pi").out.splitlines()[2:4]
+    assert [row.split()[1] for row in rows] == ["context_edit", "undo"]
 
 
 # tree -------------------------------------------------------------------------------------------------------

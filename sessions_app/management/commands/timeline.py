@@ -7,6 +7,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.storage.session_loader import load_session
 from sessions_app.terminal import Column
@@ -53,9 +54,7 @@ class Command(RedlineCommand):
         rows = [
             [
                 printable(point.last.id),
-                f"{point.entries} {printable(point.last.type)}"
-                if point.entries > 1
-                else printable(point.last.type),
+                _change(point),
                 printable(point.last.timestamp),
                 str(len(point.removed)),
                 f"{-point.tokens_removed:+}",
@@ -69,10 +68,17 @@ class Command(RedlineCommand):
         return None
 
 
+def _change(point: TimelinePoint) -> str:
+    """What made the change, as the agent names it; an undo is a custom entry of Redline's."""
+    name = "undo" if point.kind is EntryKind.UNDO else printable(point.last.type)
+    return f"{point.entries} {name}" if point.entries > 1 else name
+
+
 def _point_json(point: TimelinePoint) -> dict[str, Any]:
     return {
         "entryId": point.last.id,
         "type": point.last.type,
+        "isUndo": point.kind is EntryKind.UNDO,
         "entries": point.entries,
         "timestamp": point.last.timestamp,
         "tokensBefore": point.tokens_before,
