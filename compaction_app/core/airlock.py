@@ -35,12 +35,12 @@ from .gates import (
     Judgement,
     PlanGate,
     Restraints,
-    read_target,
     refuse,
 )
 from .pairing import TargetPlan
 from .parameters import Parameters
 from .stats import measure, target_met
+from .target_shape import read_target
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 

@@ -26,6 +26,7 @@ from compaction_app.core import (
     review_fold,
     stats,
     store,
+    target_shape,
     tools,
     transcript,
     unanswered,
@@ -265,9 +266,11 @@ def the_plan_is_judged_backwards(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def text_may_be_sent_with_a_target(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gates, "_KEYS", {kind: {*keys, "text"} for kind, keys in gates._KEYS.items()})
-    patch.setitem(gates._KEYS, "content_block", {*gates._KEYS["content_block"], "text", "reason"})
-    patch.setitem(gates._KEYS, "entry", {*gates._KEYS["entry"], "text", "reason", "blockIndex"})
+    patch.setattr(target_shape, "_KEYS", {kind: {*keys, "text"} for kind, keys in target_shape._KEYS.items()})
+    patch.setitem(
+        target_shape._KEYS, "content_block", {*target_shape._KEYS["content_block"], "text", "reason"}
+    )
+    patch.setitem(target_shape._KEYS, "entry", {*target_shape._KEYS["entry"], "text", "reason", "blockIndex"})
 
 
 @mutation

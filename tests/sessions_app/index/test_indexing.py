@@ -745,11 +745,11 @@ def test_a_session_is_counted_again_when_its_agent_was_updated(
         monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", lambda _: version)
 
     recorded = chain(user("x" * 400), compaction(whole("e1")), user("y"))
-    told = place(redline.sessions / "told.jsonl", session_bytes(recorded))
-    untold = place(redline.sessions / "untold.jsonl", session_bytes(chain(user("x" * 400), user("y"))))
+    telling = place(redline.sessions / "telling.jsonl", session_bytes(recorded))
+    silent = place(redline.sessions / "silent.jsonl", session_bytes(chain(user("x" * 400), user("y"))))
     install((0, 9, 8))
-    assert [index_file(path).read_as for path in (told, untold)] == ["atomic-0.8", "atomic-0.8"]
+    assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", "atomic-0.8"]
     install((0, 9, 11))
-    assert [index_file(path).read_as for path in (told, untold)] == ["atomic-0.8", "atomic-0.9"]
+    assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", "atomic-0.9"]
     install(None)
-    assert index_file(untold).read_as == "atomic-0.9", "what was known is not given up"
+    assert index_file(silent).read_as == "atomic-0.9", "what was known is not given up"
