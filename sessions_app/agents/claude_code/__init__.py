@@ -1,0 +1,1 @@
+"""Claude Code: its session files, and what its client makes of them."""

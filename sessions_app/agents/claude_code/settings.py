@@ -1,0 +1,125 @@
+"""EDGE: the settings of Claude Code that decide when it compacts, and the windows of its models.
+
+    <project>/.claude/settings.local.json      read in this order; of a setting, the first file that has it counts
+    <project>/.claude/settings.json
+    <configuration>/settings.json              ~/.claude, or CLAUDE_CONFIG_DIR
+
+`env` in a file sets variables of the client. What else is in its environment is not known here.
+With a window W, the client compacts before a request from W - 33,000 tokens on, or from a percentage of W - 20,000 on
+if that is less. Without one, recent versions wait until the provider refuses the request; older ones take the window of
+the model. Redline takes it too: it is better to plan before the client compacts than after.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.context_windows import KNOWN_WINDOWS
+
+DIRECTORY: Final = ".claude"
+CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"
+DEFAULT_WINDOW: Final = KNOWN_WINDOWS["claude-"]
+LONG_MARK: Final = "[1m]"
+"""Ends the name of a model that is asked for with the long window; sessions record the name without it."""
+LONG_WINDOW: Final = 1_000_000
+LEAST_WINDOW: Final = 100_000
+"""A smaller window in the settings counts as this one."""
+RESERVE: Final = 33_000
+PERCENT_RESERVE: Final = 20_000
+WINDOW: Final = "autoCompactWindow"
+ENABLED: Final = "autoCompactEnabled"
+WINDOW_VARIABLE: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
+PERCENT_VARIABLE: Final = "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
+OFF_VARIABLES: Final = ("DISABLE_AUTO_COMPACT", "DISABLE_COMPACT")
+SHOWN: Final = (WINDOW, ENABLED, WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
+
+
+def config_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The directory of the client's own files."""
+    configured = environment.get(CONFIG_VARIABLE, "")
+    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+
+
+def read_settings(cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+    """The effective settings for a project and a model."""
+    files = tuple(map(_settings_file, _json_files(cwd, home)))
+    window = model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
+    reserve = window - _threshold([found.compaction for found in files], window)
+    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files))
+
+
+def user_settings(home: Path) -> SettingsFile:
+    """The user's settings for all projects."""
+    path = config_directory(home) / "settings.json"
+    found = read_json_file(path)
+    return _settings_file(found) if found is not None else SettingsFile(path, False, {}, {})
+
+
+def model_windows(home: Path) -> dict[str, int]:
+    """The long window of the model that the user's settings ask for with it."""
+    found = read_json_file(config_directory(home) / "settings.json")
+    model = found.values.get("model") if found is not None else None
+    if not isinstance(model, str) or not model.endswith(LONG_MARK):
+        return {}
+    return {model.removesuffix(LONG_MARK): LONG_WINDOW}
+
+
+def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
+    project = Path(cwd)
+    found = []
+    if project.is_absolute() and "\0" not in cwd:
+        names = ("settings.local.json", "settings.json")
+        found = [read_json_file(project / DIRECTORY / name, inside=project) for name in names]
+    found.append(read_json_file(config_directory(home) / "settings.json"))
+    return (file for file in found if file is not None)
+
+
+def _settings_file(found: JsonFile) -> SettingsFile:
+    variables = found.values.get("env")
+    values = {**found.values, **(variables if isinstance(variables, dict) else {})}
+    return SettingsFile(
+        found.path, True, {name: values[name] for name in SHOWN if name in values}, {}, found.fault
+    )
+
+
+def _threshold(sections: Sequence[Mapping[str, Any]], model_window: int) -> int:
+    """The number of tokens above which the client compacts."""
+    chosen = _first_number(sections, WINDOW_VARIABLE) or _first_number(sections, WINDOW)
+    window = min(model_window, max(int(chosen), LEAST_WINDOW)) if chosen else model_window
+    threshold = window - RESERVE
+    percent = _first_number(sections, PERCENT_VARIABLE)
+    if chosen and percent:
+        threshold = min(threshold, int((window - PERCENT_RESERVE) * percent / 100))
+    return threshold - 1  # it compacts from there on
+
+
+def _first_number(sections: Sequence[Mapping[str, Any]], name: str) -> float:
+    """The first usable positive number, which a variable has as text; 0 if there is none."""
+    for section in sections:
+        value = section.get(name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except (ValueError, OverflowError):
+                continue
+            if 0 < number < math.inf:
+                return number
+    return 0
+
+
+def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
+    """The file that disables automatic compaction: a variable does so before the setting is read."""
+    for found in files:
+        if any(str(found.compaction.get(name, "")).lower() in ("1", "true") for name in OFF_VARIABLES):
+            return found.path
+    for found in files:
+        enabled = found.compaction.get(ENABLED)
+        if isinstance(enabled, bool):
+            return None if enabled else found.path
+    return None

@@ -1,0 +1,147 @@
+"""Claude Code compacts where its settings say, and nothing hostile is opened to find that out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.agents.claude_code.settings import (
+    config_directory,
+    model_windows,
+    read_settings,
+    user_settings,
+)
+from sessions_app.sessionlog.context import Gauge, is_due
+
+MODEL = ("anthropic", "claude-opus-5-5")
+
+
+@pytest.fixture(autouse=True)
+def without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    return tmp_path / "project"
+
+
+def put(path: Path, **settings: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
+    """The least number of tokens at which the client compacts."""
+    reserve = read_settings(str(cwd), home, MODEL).budget.reserve_tokens
+    found = next(n for n in range(1_000, window, 250) if is_due(Gauge(n, "usage"), window, reserve))
+    assert not is_due(Gauge(found - 1, "usage"), window, reserve)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({}, 167_000),
+        ({"autoCompactWindow": 100_000}, 67_000),
+        ({"autoCompactWindow": 120_000}, 87_000),
+        ({"autoCompactWindow": 20_000}, 67_000),
+        ({"autoCompactWindow": 900_000}, 167_000),
+        ({"autoCompactWindow": True}, 167_000),
+        ({"autoCompactWindow": "many"}, 167_000),
+        ({"env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "120000"}}, 87_000),
+        ({"env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "120000"}, "autoCompactWindow": 150_000}, 87_000),
+        ({"autoCompactWindow": 200_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 90_000),
+        ({"autoCompactWindow": 150_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 65_000),
+        ({"autoCompactWindow": 200_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "95"}}, 167_000),
+        ({"env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 167_000),
+        ({"env": "none"}, 167_000),
+    ],
+    ids=str,
+)
+def test_the_client_compacts_from_a_number_of_tokens_on(
+    home: Path, cwd: Path, settings: dict[str, Any], tokens: int
+) -> None:
+    put(home / ".claude" / "settings.json", **settings)
+    assert compacts_from(home, cwd) == tokens
+
+
+def test_the_local_settings_come_first_then_the_projects_then_the_users(home: Path, cwd: Path) -> None:
+    user = put(home / ".claude" / "settings.json", autoCompactWindow=110_000)
+    assert compacts_from(home, cwd) == 77_000
+    project = put(cwd / ".claude" / "settings.json", autoCompactWindow=120_000)
+    assert compacts_from(home, cwd) == 87_000
+    local = put(cwd / ".claude" / "settings.local.json", autoCompactWindow=130_000)
+    assert compacts_from(home, cwd) == 97_000
+    assert [found.path for found in read_settings(str(cwd), home).files] == [local, project, user]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"autoCompactEnabled": False},
+        {"env": {"DISABLE_AUTO_COMPACT": "1"}},
+        {"env": {"DISABLE_COMPACT": "true"}, "autoCompactEnabled": True},
+    ],
+    ids=str,
+)
+def test_automatic_compaction_can_be_switched_off(home: Path, cwd: Path, settings: dict[str, Any]) -> None:
+    assert read_settings(str(cwd), home).switched_off_in is None
+    path = put(home / ".claude" / "settings.json", **settings)
+    assert read_settings(str(cwd), home).switched_off_in == path
+    put(cwd / ".claude" / "settings.json", autoCompactEnabled=True)
+    is_still_off = "env" in settings
+    assert (read_settings(str(cwd), home).switched_off_in == path) is is_still_off
+
+
+def test_only_settings_of_compaction_are_shown(home: Path) -> None:
+    put(
+        home / ".claude" / "settings.json",
+        autoCompactWindow=120_000,
+        apiKeyHelper="secret",
+        env={"KEY": "secret"},
+    )
+    assert user_settings(home).compaction == {"autoCompactWindow": 120_000}
+
+
+def test_the_users_directory_can_be_configured(
+    home: Path, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
+    path = put(tmp_path / "elsewhere" / "settings.json", autoCompactWindow=120_000)
+    assert config_directory(home) == path.parent
+    assert user_settings(home).path == path
+    assert compacts_from(home, cwd) == 87_000
+
+
+def test_a_configured_directory_that_is_not_absolute_is_ignored(home: Path) -> None:
+    assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
+
+
+def test_a_link_out_of_the_project_is_not_followed(home: Path, cwd: Path, tmp_path: Path) -> None:
+    secret = put(tmp_path / "secret.json", autoCompactEnabled=False)
+    (cwd / ".claude").mkdir(parents=True)
+    (cwd / ".claude" / "settings.json").symlink_to(secret)
+    (found,) = read_settings(str(cwd), home).files
+    assert (found.compaction, bool(found.fault)) == ({}, True)
+
+
+@pytest.mark.parametrize("cwd", ["", "relative", "/home/\0", "/dev/null"])
+def test_a_hostile_directory_of_a_session_is_harmless(home: Path, cwd: str) -> None:
+    assert read_settings(cwd, home).files == ()
+
+
+def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home: Path, cwd: Path) -> None:
+    assert model_windows(home) == {}
+    put(home / ".claude" / "settings.json", model="claude-opus-5-5[1m]")
+    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
+    assert compacts_from(home, cwd, 1_000_000) == 967_000
