@@ -35,7 +35,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
-from sessions_app.storage.files import SessionReader, file_state
+from sessions_app.storage.files import file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
 from .audit import service as audit
@@ -300,10 +300,11 @@ def entries_in(path: Path, sought: Collection[str]) -> set[str]:
     if not sought or file_state(path) is None:
         return set()
     named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
-    parser = agent_at(path).parser(ParserState(), [])
-    with SessionReader(path) as reader:
+    agent = agent_at(path)
+    parser = agent.parser(ParserState(), [])
+    with agent.open(path) as reader:
         lines = (line for line in split_lines(reader.chunks(0)) if line.number == 1 or named.search(line.raw))
-        recorded = [found.entry.id for found in map(parser.read, lines) if found is not None]
+        recorded = [found.entry.id for line in lines for found in parser.read(line)]
     return {entry_id for entry_id in recorded if entry_id in sought}
 
 

@@ -85,7 +85,7 @@ def read_recorded(lines: Iterable[Line]) -> RecordedSession:
     """The session in these lines, and the branch of its last entry."""
     read = list(lines)
     parser = PI.parser(ParserState(), [])
-    recorded = [found for found in map(parser.read, read) if found is not None]
+    recorded = [found for line in read for found in parser.read(line)]
     tree = SessionTree([found.entry for found in recorded])
     return RecordedSession(
         [line.raw for line in read],

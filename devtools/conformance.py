@@ -57,7 +57,7 @@ def case_lines(case: Mapping[str, Any]) -> Iterator[Line]:
 def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[VectorDifference]:
     """The first difference in each section of a vector, for the session in these lines."""
     parser = ATOMIC.parser(ParserState(), [])
-    recorded = [found for found in map(parser.read, lines) if found is not None]
+    recorded = [found for line in lines for found in parser.read(line)]
     texts = {found.entry.id: found.texts for found in recorded}
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
     yield from compare("context", case["context"], _context(branch, case["context"]))

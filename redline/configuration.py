@@ -24,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agents.registry import AGENTS, READERS
+from sessions_app.agents.registry import default_roots as agents_roots
 from sessions_app.sessionlog.errors import SystemFailure
 
 FILE_NAME = "redline.toml"
@@ -68,7 +69,7 @@ class RootSetting(BaseModel):
 
 def default_roots() -> list[RootSetting]:
     """The agents' default session directories."""
-    return [RootSetting(path=Path(agent.sessions), agent=agent.key) for agent in AGENTS.values()]
+    return [RootSetting(path=Path(path), agent=agent) for path, agent in agents_roots(os.environ)]
 
 
 class Configuration(BaseModel):

@@ -203,10 +203,11 @@ class Session(models.Model):
 
 
 class Entry(models.Model):
-    """The position of one line in the file, and the data that the rules need. No content is copied."""
+    """The position of one entry in the file, and the data that the rules need. No content is copied."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="entries", db_index=False)
     number = models.PositiveIntegerField()
+    """Its line; a line may contain several entries."""
     offset = models.BigIntegerField()
     length = models.PositiveIntegerField()
     entry_id = models.TextField()
@@ -215,7 +216,7 @@ class Entry(models.Model):
     """The other fields of a `sessionlog.entries.Entry`."""
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["session", "number"], name="entry_by_number")]
+        constraints = [models.UniqueConstraint(fields=["session", "offset"], name="entry_by_offset")]
         indexes = [models.Index(fields=["session", "entry_id"], name="entry_by_id")]
 
     def __str__(self) -> str:

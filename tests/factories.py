@@ -140,7 +140,7 @@ def branch_of(recorded: Iterable[dict[str, Any] | bytes], leaf: str | None = Non
 def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry], dict[str, Texts]]:
     """A branch of a session file's bytes, and the texts of all its entries."""
     parser = SessionParser()
-    found = [one for one in map(parser.read, split_lines([data])) if one is not None]
+    found = [one for line in split_lines([data]) for one in parser.read(line)]
     tree = SessionTree([one.entry for one in found])
     return tree.branch(leaf or tree.leaf.id), {one.entry.id: one.texts for one in found}
 

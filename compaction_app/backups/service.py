@@ -146,18 +146,18 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
         made_for = ""
         for line in split_lines(present.chunks(start), offset=start, number=number):
             header = parser.state.header
-            recorded = parser.read(line)
+            entries = [recorded.entry for recorded in parser.read(line)]
             digest = _digest(line)
             missing.discard(digest)
             if digest in known or not line.raw.strip():
                 continue
-            if recorded is None:
+            if not entries:
                 kind = DAMAGED if parser.state.header is header else "session"
                 newer.append(NewerEntry(line.number, "", kind))
-            elif _is_made_for(recorded.entry, backup):
-                made_for = recorded.entry.id
+            elif _is_made_for(entries[0], backup):
+                made_for = entries[0].id
             else:
-                entry = recorded.entry
+                entry = entries[0]
                 newer.append(
                     NewerEntry(
                         line.number,

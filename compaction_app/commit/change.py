@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.base import Change, NewFile, Reader, WriteFacts
+from sessions_app.agents.base import Agent, Change, NewFile, Reader, WriteFacts
+from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
@@ -18,7 +18,7 @@ from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
-from sessions_app.storage.files import GrowthKind, SessionReader
+from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import create_session
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -82,7 +82,7 @@ def write_facts(
     """What a writer needs beside the branch and the deletion. The session has a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     return WriteFacts(
-        new_id=_new_ids(present).__next__,
+        new_id=_new_ids(present, agent_at(present.path)).__next__,
         session_id=str(uuid.uuid4()),
         written_at=now,
         session=present.path,
@@ -104,7 +104,7 @@ def change_of(preflight: Preflight, facts: WriteFacts) -> Change:
 @contextmanager
 def lines_of(session: LoadedSession) -> Iterator[Callable[[Entry], bytes]]:
     """Reads the recorded lines of a session's entries."""
-    with SessionReader(session.path) as reader:
+    with agent_at(session.path).open(session.path) as reader:
         yield lambda entry: reader.read_at(entry.offset, entry.length)
 
 
@@ -180,7 +180,7 @@ def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime)
 
 def _require_unchanged(present: LoadedSession) -> None:
     """Raise Conflict `session_changed` if the bytes that a fork was made of are not the ones that were judged."""
-    with SessionReader(present.path) as reader:
+    with agent_at(present.path).open(present.path) as reader:
         growth = reader.growth(present.fingerprint)
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
@@ -189,11 +189,11 @@ def _require_unchanged(present: LoadedSession) -> None:
         )
 
 
-def _new_ids(present: LoadedSession) -> Iterator[str]:
-    """Ids of eight hex digits that no entry of the session has."""
+def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
+    """Ids that no entry of the session has."""
     used: set[str] = set()
     while True:
-        entry_id = secrets.token_hex(4)
+        entry_id = agent.new_entry_id()
         if entry_id not in present.tree and entry_id not in used:
             used.add(entry_id)
             yield entry_id

@@ -24,7 +24,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.files import SessionReader
 
 from .certificate import stored_certificate
 from .change import change_of, lines_of, write_facts
@@ -262,7 +261,7 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     if row is None:
         return "", None, 0
     try:
-        with SessionReader(compaction.session.real_path()) as reader:
+        with compaction.session.agent.open(compaction.session.real_path()) as reader:
             raw = reader.read_at(row.offset, row.length)
     except RedlineError:
         return "", None, 0

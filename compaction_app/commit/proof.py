@@ -5,6 +5,7 @@ context now − approved deletion = context that the agent's reader rebuilds fro
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sessions_app.agents.base import Agent, Generation, Reading, SessionWriter
-from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry
@@ -20,7 +20,6 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, new_violations, violations
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
-from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import LoadedSession
 
 ReadLine = Callable[[Entry], bytes]
@@ -51,20 +50,21 @@ def approved_messages(context: ActiveContext, targets: Iterable[Target]) -> list
 
 def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Reading, line: ReadLine) -> Rebuilt:
     """The context that the agent rebuilds if these lines are appended to a session."""
-    parser = agent_at(session.path).parser(msgspec.structs.replace(session.log.state), [])
+    agent = reading.agent
+    parser = agent.parser(copy.deepcopy(session.log.state), [])
     entries, raws = list(session.log.entries), {}
     offset = session.state.size + 1
     for number, raw in enumerate(lines, session.log.entries[-1].number + 1):
-        recorded = parser.read(Line(number, offset, raw))
+        for recorded in parser.read(Line(number, offset, raw)):
+            entry = recorded.entry
+            entries.append(entry)
+            raws[entry.id] = raw[entry.offset - offset :][: entry.length]
         offset += len(raw) + 1
-        if recorded is not None:
-            entries.append(recorded.entry)
-            raws[recorded.entry.id] = raw
 
     def read(entry: Entry) -> bytes:
         return raws[entry.id] if entry.id in raws else line(entry)
 
-    tree = SessionTree(entries)
+    tree = agent.tree(entries)
     return Rebuilt(reading.reader.rebuild(tree.branch(tree.leaf.id)), read, tree.leaf.id)
 
 

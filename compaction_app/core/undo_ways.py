@@ -61,16 +61,17 @@ _SENTENCES: Final = {
 
 
 def choose_way(
-    *, made_session: bool, is_last: bool, is_whole: bool, can_edit: bool, can_plan: bool
+    *, made_session: bool, is_last: bool, is_whole: bool, can_move: bool, can_edit: bool, can_plan: bool
 ) -> UndoWay:
     """The way to undo a compaction, or to bring back some of its entries if not `is_whole`.
 
-    `made_session`: it was written as a new session. `is_last`: nothing was said since. `can_edit`: the agent honours
+    `made_session`: it was written as a new session. `is_last`: nothing was said since. `can_move`: a line lets the
+    agent continue after an earlier entry. `can_edit`: the agent honours
     later lines that bring entries back. `can_plan`: a smaller plan can be validated, because its parameters are known.
     """
     if made_session:
         return UndoWay.REMOVAL if is_whole else UndoWay.FORK
-    if is_last and is_whole:
+    if is_last and is_whole and can_move:
         return UndoWay.LEAF
     if can_edit:
         return UndoWay.EDITS

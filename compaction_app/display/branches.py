@@ -32,7 +32,7 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.storage.files import FileState, SessionReader, file_state
+from sessions_app.storage.files import FileState
 
 VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
@@ -118,7 +118,7 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
     Raises BadInput `unknown_entry`, `no_entries`, `not_indexed` and `no_such_file`, and what reading the file raises.
     """
     path = session.real_path()
-    found = file_state(path)
+    found = session.agent.state(path)
     if found is None:
         raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")
     if session.fingerprint is None or session.state is None:
@@ -188,8 +188,8 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     if same_file is not None:
         tree, reading = same_file.tree, same_file.reading
     else:
-        with SessionReader(path) as reader:
-            tree = SessionTree(list(read_entries(session, reader, session.version)))
+        with session.agent.open(path) as reader:
+            tree = session.agent.tree(list(read_entries(session, reader, session.version)))
         reading = reading_of_session(session, path, tree.entries)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)

@@ -7,6 +7,7 @@ from typing import Final
 
 from sessions_app.agents.base import Reader
 from sessions_app.sessionlog.controls import (
+    BoundaryControl,
     DeletionControl,
     EditControl,
     LabelControl,
@@ -54,6 +55,7 @@ _EDITS: Final = {
 }
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
+    EntryKind.BOUNDARY: "compaction",
     EntryKind.EDIT: "edit",
     EntryKind.UNDO: "undo",
     EntryKind.MODEL: "model",
@@ -69,6 +71,9 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote(_deleted(deletion))
         case SummaryControl():
             return EntryNote("what is above was summarised")
+        case BoundaryControl(kept=kept):
+            number = _plural(len(kept), "entry", "entries") or "nothing"
+            return EntryNote(f"{number} of what is above remains")
         case EditControl(target_id=target, effect=effect):
             return _about(_EDITS[effect], target, tree)
         case ModelControl(provider=provider, model=model):

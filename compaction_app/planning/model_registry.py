@@ -26,8 +26,6 @@ from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader
 
 from .api_keys import KeptKey, checked_key, hint_of, read_keys
 from .usage import Prices
@@ -380,6 +378,6 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """
     if not model.thinking_levels:
         return ""
-    with SessionReader(session.real_path()) as reader:
-        tree = SessionTree(list(read_entries(session, reader, session.version)))
+    with session.agent.open(session.real_path()) as reader:
+        tree = session.agent.tree(list(read_entries(session, reader, session.version)))
     return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)

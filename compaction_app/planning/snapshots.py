@@ -32,7 +32,6 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.targets import Target
-from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
 
@@ -102,7 +101,7 @@ def prepare_snapshot(
     raises.
     """
     path = session.real_path()
-    with SessionReader(path) as reader:
+    with session.agent.open(path) as reader:
         fingerprint = known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
         if len(entries) != session.entry_count:
@@ -110,7 +109,7 @@ def prepare_snapshot(
                 "being_indexed",
                 f"{path} is being indexed again. Nothing was planned. Start again in a moment.",
             )
-        tree = SessionTree(entries)
+        tree = session.agent.tree(entries)
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
         texts = _TextsOnDemand(session.agent, reader, {entry.id: entry for entry in branch if entry.has_text})
@@ -187,7 +186,7 @@ def read_snapshot_texts(
     """
     agent = agent_at(path)
     texts = {}
-    with SessionReader(path) as reader:
+    with agent.open(path) as reader:
         _require_same(reader, prepared.fingerprint)
         for entry in prepared.entries if entries is None else entries:
             number, offset, length = prepared.places[entry.position]
@@ -274,7 +273,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
     Raises Conflict `session_rewritten` if the index no longer has those entries.
     """
     path = session.real_path()
-    with SessionReader(path) as reader:
+    with session.agent.open(path) as reader:
         _require_same(reader, prepared.fingerprint)
         known = read_entries(session, reader, prepared.parser.version)
         entries = [entry for entry in known if entry.number <= prepared.last_number]
@@ -291,4 +290,4 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
         damaged=prepared.parser.damaged,
         state=prepared.parser,
     )
-    return LoadedSession(path, log, SessionTree(entries), prepared.fingerprint, prepared.file)
+    return LoadedSession(path, log, session.agent.tree(entries), prepared.fingerprint, prepared.file)

@@ -22,7 +22,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.provider_rules import Breakage
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader, file_state
+from sessions_app.storage.files import SessionReader
 
 from .turn_sidebar import TurnSidebar, rail_of
 
@@ -153,7 +153,7 @@ def _items(
     sources = [source_of(state, entry, view) for entry in shown]
     texts = texts_of(session, sources)
     between = damage.between(listed, start, end) if view == "all" else {}
-    with SessionReader(session.real_path()) as reader:
+    with session.agent.open(session.real_path()) as reader:
         for position, (entry, source) in enumerate(zip(shown, sources, strict=True), start):
             yield from _damaged(reader, between.get(position, ()))
             yield from items_of(
@@ -287,5 +287,5 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
 
 def is_live(session: Session, now: datetime) -> bool:
     """Whether an agent wrote to the session in the last minutes."""
-    state = file_state(session.real_path())
+    state = session.agent.state(session.real_path())
     return state is not None and session.is_live(now, state.mtime_ns)

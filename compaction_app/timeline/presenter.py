@@ -24,6 +24,7 @@ WORDS: Final = 160
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
+    EntryKind.BOUNDARY: "compaction",
     EntryKind.EDIT: "edits",
     EntryKind.UNDO: "undo",
 }

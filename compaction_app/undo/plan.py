@@ -118,6 +118,7 @@ def plan_undo(
         is_last=state.is_last,
         is_whole=len(back) == len(state.targets),
         can_edit=can_edit,
+        can_move=reading.generation.can_move_leaf,
         can_plan=state.row is not None,
     )
     if way is UndoWay.FORK and state.created is not None and not state.is_last:

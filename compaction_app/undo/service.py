@@ -176,8 +176,9 @@ def _make(
 
 def _change(plan: UndoPlan, facts: WriteFacts) -> Change:
     state, present, reading = plan.state, plan.present, plan.reading
-    if plan.way is UndoWay.LEAF:
-        return Append((reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at),))
+    leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at)
+    if plan.way is UndoWay.LEAF and leaf_line is not None:
+        return Append((leaf_line,))
     if plan.way is UndoWay.SMALLER:
         return plan.writer.write(present.tree.branch(state.leaf_id), _smaller(plan), facts)
     restore_lines = reading.generation.restore_lines
@@ -185,7 +186,7 @@ def _change(plan: UndoPlan, facts: WriteFacts) -> Change:
         back = {target.entry_id for target in plan.back}
         messages = [message for message in plan.without.messages if message.entry.id in back]
         deleted = blocks_by_entry(plan.remaining)
-        return Append(restore_lines(present.leaf_id, messages, deleted, facts))
+        return Append(restore_lines(present.tree.branch(present.leaf_id), messages, deleted, facts))
     rest = Deletion(plan.remaining, (), Stats())
     return reading.writer("fork").write(state.branch, rest, facts)
 

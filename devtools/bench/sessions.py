@@ -60,7 +60,7 @@ def read_branch(path: Path) -> RealBranch:
     """The branch of a file's leaf."""
     with SessionReader(real_path(path)) as reader:
         parser = PI.parser(ParserState(), [])
-        found = [one for one in map(parser.read, split_lines(reader.chunks(0))) if one is not None]
+        found = [one for line in split_lines(reader.chunks(0)) for one in parser.read(line)]
     tree = SessionTree([one.entry for one in found])
     branch = tree.branch(tree.leaf.id)
     by_id = {one.entry.id: one for one in found}
@@ -84,7 +84,7 @@ def parsed(recorded: list[dict[str, Any]]) -> RealBranch:
     """A branch from recorded objects, the header first."""
     raw = b"".join(msgspec.json.encode(one) + b"\n" for one in recorded)
     parser = PI.parser(ParserState(), [])
-    found = [one for one in map(parser.read, split_lines([raw])) if one is not None]
+    found = [one for line in split_lines([raw]) for one in parser.read(line)]
     entries = [one.entry for one in found]
     return RealBranch(entries, {one.entry.id: one.texts for one in found}, [one.data for one in found])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,9 @@ from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.discovery import Discovery
+from sessions_app.storage.files import FileState, SessionReader
 
 
 class Reader(Protocol):
@@ -83,6 +87,21 @@ class Append(NamedTuple):
     """A change of a session: complete lines to append in one write, each without its newline."""
 
     lines: tuple[bytes, ...]
+
+
+class RowChange(NamedTuple):
+    """A row of a database before and after a change: the exact text of its data, None if there is no row."""
+
+    table: str
+    row_id: str
+    before: str | None
+    after: str | None
+
+
+class RowChanges(NamedTuple):
+    """A change of a session in a database, made in one transaction if each row is still as it was."""
+
+    changes: tuple[RowChange, ...]
 
 
 class NewFile(NamedTuple):
@@ -189,9 +208,9 @@ class WriterRules:
 
 
 RestoreLines = Callable[
-    [str, Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
+    [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
 ]
-"""Gives the lines that, appended after an entry, give messages their content again. The mapping names, by entry id, the
+"""Gives the lines that, appended after a branch, give messages their content again. The mapping names, by entry id, the
 blocks that stay deleted."""
 
 
@@ -207,6 +226,8 @@ class Generation:
     """The ways to record a deletion that these versions honour, the best one first."""
     restore_lines: RestoreLines | None = None
     """None if later lines cannot bring back single entries."""
+    can_move_leaf: bool = True
+    """Whether `Agent.leaf_line` gives a line."""
     since: tuple[int, ...] = ()
     """The first of these versions; empty for all that are older than those of the other generations."""
 
@@ -251,6 +272,13 @@ class AgentPackage(Protocol):
         ...
 
 
+class OpenElsewhere(NamedTuple):
+    """A process that has a session open, by a sign of the agent's own that is certain: a lock, or its register."""
+
+    sentence: str
+    """What is known, as in "is open in Codex (process 4711)"."""
+
+
 class Agent(Protocol):
     """Everything that Redline needs to know about an agent."""
 
@@ -264,14 +292,36 @@ class Agent(Protocol):
         """Its name for people."""
         ...
 
-    @property
-    def directory(self) -> str:
-        """The directory of its own files, in a home directory and in a project."""
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        """Its default session directories; `~` is the home directory."""
         ...
 
-    @property
-    def sessions(self) -> str:
-        """Its default session directory."""
+    def owns(self, path: Path) -> bool:
+        """Whether a path is among its own files."""
+        ...
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins with these bytes is certainly a session in its format."""
+        ...
+
+    def discover(self, root: Path) -> Discovery:
+        """The sessions below a root, which is a real path. Raises BadInput `no_such_root`."""
+        ...
+
+    def open(self, path: Path) -> SessionReader:
+        """The bytes of a session, as a context manager; nothing is read before it is entered."""
+        ...
+
+    def state(self, path: Path) -> FileState | None:
+        """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
+        ...
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        """Whether the agent certainly has a session open; None if it does not, or leaves no such sign."""
+        ...
+
+    def write_lock(self, path: Path) -> AbstractContextManager[object]:
+        """The agent's own lock on a session, held while Redline writes to it. Raises Conflict `open_in_agent`."""
         ...
 
     @property
@@ -284,12 +334,29 @@ class Agent(Protocol):
         """Its generations, the current one first."""
         ...
 
+    def tree(self, entries: Sequence[Entry]) -> SessionTree:
+        """The tree of a session's entries, given in file order."""
+        ...
+
+    def new_entry_id(self) -> str:
+        """An id as the agent gives them, different each time."""
+        ...
+
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
         """A parser that starts where another one ended, or with a new `ParserState`."""
         ...
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         """A message of the context as the agent rebuilds it, given the line of its entry and of its edit."""
+        ...
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterable[Mapping[str, Any]]:
+        """The messages of a context as the agent sends them, with role and content.
+
+        `line` reads the recorded bytes of an entry. What the agent adds on each start is not among them.
+        """
         ...
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
@@ -310,8 +377,9 @@ class Agent(Protocol):
         """
         ...
 
-    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
-        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry."""
+    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
+        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry. None if
+        the agent has no such line."""
         ...
 
     def resume_command(self, path: Path) -> Sequence[str]:

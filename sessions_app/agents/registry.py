@@ -14,6 +14,7 @@ from .atomic.agent import ATOMIC
 from .base import Agent, AgentPackage, Generation, Reader, Reading
 from .installed_version import Version, installed_version
 from .pi.agent import PI
+from .session_file import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
@@ -34,13 +35,22 @@ NOTHING_APPENDED: Final[Mapping[str, str]] = {}
 
 
 def agent_of(path: Path) -> str:
-    """The key of the agent whose directory contains a path; empty if there is none."""
-    return next((key for key, agent in AGENTS.items() if agent.directory in path.parts), "")
+    """The key of the agent among whose files a path is, or whose format the file certainly has; empty if neither."""
+    placed = next((key for key, agent in AGENTS.items() if agent.owns(path)), "")
+    if placed:
+        return placed
+    head = head_of(path)
+    return next((key for key, agent in AGENTS.items() if agent.recognises(head)), "")
 
 
 def agent_at(path: Path) -> Agent:
     """The agent whose parser reads the file at a path. Other files are read as pi's; Atomic's parser is the same."""
     return AGENTS.get(agent_of(path), PI)
+
+
+def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each agent's default session directories, with the agent's key."""
+    return [(root, key) for key, agent in AGENTS.items() for root in agent.roots(environment)]
 
 
 def model_windows(home: Path) -> dict[str, int]:
@@ -106,6 +116,8 @@ def choose_reader(
     appended = _appended(entries, own) if own else own
     signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
+    if placed is not None and placed not in (ATOMIC, PI):
+        return _reading(placed, f"it is a session of {placed.label}", (), version_of)
     if placed is not None:
         reading = _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)
         is_compacted = any(entry.kind is EntryKind.DELETION for entry in entries)

@@ -223,8 +223,8 @@ def _settled(session: Session) -> list[Any]:
     return [*values, session.pk]
 
 
-def remove_entries(session: Session, number: int) -> None:
-    """Remove a session's entries from a number on, the last ones first, so that a kill leaves no gap."""
-    rows = session.entries.filter(number__gte=number)
-    while numbers := list(rows.order_by("-number").values_list("number", flat=True)[: 10 * BATCH]):
-        rows.filter(number__gte=numbers[-1]).delete()
+def remove_entries(session: Session, offset: int) -> None:
+    """Remove a session's entries from an offset on, the last ones first, so that a kill leaves no gap."""
+    rows = session.entries.filter(offset__gte=offset)
+    while offsets := list(rows.order_by("-offset").values_list("offset", flat=True)[: 10 * BATCH]):
+        rows.filter(offset__gte=offsets[-1]).delete()

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import Discovery, RefusedPath, discover
-from sessions_app.storage.files import SessionReader, real_path, reported
+from sessions_app.storage.files import real_path, reported
 from sessions_app.storage.nofollow import stat_file
 
 from .context_window_lookup import ContextWindowLookup
@@ -208,7 +208,7 @@ def _index_locked(
 def _read(
     session: Session, path: Path, total: IndexTotals, report: Report, *, is_new: bool, anew: bool
 ) -> Scan:
-    with SessionReader(path) as reader:
+    with session.agent.open(path) as reader:
         try:
             scan = Scan(session, path, reader, total.lookup, is_new=is_new, anew=anew)
             scan.run(report)

@@ -26,7 +26,6 @@ from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
-from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_again
 
@@ -139,7 +138,7 @@ class Scan:
         if previous is None:
             self._forget()
         if not self._is_new:
-            remove_entries(session, state.next_number)
+            remove_entries(session, state.next_offset)
         start = state.next_offset
         for line in split_lines(self._reader.chunks(start), offset=start, number=state.next_number):
             self._read(line)
@@ -165,16 +164,14 @@ class Scan:
         session = self.session
         if not line.complete:
             self._titles = [session.first_user_message, session.name]
-        recorded = self._parser.read(line)
-        if recorded is None:
-            return
-        self._read_titles(recorded)
-        self.pending.append(recorded.entry)
-        self._carry(recorded.entry)
-        self._complete += line.complete
-        is_compaction = recorded.entry.is_compaction
-        self._compactions += is_compaction and line.complete
-        self._torn_compactions += is_compaction and not line.complete
+        for recorded in self._parser.read(line):
+            self._read_titles(recorded)
+            self.pending.append(recorded.entry)
+            self._carry(recorded.entry)
+            self._complete += line.complete
+            is_compaction = recorded.entry.is_compaction
+            self._compactions += is_compaction and line.complete
+            self._torn_compactions += is_compaction and not line.complete
 
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
@@ -243,7 +240,7 @@ class Scan:
         if len(entries) < self._count:
             written = read_entries(session, self._reader, self._parser.state.version)
             entries = [*written, *self.pending]
-        tree = SessionTree(entries)
+        tree = session.agent.tree(entries)
         branch = tree.branch(tree.leaf.id)
         reading = self._choose_reader(tree.entries, session.own_entries)
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
@@ -364,7 +361,7 @@ class Scan:
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; control entries are read from the file again."""
-    rows = session.entries.order_by("number")
+    rows = session.entries.order_by("offset")
     agent = session.agent
     columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):

@@ -173,10 +173,14 @@ class Tally(msgspec.Struct):
 
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the totals."""
+        if entry.is_beside:
+            return True
         return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
 
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
+        if entry.is_beside:
+            return
         self.leaf_id = entry.id
         if entry.model is not None:
             self.model = entry.model

@@ -33,6 +33,22 @@ class SummaryControl(msgspec.Struct, frozen=True):
     """The estimate of the system message that it repeats; None if it has none."""
 
 
+class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
+    """What replaces everything before a boundary: entries recorded before it, or on the same line."""
+
+    kept: tuple[str, ...] = ()
+    """The ids of the entries that remain, in the order in which they are sent."""
+    anchor_id: str | None = None
+    """The entry that they follow; None for the boundary itself."""
+    segment: tuple[str, str] | None = None
+    """The first and the last entry that versions keep which do not honour a list."""
+    trigger: str = ""
+    """What caused it, as recorded."""
+    tokens_before: int | None = None
+    """The context before it and after it, in tokens, as its writer counted them."""
+    tokens_after: int | None = None
+
+
 class EditControl(msgspec.Struct, frozen=True):
     """A replacement for an entry's content, or its removal. The new content is the edit's own: its blocks and texts."""
 
@@ -72,6 +88,7 @@ class ThinkingLevelControl(msgspec.Struct, frozen=True):
 Control = (
     DeletionControl
     | SummaryControl
+    | BoundaryControl
     | EditControl
     | LabelControl
     | ModelControl

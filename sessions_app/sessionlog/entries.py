@@ -76,10 +76,15 @@ class EntryKind(IntEnum):
     """It sets how much the model thinks from this point on."""
     UNDO = 9
     """It makes the agent continue before a compaction of Redline's, on a branch without it."""
+    BOUNDARY = 10
+    """It replaces what precedes it by the entries that it lists."""
+    BESIDE = 11
+    """It is recorded beside the conversation: no branch contains it."""
 
 
 _MESSAGE: Final = EntryKind.MESSAGE
-_COMPACTIONS: Final = frozenset({EntryKind.DELETION, EntryKind.SUMMARY})
+_BESIDE: Final = EntryKind.BESIDE
+_COMPACTIONS: Final = frozenset({EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY})
 _WITH_TEXT: Final = frozenset({EntryKind.MESSAGE, EntryKind.SUMMARY, EntryKind.EDIT})
 _REBUILDING: Final = _COMPACTIONS | {EntryKind.EDIT}
 
@@ -138,8 +143,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """The largest window, in tokens, that an assistant message reports as too small: see `overflow`."""
     sole_agent: str = ""
     """The key of the only agent that writes such entries; empty if several do."""
+    reply: str = ""
+    """The id of the model's reply that it is a part of, if the agent records one reply as several entries."""
     control: Control | None = None
-    """The content of an entry of the kinds DELETION to THINKING_LEVEL."""
+    """The content of an entry of the kinds DELETION to THINKING_LEVEL and BOUNDARY."""
 
     @property
     def is_message(self) -> bool:
@@ -157,8 +164,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_control(self) -> bool:
-        """Whether it controls how its branch is read, and so has a `control`."""
+        """Whether it controls how its branch is read, and its `control` is read from its line again."""
         return _MESSAGE < self.kind < EntryKind.UNDO
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether no branch contains it."""
+        return self.kind is _BESIDE
 
     @property
     def has_text(self) -> bool:

@@ -55,7 +55,7 @@ def runs(tree: SessionTree) -> Iterator[OutlineRun]:
         _Pending(position, depth=int(several), is_last=index == len(roots) - 1)
         for index, position in enumerate(roots)
     ][::-1]
-    leaf = len(tree.entries) - 1
+    leaf = tree.position(tree.leaf.id) if roots else NO_PARENT
     while pending:
         at = pending.pop()
         positions = [at.position]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
-from .controls import Control
+from .controls import BoundaryControl, Control
 from .entries import Block, Entry, EntryKind
 
 
@@ -29,19 +29,23 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     model: tuple[str, str] | None
     overflown: int | None
     sole_agent: str
+    reply: str
+    boundary: BoundaryControl | None = None
+    """The control of a boundary, which its line alone does not determine."""
 
 
-SCHEMA: Final = 9
+SCHEMA: Final = 10
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_rest_of: Final = attrgetter(*_Rest.__struct_fields__)
+_rest_of: Final = attrgetter(*_Rest.__struct_fields__[:-1])
 _decode: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
 def pack(entry: Entry) -> bytes:
-    """The fields that are not columns. `control` is omitted: it is read from the file again."""
-    return _encode(_rest_of(entry))
+    """The fields that are not columns. A control is omitted if it can be read from the file again."""
+    rest = _rest_of(entry)
+    return _encode((*rest, entry.control) if isinstance(entry.control, BoundaryControl) else rest)
 
 
 def unpack(
@@ -54,14 +58,7 @@ def unpack(
     control: Control | None = None,
 ) -> Entry:
     """The packed entry."""
-    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order.
-    fields: tuple[Any, ...] = (
-        number,
-        offset,
-        length,
-        entry_id,
-        parent_id,
-        *astuple(_decode(packed)),
-        control,
-    )
+    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order; the last is a control.
+    *rest, boundary = astuple(_decode(packed))
+    fields: tuple[Any, ...] = (number, offset, length, entry_id, parent_id, *rest, boundary or control)
     return Entry(*fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -77,11 +77,13 @@ class ParserState(msgspec.Struct):
     """Whether a header or an entry of a known type was seen; otherwise the file is not a session."""
     provisional: bool = False
     """Whether the version comes from a line without a newline, which is read again and may then differ."""
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What one agent's parser has to remember, as JSON values."""
 
 
 @dataclass(slots=True)
 class Recorded:
-    """One entry, with the content of its line."""
+    """One entry, with its recorded content."""
 
     entry: Entry
     texts: Texts
@@ -108,8 +110,8 @@ class Parser(Protocol):
         """The total number of faults."""
         ...
 
-    def read(self, line: Line) -> Recorded | None:
-        """The entry on this line; None for a header, a blank line or a damaged one."""
+    def read(self, line: Line) -> Sequence[Recorded]:
+        """The entries on this line, usually one; none for a header, a blank line or a damaged one."""
         ...
 
 
@@ -133,7 +135,7 @@ class SessionLog:
 
 def read_session(parser: Parser, lines: Iterable[Line], name: str) -> SessionLog:
     """All entries of a file. Raises BadInput `not_a_session` if no line is a header or an entry."""
-    entries = [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
+    entries = [recorded.entry for line in lines for recorded in parser.read(line)]
     require_session(parser.state, name)
     return log_of(parser, entries)
 

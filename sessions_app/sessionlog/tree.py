@@ -40,10 +40,11 @@ class SessionTree:
 
     @property
     def leaf(self) -> Entry:
-        """The last entry in the file. Raises BadInput `no_entries` if there is none."""
-        if not self.entries:
+        """The last entry of the conversation in the file. Raises BadInput `no_entries` if there is none."""
+        last = next((entry for entry in reversed(self.entries) if not entry.is_beside), None)
+        if last is None:
             raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
-        return self.entries[-1]
+        return last
 
     def __contains__(self, entry_id: str) -> bool:
         return entry_id in self._position
@@ -82,7 +83,8 @@ class SessionTree:
         """Positions of the children of each entry that has any, in file order; the roots under NO_PARENT."""
         children: dict[int, list[int]] = {}
         for position, parent in enumerate(self.parents):
-            if self._position[self.entries[position].id] == position:
+            entry = self.entries[position]
+            if self._position[entry.id] == position and not entry.is_beside:
                 children.setdefault(parent, []).append(position)
         return children
 

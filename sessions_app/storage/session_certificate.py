@@ -60,7 +60,7 @@ def rebuilt_messages(
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with SessionReader(loaded.path) as reader:
+    with agent.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
 
         def line(entry: Entry) -> bytes:
@@ -102,7 +102,7 @@ def _ask(
             "The entries of this version of the format have no ids, so that no other branch can be selected."
         )
         return PackageResult(package.name, package.version, PackageOutcome.FAILED, detail)
-    found = package.rebuild(_content(loaded), "" if is_own_leaf else leaf_id)
+    found = package.rebuild(_content(loaded, agent), "" if is_own_leaf else leaf_id)
     outcome, detail = _outcome(found, loaded, agent, context)
     return PackageResult(package.name, package.version, outcome, detail)
 
@@ -118,9 +118,9 @@ def _outcome(
     return (PackageOutcome.DIFFERENT if detail else PackageOutcome.EQUAL), detail
 
 
-def _content(loaded: LoadedSession) -> Iterator[bytes]:
+def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
     """The bytes of the session as it was loaded."""
-    with SessionReader(loaded.path) as reader:
+    with agent.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
         offset, size = 0, loaded.state.size
         while offset < size:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import agent_at
@@ -55,12 +54,13 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
     """
     path = real_path(path)
-    with SessionReader(path) as reader:
+    agent = agent_at(path)
+    with agent.open(path) as reader:
         chunks = chunks_with_progress(reader, progress)
-        log = read_session(agent_at(path).parser(ParserState(), []), split_lines(chunks), str(path))
+        log = read_session(agent.parser(ParserState(), []), split_lines(chunks), str(path))
         fingerprint = reader.fingerprint(log.state.next_offset, None)
         state = reader.state()
-    return LoadedSession(path, log, SessionTree(log.entries), fingerprint, state)
+    return LoadedSession(path, log, agent.tree(log.entries), fingerprint, state)
 
 
 def continue_loading(loaded: LoadedSession) -> LoadedSession:
@@ -71,17 +71,18 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     log = loaded.log
     start = log.state.next_offset
     whole = [fault for fault in log.damage if fault.offset < start]
-    parser = agent_at(loaded.path).parser(msgspec.structs.replace(log.state), whole)
+    agent = agent_at(loaded.path)
+    parser = agent.parser(copy.deepcopy(log.state), whole)
     entries = [entry for entry in log.entries if entry.offset < start]
-    with SessionReader(loaded.path) as reader:
+    with agent.open(loaded.path) as reader:
         growth = reader.growth(loaded.fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(loaded.path, growth.reason)
         lines = split_lines(reader.chunks(start), offset=start, number=log.state.next_number)
-        entries += [recorded.entry for recorded in map(parser.read, lines) if recorded is not None]
+        entries += [recorded.entry for line in lines for recorded in parser.read(line)]
         fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
         state = reader.state()
-    return LoadedSession(loaded.path, log_of(parser, entries), SessionTree(entries), fingerprint, state)
+    return LoadedSession(loaded.path, log_of(parser, entries), agent.tree(entries), fingerprint, state)
 
 
 class TornLine(NamedTuple):
@@ -109,7 +110,7 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
     """The texts of entries by id, read from the file by offset."""
     agent = agent_at(path)
     texts: dict[str, Texts] = {}
-    with SessionReader(path) as reader:
+    with agent.open(path) as reader:
         growth = reader.growth(fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(path, growth.reason)

@@ -32,7 +32,6 @@ class AtomicAgent(PiAgent):
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
-    sessions = "~/.atomic/agent/sessions"
     generations: Sequence[Generation] = (
         _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),

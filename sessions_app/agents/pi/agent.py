@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import AgentPackage, AgentSettings, Generation, SettingsFile
-from sessions_app.sessionlog.context import Message
+from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
@@ -34,13 +35,12 @@ _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()
 
 
-class PiAgent:
+class PiAgent(SessionFileAgent):
     """pi, and everything that Atomic shares with it."""
 
     key: str = KEY
     label: str = "pi"
     directory: str = ".pi"
-    sessions: str = "~/.pi/agent/sessions"
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -59,11 +59,31 @@ class PiAgent:
         ),
     )
 
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        del environment
+        return (f"~/{self.directory}/agent/sessions",)
+
+    def owns(self, path: Path) -> bool:
+        return self.directory in path.parts
+
+    def recognises(self, head: bytes) -> bool:
+        """The entries show which of the agents with this format owns a session: see `registry.choose_reader`."""
+        del head
+        return False
+
     def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
         return SessionParser(state, damage)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         return message_json(message, parse(line), parse(edit_line) if edit_line is not None else None)
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterator[Mapping[str, Any]]:
+        for message in context.messages:
+            if message.sent:
+                edit_line = line(message.edit) if message.edit is not None else None
+                yield self.message_json(message, line(message.entry), edit_line)
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         return read_again(raw, place, version)

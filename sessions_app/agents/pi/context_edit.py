@@ -60,7 +60,7 @@ class ContextEditWriter:
 
 
 def restore_lines(
-    leaf_id: str,
+    branch: Sequence[Entry],
     messages: Sequence[Message],
     deleted: Mapping[str, frozenset[int] | None],
     facts: WriteFacts,
@@ -69,7 +69,7 @@ def restore_lines(
 
     A call comes before its results: if the file is cut between two lines, pi answers the call itself.
     """
-    parent, lines = leaf_id, []
+    parent, lines = branch[-1].id, []
     for message in messages:
         content = surviving_content(message, deleted.get(message.entry.id) or frozenset(), facts.line)
         entry_id = facts.new_id()

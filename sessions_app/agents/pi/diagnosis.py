@@ -76,7 +76,7 @@ class _Examiner:
 
     def read(self, line: Line) -> None:
         header = self.parser.state.header
-        recorded = self.parser.read(line)
+        recorded = self.parser.read_one(line)
         is_header = self.parser.state.header is not header
         faults, self.parser.damage = self.parser.damage, []
         for damage in faults:

@@ -33,7 +33,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
     """The lines before the first header or entry; None after that."""
     for line in lines:
         header_before = parser.state.header
-        recorded = parser.read(line)
+        recorded = parser.read_one(line)
         copied = _copy(line, recorded, parser.state, is_header=parser.state.header is not header_before)
         if above is None:
             yield copied

@@ -41,8 +41,13 @@ class SessionParser:
         """The total number of faults."""
         return self.state.damaged + self.torn
 
-    def read(self, line: Line) -> Recorded | None:
-        """The entry on this line; None for a header, a blank line or a damaged one."""
+    def read(self, line: Line) -> tuple[Recorded, ...]:
+        """The entry on this line; none for a header, a blank line or a damaged one."""
+        recorded = self.read_one(line)
+        return () if recorded is None else (recorded,)
+
+    def read_one(self, line: Line) -> Recorded | None:
+        """The same without a sequence: a line of these agents has at most one entry."""
         state = self.state
         if state.provisional:
             state.version, state.header, state.provisional = 0, None, False

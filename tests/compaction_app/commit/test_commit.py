@@ -21,6 +21,7 @@ from compaction_app.commit import service as commit_service
 from compaction_app.commit.service import Approved, Committed, Confirmations, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
+from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import is_interrupted, settle_session
@@ -145,7 +146,7 @@ def test_the_id_of_the_new_entry_is_unique_in_the_session(
 ) -> None:
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
-    monkeypatch.setattr(commit_change.secrets, "token_hex", lambda _: next(ids))
+    monkeypatch.setattr(PiAgent, "new_entry_id", lambda _: next(ids))
     assert done(approved_plan(path)).entry_id == "00000001"
 
 

@@ -89,7 +89,7 @@ class Session:
 
 def read_branch(raw: bytes) -> Branch:
     parser = SessionParser()
-    recorded = [found for found in map(parser.read, split_lines([raw])) if found is not None]
+    recorded = [found for line in split_lines([raw]) for found in parser.read(line)]
     tree = SessionTree([found.entry for found in recorded])
     assert tree.leaf is not None
     return tree.branch(tree.leaf.id), {found.entry.id: found.texts for found in recorded}

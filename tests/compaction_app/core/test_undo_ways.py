@@ -9,9 +9,11 @@ from sessions_app.agents.pi.reader import PiReader
 from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, branch_of, call, chain, result, text, user
 
-A = {"can_edit": False, "can_plan": True}
+A = {"can_move": True, "can_edit": False, "can_plan": True}
 """An agent that honours no later edits."""
-PI = {"can_edit": True, "can_plan": True}
+PI = {"can_move": True, "can_edit": True, "can_plan": True}
+BOUNDARIES = {"can_move": False, "can_edit": True, "can_plan": True}
+"""An agent whose later lines bring entries back, but which cannot continue from an earlier entry."""
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,7 @@ PI = {"can_edit": True, "can_plan": True}
         (A, False, False, UndoWay.FORK),
         (A | {"can_plan": False}, True, False, UndoWay.FORK),
         (A | {"can_plan": False}, True, True, UndoWay.LEAF),
+        (BOUNDARIES, True, True, UndoWay.EDITS),
         (PI, True, True, UndoWay.LEAF),
         (PI, False, True, UndoWay.EDITS),
         (PI, True, False, UndoWay.EDITS),

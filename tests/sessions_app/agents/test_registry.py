@@ -44,7 +44,7 @@ def test_a_path_belongs_to_the_agent_whose_directory_contains_it(path: str, agen
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=list(AGENTS))
 def test_the_default_session_directory_of_an_agent_is_in_its_directory(agent: Agent) -> None:
-    assert agent_of(Path(agent.sessions)) == agent.key
+    assert [agent_of(Path(root)) for root in agent.roots({})] == [agent.key]
 
 
 # ---- readers ------------------------------------------------------------------------------------------------

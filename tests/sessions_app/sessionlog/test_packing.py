@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.controls import LabelControl
+from sessions_app.sessionlog.controls import BoundaryControl, LabelControl
 from sessions_app.sessionlog.entries import Block, Entry, EntryKind
 from sessions_app.sessionlog.packing import pack, unpack
 from tests.factories import (
@@ -49,6 +49,7 @@ entries = st.builds(
     usage=st.none() | numbers,
     model=st.none() | st.tuples(words, words),
     sole_agent=words,
+    reply=words,
     control=st.none() | st.builds(LabelControl, st.none() | words, words),
 )
 
@@ -62,6 +63,13 @@ def unpacked(entry: Entry, packed: bytes) -> Entry:
 @given(entries)
 def test_an_entry_is_restored_exactly(entry: Entry) -> None:
     assert unpacked(entry, pack(entry)) == entry
+
+
+@given(entries, st.builds(BoundaryControl, st.lists(words).map(tuple), st.none() | words))
+def test_a_boundary_is_restored_without_its_line(entry: Entry, control: BoundaryControl) -> None:
+    boundary = msgspec.structs.replace(entry, control=control)
+    bare = msgspec.structs.replace(boundary, control=None)
+    assert unpacked(bare, pack(boundary)) == boundary
 
 
 @given(entries)

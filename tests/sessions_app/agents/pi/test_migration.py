@@ -39,7 +39,7 @@ def log_of(data: bytes) -> SessionLog:
 
 def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:
     parser = SessionParser()
-    found = [one for one in map(parser.read, split_lines([data])) if one is not None]
+    found = [one for line in split_lines([data]) for one in parser.read(line)]
     return [(one.entry, one.texts, one.data) for one in found]
 
 

@@ -84,7 +84,7 @@ def test_unknown_types_and_keys_are_kept() -> None:
         [*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}]
     )
     *_, line = split_lines([data])
-    recorded = SessionParser(ParserState(version=3)).read(line)
+    recorded = SessionParser(ParserState(version=3)).read_one(line)
     assert recorded is not None
     assert (recorded.entry.type, recorded.entry.is_message) == ("from_the_future", False)
     assert recorded.data["extra"] == [1]
@@ -374,9 +374,7 @@ def read_in_parts(data: bytes, places: Iterable[int]) -> tuple[list[Entry], list
         entries = [entry for entry in entries if entry.offset < start]
         parser = SessionParser(stored(state), [fault for fault in faults if fault.offset < start])
         for line in split_lines([data[start:size]], offset=start, number=state.next_number):
-            recorded = parser.read(line)
-            if recorded is not None:
-                entries.append(recorded.entry)
+            entries += [recorded.entry for recorded in parser.read(line)]
         state, faults = parser.state, parser.damage
     return entries, faults, state
 

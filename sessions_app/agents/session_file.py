@@ -1,0 +1,117 @@
+"""EDGE: what agents have in common whose sessions are single files of lines, one session each."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.diagnosis import (
+    FINDINGS_KEPT,
+    AgentConsequence,
+    Examination,
+    Severity,
+    damage_finding,
+)
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.repair_pieces import RepairPiece
+from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState, read_session
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.discovery import Discovery, discover
+from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
+
+from .base import AgentPackage, OpenElsewhere
+
+HEAD_BYTES: Final = 65_536
+"""How much of a file shows its agent."""
+_LOST: Final = "skips the line"
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a regular file; nothing if it cannot be read, which is reported when it is opened."""
+    try:
+        fd = open_regular(path.absolute(), os.O_RDONLY, "It was not read.")
+        with os.fdopen(fd, "rb") as file:
+            return file.read(HEAD_BYTES)
+    except (RedlineError, OSError):
+        return b""
+
+
+class SessionFileAgent:
+    """The parts of an `Agent` that most agents share. `key` and `label` are the agent's own."""
+
+    key: str
+    label: str
+    current_version: int = 1
+
+    def discover(self, root: Path) -> Discovery:
+        return discover(root)
+
+    def open(self, path: Path) -> SessionReader:
+        return SessionReader(path)
+
+    def state(self, path: Path) -> FileState | None:
+        return file_state(path)
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        del path
+        return None
+
+    def write_lock(self, path: Path) -> AbstractContextManager[object]:
+        del path
+        return nullcontext()
+
+    def tree(self, entries: Sequence[Entry]) -> SessionTree:
+        return SessionTree(entries)
+
+    def new_entry_id(self) -> str:
+        return secrets.token_hex(4)
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
+        raise NotImplementedError
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        del directory
+        return None
+
+    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
+        """There is only one version of the format."""
+        del lines, header
+        raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
+
+    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+        """Damaged lines and faults of the tree: the agent leaves out what it cannot use."""
+        parser = self.parser(ParserState(), [])
+        log = read_session(parser, lines, name)
+        tree = self.tree(log.entries)
+        consequences = (AgentConsequence(self.label, Severity.LOSS, _LOST),)
+        findings = [
+            damage_finding(damage, consequences, is_repairable=False)
+            for damage in [*log.damage, *tree.damage][:FINDINGS_KEPT]
+        ]
+        return Examination(findings, log.damaged + tree.damaged - len(findings), tree)
+
+    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+        del read, new_header
+        raise SystemFailure(
+            "no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made."
+        )
+
+    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
+        """There is no such line."""
+        del entry_id, parent_id, moment
+        return None
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        del home
+        return {}
