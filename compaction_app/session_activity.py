@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 
+from sessions_app.agents.base import OpenElsewhere
 from sessions_app.models import Session
+from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import FileState
 from sessions_app.storage.open_files import Writer, describe, writers_of
 
@@ -21,11 +24,13 @@ class Activity:
 
     is_recent: bool
     writers: tuple[Writer, ...]
+    elsewhere: OpenElsewhere | None = None
+    """What the agent itself shows of a process that has the session open."""
 
     @property
     def is_live(self) -> bool:
-        """Whether writing to the session requires a confirmation."""
-        return self.is_recent or bool(self.writers)
+        """Whether writing to the session requires a confirmation, or is refused."""
+        return self.is_recent or bool(self.writers) or self.elsewhere is not None
 
     @property
     def sentence(self) -> str:
@@ -37,11 +42,26 @@ class Activity:
         )
         if self.writers:
             parts.append(f"is open for writing in {describe(self.writers)}")
+        if self.elsewhere is not None:
+            parts.append(self.elsewhere.sentence)
         return " and ".join(parts)
+
+    def require_closed(self, path: Path) -> None:
+        """Raise Conflict `open_in_agent` if the agent certainly has the session open."""
+        if self.elsewhere is not None:
+            raise Conflict(
+                "open_in_agent",
+                f"{path} {self.elsewhere.sentence}, which would continue from its own copy. Nothing was written. Close "
+                "the session there first, or use a writer that makes a new session.",
+            )
 
 
 def activity_of(session: Session, state: FileState | None, now: datetime) -> Activity:
     """What others do with a session in this state; nothing if it is gone."""
     if state is None:
         return Activity(is_recent=False, writers=())
-    return Activity(is_recent=session.is_live(now, state.mtime_ns), writers=writers_of(state))
+    return Activity(
+        is_recent=session.is_live(now, state.mtime_ns),
+        writers=writers_of(state),
+        elsewhere=session.agent.open_elsewhere(session.path),
+    )

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from django.db import models
 
 from .agents.base import Agent
-from .agents.registry import AGENTS, agent_at
+from .agents.registry import AGENTS, agent_at, agent_with_reader
 from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
 from .sessionlog.errors import BadInput
@@ -176,8 +176,8 @@ class Session(models.Model):
 
     @property
     def agent(self) -> Agent:
-        """The agent whose parser reads it, by the configuration of its root or by its location."""
-        return AGENTS.get(self.root.agent) or agent_at(self.path)
+        """The agent whose parser reads it, by its root, its last reading, its location or its content."""
+        return AGENTS.get(self.root.agent) or agent_with_reader(self.read_as) or agent_at(self.path)
 
     @property
     def has_header(self) -> bool:

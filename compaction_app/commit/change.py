@@ -118,15 +118,16 @@ def append_change(
     after_torn_line: bool,
 ) -> MadeChange:
     """Append the lines of a proven change."""
-    append_lines(
-        locked,
-        made.lines,
-        present.state,
-        is_complete_line,
-        after_torn_line=after_torn_line,
-        note=note(made),
-        record=lambda appended: record(made._replace(size=appended.end)),
-    )
+    with agent_at(locked.path).write_lock(locked.path):
+        append_lines(
+            locked,
+            made.lines,
+            present.state,
+            is_complete_line,
+            after_torn_line=after_torn_line,
+            note=note(made),
+            record=lambda appended: record(made._replace(size=appended.end)),
+        )
     return made
 
 

@@ -174,7 +174,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def require_confirmations(preflight: Preflight, confirmations: Confirmations) -> None:
-    """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation."""
+    """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation, Conflict `open_in_agent`."""
+    if preflight.writer.appends:
+        preflight.activity.require_closed(preflight.present.path)
     for name, failure in preflight.needs.items():
         if not getattr(confirmations, name):
             raise failure

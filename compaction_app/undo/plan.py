@@ -170,7 +170,9 @@ def made_by(state: CompactionState) -> tuple[Path, int, str]:
 
 
 def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations) -> None:
-    """Raise ConfirmationNeeded for the first missing confirmation."""
+    """Raise ConfirmationNeeded for the first missing confirmation, and Conflict `open_in_agent`."""
+    if plan.way is not UndoWay.FORK:
+        plan.activity.require_closed(plan.present.path)
     for name, failure in plan.needs.items():
         if not getattr(confirmations, name):
             raise failure

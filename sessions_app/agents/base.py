@@ -292,6 +292,11 @@ class Agent(Protocol):
         """Its name for people."""
         ...
 
+    @property
+    def program(self) -> str:
+        """The name of its program on the PATH."""
+        ...
+
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         """Its default session directories; `~` is the home directory."""
         ...

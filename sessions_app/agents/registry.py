@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.discovery import Discovery, discover
 
 from .atomic.agent import ATOMIC
 from .base import Agent, AgentPackage, Generation, Reader, Reading
@@ -86,6 +87,19 @@ def package_at(directory: Path) -> AgentPackage:
     return next(package for package in found if package is not None)
 
 
+def version_installed(agent: str) -> Version | None:
+    """The version of the installed agent with this key; None if it is not installed."""
+    return installed_version(AGENTS[agent].program)
+
+
+def discover_sessions(root: Path, agent: str) -> Discovery:
+    """The sessions below a root of the agent with this key, or of any; the root is a real path.
+
+    Raises BadInput `no_such_root`.
+    """
+    return AGENTS[agent].discover(root) if agent in AGENTS else discover(root)
+
+
 class _Sign(NamedTuple):
     """What an entry shows: the agent that wrote it, and the reader of that agent's versions, if it tells them."""
 
@@ -100,7 +114,7 @@ def choose_reader(
     chosen: str = "",
     agent: str = "",
     own: Mapping[str, str] = NOTHING_APPENDED,
-    version_of: Callable[[str], Version | None] = installed_version,
+    version_of: Callable[[str], Version | None] = version_installed,
 ) -> Reading:
     """The reader of a session: the user's choice, or that of the versions of its agent.
 

@@ -49,6 +49,7 @@ class SessionFileAgent:
 
     key: str
     label: str
+    program: str
     current_version: int = 1
 
     def discover(self, root: Path) -> Discovery:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from django.conf import settings
 
 from sessions_app.agents.base import CompactionBudget
-from sessions_app.agents.installed_version import Version, installed_version
-from sessions_app.agents.registry import agent_with_reader, model_windows
+from sessions_app.agents.installed_version import Version
+from sessions_app.agents.registry import agent_with_reader, model_windows, version_installed
 from sessions_app.context_windows import Window, window_of
 from sessions_app.models import Session
 
@@ -49,7 +49,7 @@ class ContextWindowLookup:
     def version_of(self, agent: str) -> Version | None:
         """The installed version of the agent with this key."""
         if agent not in self._versions:
-            self._versions[agent] = installed_version(agent)
+            self._versions[agent] = version_installed(agent)
         return self._versions[agent]
 
     def fields(self, session: Session) -> dict[str, Any]:

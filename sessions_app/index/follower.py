@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
+from sessions_app.agents.registry import discover_sessions
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.packing import SCHEMA
@@ -133,7 +134,8 @@ class Follower:
         """Files to be indexed, by batch."""
         self._refused: dict[Path, SeenFile] = {}
         """Files that could not be indexed, with their state: they are not tried again until they change."""
-        self._roots: list[Path] = []
+        self._roots: dict[Path, str] = {}
+        """The configured roots, with the agents whose sessions they have."""
         self._there: dict[Path, tuple[int, int]] = {}
         """Device and inode of the watched roots."""
         self._faults: dict[str, str] | None = None
@@ -167,7 +169,7 @@ class Follower:
         started = time.monotonic()
         self._total = IndexTotals()
         managed_root()
-        self._roots = [Path(root.path) for root in configured_roots()]
+        self._roots = {Path(root.path): root.agent for root in configured_roots()}
         # Watching starts before the scan, so that changes in between are reported.
         there = _identities(self._roots)
         if there != self._there:
@@ -201,7 +203,7 @@ class Follower:
             lost = lost_below(root, _there(known), set())
             mark_missing(lost)
             return lost
-        found = discover(root)
+        found = discover_sessions(root, self._roots[root])
         there = set()
         for path in found.paths:
             seen = _seen(path)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessions_app.agents.registry import discover_sessions
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.discovery import Discovery, RefusedPath, discover
+from sessions_app.storage.discovery import RefusedPath
 from sessions_app.storage.files import real_path, reported
 from sessions_app.storage.nofollow import stat_file
 
@@ -122,7 +123,7 @@ def index_file(
 
 def _index_directory(directory: Path, total: IndexTotals, rebuild: bool, report: Report) -> None:
     known = known_paths()
-    found: Discovery = discover(directory)
+    found = discover_sessions(directory, root_for(directory)[0].agent)
     total.faults.extend(found.refused)
     total.unlisted.extend(found.unlisted)
     sizes = {path: _size_of(path) for path in found.paths}

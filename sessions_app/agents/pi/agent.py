@@ -40,6 +40,7 @@ class PiAgent(SessionFileAgent):
 
     key: str = KEY
     label: str = "pi"
+    program: str = "pi"
     directory: str = ".pi"
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
@@ -98,7 +99,7 @@ class PiAgent(SessionFileAgent):
         return new_line("custom", entry_id, parent_id, moment, customType=UNDO)
 
     def resume_command(self, path: Path) -> Sequence[str]:
-        return self.key, "--session", str(path)
+        return self.program, "--session", str(path)
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         return examine(lines, name)
