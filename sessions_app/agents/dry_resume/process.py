@@ -1,0 +1,66 @@
+"""EDGE: a client's program, run without a terminal, the user's environment, or a network.
+
+It gets a given environment, an empty pipe as standard input, and a limit on time and output. Whatever it
+started in its process group is ended with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+OUTPUT_LIMIT: Final = 1 << 20
+"""Bytes that are kept of each output, from its end."""
+
+
+class ClientExit(NamedTuple):
+    """How a program ended: its exit code, None if it took too long, and the end of its outputs."""
+
+    code: int | None
+    output: str
+    errors: str
+
+
+def run_client(
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float
+) -> ClientExit:
+    """Run a client's program until it ends, or for as many seconds. Raises OSError."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        # Files instead of pipes: what the program leaves behind may keep them open, and nobody waits for that.
+        process = subprocess.Popen(  # noqa: S603  # the user's own program
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdin is not None  # noqa: S101  # it is a pipe
+            process.stdin.close()
+            code = _code(process, seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return ClientExit(code, _end(output), _end(errors))
+
+
+def _code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _end(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - OUTPUT_LIMIT))
+    return output.read(OUTPUT_LIMIT).decode("utf-8", "replace")

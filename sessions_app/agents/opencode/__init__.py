@@ -1,0 +1,1 @@
+"""OpenCode's sessions: a database, and the JSON files of older versions."""

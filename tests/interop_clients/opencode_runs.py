@@ -1,0 +1,169 @@
+"""OpenCode as installed by `make interop-clients`: headless runs in a home of their own, without a network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.dry_resume.process import run_client
+from sessions_app.agents.dry_resume.scratch import new_scratch
+from sessions_app.agents.opencode import client
+
+from .scripted_model import ModelReply, ScriptedModel
+
+PROBE: Final = "REDLINE-PROBE"
+RUN_SECONDS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class OpencodeRun:
+    """One run: what the client printed, and the requests that it sent."""
+
+    code: int | None
+    output: str
+    errors: str
+    requests: tuple[Mapping[str, Any], ...]
+
+    @property
+    def session_id(self) -> str:
+        return re.findall(r'"sessionID":"(ses_\w+)"', self.output)[-1]
+
+
+class OpencodeRuns:
+    """An installed version, with its own home in `base`; `model` is its only model, in a window of so many tokens.
+
+    Its shell tool is `bash` with the arguments `command` and `description`.
+    """
+
+    def __init__(
+        self, program: Path, base: Path, model: ScriptedModel, window: int = client.CONTEXT_WINDOW
+    ) -> None:
+        base.mkdir(parents=True, exist_ok=True)
+        self.scratch = new_scratch(base, model.url)
+        self.data = client.data_directory(self.scratch)
+        self.database = self.data / "opencode.db"
+        self._program = str(program)
+        self._model = model
+        client.configure(self.scratch, "scripted", "model", window)
+        file = self.scratch.project / "opencode.json"
+        allowed = {"permission": {"edit": "allow", "bash": "allow"}}
+        file.write_text(json.dumps(json.loads(file.read_text()) | allowed))
+
+    def run(
+        self,
+        prompt: str,
+        replies: Iterable[ModelReply] = (),
+        *,
+        session: str = "",
+        arguments: Sequence[str] = (),
+    ) -> OpencodeRun:
+        """One headless turn; with a session, it is continued, or forked if the arguments have `--fork`."""
+        known = self._expect(replies)
+        command = client.command(self._program, prompt, session)
+        command[2:2] = arguments
+        ended = run_client(
+            command,
+            cwd=self.scratch.project,
+            environment=client.environment(self.scratch),
+            seconds=RUN_SECONDS,
+        )
+        return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
+
+    def sent(self, session: str) -> list[Mapping[str, Any]]:
+        """The messages that the client sends when it continues a session, from its instructions up to the probe;
+        the session stays as it is."""
+        kept = self.data.with_name("opencode-kept")
+        shutil.copytree(self.data, kept)
+        try:
+            ended = self.run(PROBE, session=session)
+        finally:
+            shutil.rmtree(self.data)
+            kept.rename(self.data)
+        found = [body["messages"] for body in ended.requests if PROBE in json.dumps(body["messages"][-1])]
+        assert found, (ended.code, ended.output, ended.errors)
+        return list(found[0][:-1])
+
+    def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+        """The rows of a query; a change is committed."""
+        with closing(sqlite3.connect(self.database, timeout=30)) as database:
+            database.row_factory = sqlite3.Row
+            found = [dict(row) for row in database.execute(query, values)]
+            database.commit()
+            return found
+
+    @contextmanager
+    def served(self) -> Iterator[OpencodeServer]:
+        """The client's own server on a free port, until the end of the block."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        child = subprocess.Popen(
+            [self._program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
+            cwd=self.scratch.project,
+            env=client.environment(self.scratch),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            server = OpencodeServer(f"http://127.0.0.1:{port}", self)
+            deadline = time.monotonic() + RUN_SECONDS
+            while not server.answers():
+                assert child.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            yield server
+        finally:
+            child.terminate()
+            child.wait()
+
+    def _expect(self, replies: Iterable[ModelReply]) -> int:
+        """Queue replies; returns the number of requests so far."""
+        self._model.replies.clear()
+        self._model.replies.extend(replies)
+        return len(self._model.conversation)
+
+
+@dataclass(frozen=True, slots=True)
+class OpencodeServer:
+    """The HTTP interface of a running client."""
+
+    url: str
+    runs: OpencodeRuns
+
+    def answers(self) -> bool:
+        try:
+            self.call("GET", "/session")
+        except urllib.error.URLError:
+            return False
+        return True
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The document of a response; raises HTTPError."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=RUN_SECONDS) as response:
+            content = response.read()
+        return json.loads(content) if content else None
+
+    def prompt(self, session: str, text: str, replies: Iterable[ModelReply] = ()) -> list[Mapping[str, Any]]:
+        """One turn; returns the requests that the client sent."""
+        known = self.runs._expect(replies)
+        self.call("POST", f"/session/{session}/message", {"parts": [{"type": "text", "text": text}]})
+        return self.runs._model.conversation[known:]
