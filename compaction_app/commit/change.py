@@ -15,7 +15,7 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.outline import labels, name_of
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import GrowthKind
@@ -90,6 +90,7 @@ def write_facts(
         backup=backup,
         line=line,
         labels=labels(present.tree),
+        name=name_of(present.tree.entries),
     )
 
 

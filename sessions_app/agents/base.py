@@ -133,6 +133,8 @@ class WriteFacts:
     """Reads the recorded line of an entry, without its newline."""
     labels: Mapping[str, str]
     """The labels of the session's entries, by entry id."""
+    name: str = ""
+    """The name of the session; empty if it has none."""
 
 
 class SessionWriter(Protocol):

@@ -6,10 +6,10 @@ where it was compacted, and where the agent is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .controls import LabelControl
+from .controls import LabelControl, NameControl
 from .entries import Entry
 from .tree import NO_PARENT, SessionTree
 
@@ -77,3 +77,9 @@ def labels(tree: SessionTree) -> Mapping[str, str]:
             if entry.control.text.strip():
                 found[entry.control.target_id] = entry.control.text
     return found
+
+
+def name_of(entries: Sequence[Entry]) -> str:
+    """The latest name of a session, given its entries in file order; empty if it has none."""
+    named = (entry.control.name for entry in reversed(entries) if isinstance(entry.control, NameControl))
+    return next(named, None) or ""

@@ -1,0 +1,67 @@
+"""The writer for every version of Claude Code: a new session beside the old one, with what survives of the context.
+
+    <new id>.jsonl     the lines of the context, each after the one before it, then a title
+    unchanged          uuid, timestamp, and every byte of what was said
+    changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
+    left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
+
+Texts may name files in the directory of companions of the old session: it stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sessions_app.agents.base import NewFile, Reader, WriteFacts
+from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.targets import Target, blocks_by_entry
+
+from .lines import is_nameless, json_of, line_without, lines_of_context, moved_line
+
+TITLE: Final = "{} (curated with Redline)"
+UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
+
+
+class ForkWriter:
+    """Writes what survives of a context into a new session."""
+
+    name: Final = "fork"
+    appends: Final = False
+    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @property
+    def universal(self) -> ForkWriter:
+        return self
+
+    def protection(self, entry: Entry) -> Protection | None:
+        del entry
+        return None
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+        lines = self._lines(branch, deletion, facts)
+        return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        del branch, targets
+        return ()
+
+    def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
+        lost = blocks_by_entry(deletion.targets)
+        parent: str | None = None
+        for parts in lines_of_context(self._reader.rebuild(branch), branch):
+            if all(part.id in lost and lost[part.id] is None for part in parts):
+                continue
+            fields = {"parentUuid": parent, "sessionId": facts.session_id}
+            parent = parts[-1].id
+            if is_nameless(parts[-1]):
+                parent = fields["uuid"] = facts.new_id()
+            yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
+        title = TITLE.format(facts.name or UNNAMED.format(facts.written_at))
+        yield json_of({"type": "custom-title", "customTitle": title, "sessionId": facts.session_id})
