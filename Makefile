@@ -9,11 +9,11 @@ WORKERS ?= 4
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
-.PHONY: help setup run check test test-deps lint format interop bench shots soak clean
+.PHONY: help setup run check test test-deps lint format interop interop-clients bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## create the virtual environment and install Redline
 
@@ -65,6 +65,10 @@ $(INTEROP)/.installed: tests/interop/requirements.txt
 $(INTEROP)/pi/.installed: tests/interop/install_pi.py | $(VENV)/.installed
 	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi
 	touch $@
+
+interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCode, and compare with what they send
+	$(BIN)/python -m tests.interop_clients.install_clients
+	$(BIN)/python -m pytest tests/interop_clients
 
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py

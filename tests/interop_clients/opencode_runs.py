@@ -25,6 +25,7 @@ from .scripted_model import ModelReply, ScriptedModel
 
 PROBE: Final = "REDLINE-PROBE"
 RUN_SECONDS: Final = 120
+START_SECONDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +145,16 @@ class OpencodeServer:
     runs: OpencodeRuns
 
     def answers(self) -> bool:
+        # A request that arrives while the server starts is never answered.
         try:
-            self.call("GET", "/session")
-        except urllib.error.URLError:
+            self.call("GET", "/session", seconds=START_SECONDS)
+        except (urllib.error.URLError, TimeoutError):
             return False
         return True
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: int = RUN_SECONDS
+    ) -> Any:
         """The document of a response; raises HTTPError."""
         request = urllib.request.Request(
             self.url + path,
@@ -158,7 +162,7 @@ class OpencodeServer:
             data=None if body is None else json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=RUN_SECONDS) as response:
+        with urllib.request.urlopen(request, timeout=seconds) as response:
             content = response.read()
         return json.loads(content) if content else None
 
