@@ -25,7 +25,7 @@ TITLE: Final = "{} (curated with Redline)"
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
-class ForkWriter:
+class ClaudeForkWriter:
     """Writes what survives of a context into a new session."""
 
     name: Final = "fork"
@@ -37,7 +37,7 @@ class ForkWriter:
         self._reader = reader
 
     @property
-    def universal(self) -> ForkWriter:
+    def universal(self) -> ClaudeForkWriter:
         return self
 
     def protection(self, entry: Entry) -> Protection | None:
