@@ -4,6 +4,8 @@ from django.urls import path, re_path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
+from sessions_app.models import PAGE_PATH
+
 from .api import views as api_views
 from .audit import views as audit_views
 from .backups import views as backups_views
@@ -17,8 +19,8 @@ from .timeline import views as timeline_views
 from .undo import views as undo_views
 
 app_name = "compaction"
-# A file name and an entry id may contain anything: line breaks, and an id also slashes.
-_SESSION = r"^sessions/(?P<root>[0-9]{1,18})/(?P<path>[\s\S]+\.jsonl)"
+# An entry id may contain anything: line breaks and slashes.
+_SESSION = rf"^sessions/(?P<root>[0-9]{{1,18}})/(?P<path>{PAGE_PATH})"
 _ENTRY = r"/entries/(?P<entry>[\s\S]+)"
 _BACKUP = r"/backups/(?P<name>[^/]+)"
 _models_too = require_safe(RedirectView.as_view(pattern_name="compaction:models", query_string=True))

@@ -6,6 +6,7 @@ file is marked as missing, and a header id that appears elsewhere is a hint, nev
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,12 +15,14 @@ from urllib.parse import quote
 from django.db import models
 
 from .agents.base import Agent
-from .agents.registry import AGENTS, agent_at, agent_with_reader
+from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
 from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
 from .sessionlog.errors import BadInput
 from .storage.files import real_path
 
+PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?|\.db/[^/]+)"
+"""The paths of sessions in addresses: a file, or a name in a database. A file name may contain anything."""
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """The characters of a path that need no escape: RFC 3986."""
 
@@ -51,7 +54,10 @@ class Session(models.Model):
     header_id = models.TextField(blank=True, default="")
     version = models.PositiveSmallIntegerField(default=0)
     parent_path = models.TextField(blank=True, default="")
-    """The session that it was forked from, as its header says: data, not to be opened. Empty if it is not a fork."""
+    """The path or the id of the session that it was forked from, or that started it: data, not to be opened. Empty if
+    there is none."""
+    is_subagent = models.BooleanField(default=False)
+    """Whether the parent session started it as a subagent."""
     cwd = models.TextField(blank=True, default="")
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")
@@ -121,6 +127,11 @@ class Session(models.Model):
         return f"/sessions/{self.root_id}/{quote(self.relative_path, safe=UNQUOTED)}"
 
     @property
+    def has_page(self) -> bool:
+        """Whether pages show it: it is in a configured root, under a name that an address can have."""
+        return self.root.configured and re.fullmatch(PAGE_PATH, self.relative_path) is not None
+
+    @property
     def path(self) -> Path:
         """The path according to its row. The disk is not checked: a link that is there now is not noticed."""
         return Path(self.root.path, self.relative_path)
@@ -168,6 +179,21 @@ class Session(models.Model):
         if self.tokens_after_first < self.keep_recent_tokens:
             return ""
         return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
+
+    @property
+    def agent_key(self) -> str:
+        """The agent that owns it, by its last reading or its root; empty if neither shows one."""
+        return key_of_reader(self.read_as) or self.root.agent
+
+    @property
+    def agent_label(self) -> str:
+        """The name of that agent for people; empty if it is unknown."""
+        return AGENTS[self.agent_key].label if self.agent_key in AGENTS else ""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its format is older than what its agent writes: then it cannot be written to."""
+        return 0 < self.version < self.agent.current_version
 
     @property
     def reader_choice(self) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, Self
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
+from .agents.registry import READERS, key_of_reader
 from .sessionlog.overflow import ANY_WINDOW
 
 if TYPE_CHECKING:
-    from .models import Session  # noqa: F401  # the base class below names it
+    from .models import Session
 
 OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
 """The last assistant message reported that the context was too long."""
@@ -43,6 +44,23 @@ class SessionQuerySet(QuerySet["Session"]):
     def present(self) -> Self:
         """Sessions whose file is not marked as missing."""
         return self.filter(missing=False)
+
+    def of_agent(self, key: str) -> Self:
+        """The sessions of the agent with this key: see `Session.agent_key`."""
+        readers = [reader.name for reader in READERS.values() if key_of_reader(reader.name) == key]
+        return self.filter(Q(read_as__in=readers) | Q(read_as="", root__agent=key))
+
+    def children_of(self, parent: Session) -> Self:
+        """The sessions that name another one as the one they were forked from, or were started by."""
+        names = [name for name in (parent.header_id, str(parent.path)) if name]
+        return self.filter(parent_path__in=names).exclude(pk=parent.pk)
+
+    def parent_of(self, child: Session) -> Session | None:
+        """The session that a session names as its parent, in the same root or another; None if it is not known."""
+        if not child.parent_path:
+            return None
+        named = self.filter(header_id=child.parent_path).exclude(pk=child.pk)
+        return named.filter(root=child.root).first() or named.first()
 
     def with_model(self) -> Self:
         """Sessions with an existing file and a model."""

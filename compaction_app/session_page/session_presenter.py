@@ -29,6 +29,7 @@ from .turn_sidebar import TurnSidebar, rail_of
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
 WINDOW_BLOCKS: Final = 100
+RELATIVES_SHOWN: Final = 100
 DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
@@ -49,6 +50,17 @@ class Bypassed:
     """The run it came from, whose plan can be applied again."""
     host: str
     """The host that receives requests for that; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relatives:
+    """The indexed sessions that are related to one."""
+
+    parent: Session | None
+    """The one that it was forked from, or that started it."""
+    subagents: list[Session]
+    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
+    forks: list[Session]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,17 @@ class SessionView:
     bypassed: list[Bypassed]
     broken: Breakage | None
     """Why the branch cannot be continued; None if it can."""
+
+
+def relatives_of(session: Session) -> Relatives:
+    """The sessions that pages show and that are related to this one."""
+    shown = Session.objects.shown().for_display()
+    children = shown.children_of(session).order_by("mtime_ns", "pk")
+    return Relatives(
+        shown.parent_of(session),
+        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
+        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+    )
 
 
 def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, leaf_below
 from compaction_app.lookups import known_session
-from sessions_app.agents.registry import READERS
+from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -25,7 +25,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .forms import ReaderForm
 from .reader_selection import reindex, select_reader
-from .session_presenter import is_live, view_session, whole_text
+from .session_presenter import is_live, relatives_of, view_session, whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
 UNREADABLE: Final = {
@@ -76,8 +76,9 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "at": _address(found, view, leaf) + "&at=",
         "all_at": _address(found, "all", leaf) + "&at=",
         "branch": _address(found, view) + "&leaf=",
-        "readers": READERS,
-        "is_old": found.version < found.agent.current_version,
+        "readers": readers_of(found.agent),
+        "is_old": found.is_old,
+        "relatives": relatives_of(found),
         "is_headless": not found.has_header,
         "here": "sessions",
     }

@@ -295,6 +295,11 @@ class Agent(Protocol):
         ...
 
     @property
+    def format(self) -> str:
+        """The format of its sessions, which agents may share: their readers can be chosen for each other's sessions."""
+        ...
+
+    @property
     def program(self) -> str:
         """The name of its program on the PATH."""
         ...

@@ -69,9 +69,19 @@ def reader_named(name: str) -> Reader:
     return READERS[name]
 
 
+def key_of_reader(name: str) -> str:
+    """The key of the agent with this reader; empty if there is no such reader."""
+    return GENERATIONS[name][0].key if name in GENERATIONS else ""
+
+
 def agent_with_reader(name: str) -> Agent | None:
     """The agent with this reader, if there is one."""
     return GENERATIONS[name][0] if name in GENERATIONS else None
+
+
+def readers_of(agent: Agent) -> list[str]:
+    """The names of the readers for sessions in the format of an agent."""
+    return [name for name, (other, _) in GENERATIONS.items() if other.format == agent.format]
 
 
 def reading_by(name: str, reason: str) -> Reading:
@@ -130,7 +140,7 @@ def choose_reader(
     appended = _appended(entries, own) if own else own
     signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
-    if placed is not None and placed not in (ATOMIC, PI):
+    if placed is not None and placed.format != PI.format:
         return _reading(placed, f"it is a session of {placed.label}", (), version_of)
     if placed is not None:
         reading = _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)

@@ -49,6 +49,7 @@ class SessionFileAgent:
 
     key: str
     label: str
+    format: str
     program: str
     current_version: int = 1
 

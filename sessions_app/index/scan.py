@@ -329,6 +329,7 @@ class Scan:
         session.read_as = self._reader_so_far().name
         session.header_id = header.id if header is not None else ""
         session.parent_path = header.parent_session if header is not None else ""
+        session.is_subagent = header is not None and header.is_subagent
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
         session.entry_count = self._count

@@ -8,7 +8,6 @@ from django.db.models import Q
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.files import SESSION_SUFFIX
 
 
 class SessionPage(NamedTuple):
@@ -48,8 +47,7 @@ def session_json(session: Session) -> dict[str, Any]:
 
     Only sessions in configured roots have a page, and so URLs.
     """
-    has_page = session.root.configured and session.relative_path.endswith(SESSION_SUFFIX)
-    url = session.get_absolute_url() if has_page else None
+    url = session.get_absolute_url() if session.has_page else None
     return {
         "id": session.pk,
         "url": url,
@@ -57,7 +55,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "path": str(session.path),
         "title": session.title,
         "project": session.cwd,
-        "agent": session.root.agent,
+        "agent": session.agent_key,
         "model": session.model,
         "entries": session.entry_count,
         "size": session.size,
@@ -69,7 +67,8 @@ def session_json(session: Session) -> dict[str, Any]:
         "dueReason": session.due,
         "lastUsed": session.last_used.isoformat() if session.last_used else None,
         "damaged": session.damage_count,
-        "forkOf": session.parent_path or None,
+        "forkOf": (not session.is_subagent and session.parent_path) or None,
+        "subagentOf": (session.is_subagent and session.parent_path) or None,
         "broken": {"entry": session.broken_at, "reason": session.broken} if session.broken else None,
         "missing": session.missing,
         "fault": session.fault,

@@ -12,6 +12,8 @@ from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, Q, Sum
 
+from sessions_app.agents.base import Agent
+from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
 from sessions_app.index.progress import Indexing
 from sessions_app.index.roots import managed_place
@@ -24,7 +26,7 @@ from .session_badges import SessionBadge, marks_of
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
 """The maximum number of projects, or models, to choose from."""
-SHOW: Final = ("all", "due", "live", "damaged", "compacted")
+SHOW: Final = ("all", "due", "live", "damaged", "compacted", "subagents")
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "used": ("-mtime_ns", "pk"),
     "name": ("title", "pk"),
@@ -136,7 +138,7 @@ class Listing:
     columns: list[ListColumn]
     tabs: list[Tab]
     projects: list[str]
-    agents: list[str]
+    agents: list[Agent]
     models: list[str]
     known: int
     bytes: int
@@ -166,7 +168,14 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     matching = _matching(shown, choice, filters, now)
     page = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE).get_page(choice.page)
     marks = marks_of([session.pk for session in page.object_list])
-    labels = {"all": "All", "due": "Due", "live": "Live", "damaged": "Damaged", "compacted": "Compacted"}
+    labels = {
+        "all": "All",
+        "due": "Due",
+        "live": "Live",
+        "damaged": "Damaged",
+        "compacted": "Compacted",
+        "subagents": "Subagents",
+    }
     return Listing(
         choice=choice,
         rows=[
@@ -178,11 +187,12 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
             for name in SHOW
+            if name != "subagents" or counts[name]
         ],
         projects=_values(shown, "cwd"),
-        agents=_values(shown, "root__agent"),
+        agents=_agents(shown),
         models=_values(shown, "model"),
-        known=counts["all"],
+        known=counts["all"] + counts["subagents"],
         bytes=counts["bytes"] or 0,
         roots=_places(),
         indexing=progress.indexing(),
@@ -218,11 +228,12 @@ def _columns(choice: ListFilters) -> list[ListColumn]:
 
 def _filters(now: datetime) -> dict[str, Q]:
     return {
-        "all": Q(),
-        "due": DUE,
+        "all": Q(is_subagent=False),
+        "due": DUE & Q(is_subagent=False),
         "live": live(now),
         "damaged": Q(damage_count__gt=0) | ~Q(broken="") | ~Q(fault=""),
         "compacted": Q(compaction_count__gt=0),
+        "subagents": Q(is_subagent=True),
     }
 
 
@@ -235,13 +246,20 @@ def _matching(
     if choice.project:
         found = found.filter(cwd=choice.project)
     if choice.agent:
-        found = found.filter(root__agent=choice.agent)
+        found = found.of_agent(choice.agent)
     if choice.model:
         found = found.filter(model=choice.model)
     if choice.age:
         since = now.timestamp() - 86_400 * AGES[choice.age]
         found = found.filter(mtime_ns__gte=int(since * 1e9))
     return found.for_display()
+
+
+def _agents(shown: SessionQuerySet) -> list[Agent]:
+    """The agents that own some of the sessions."""
+    found = shown.values_list("read_as", "root__agent").distinct()
+    keys = {key_of_reader(read_as) or root for read_as, root in found.order_by("read_as", "root__agent")}
+    return [agent for key, agent in AGENTS.items() if key in keys]
 
 
 def _values(shown: SessionQuerySet, field: str) -> list[str]:

@@ -57,6 +57,9 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     cwd: str
     timestamp: str
     parent_session: str
+    """The path or the id of the session that it was forked from, or that started it."""
+    is_subagent: bool = False
+    """Whether the parent session started it as a subagent."""
 
 
 class ParserState(msgspec.Struct):

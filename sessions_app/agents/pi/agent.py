@@ -40,6 +40,7 @@ class PiAgent(SessionFileAgent):
 
     key: str = KEY
     label: str = "pi"
+    format: str = "pi"
     program: str = "pi"
     directory: str = ".pi"
     current_version: int = CURRENT_VERSION

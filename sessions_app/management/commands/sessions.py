@@ -43,7 +43,7 @@ def _row(session: Session) -> list[str]:
     return [
         one_line(session.title or "(no user message)", 80),
         printable(Path(session.cwd).name if session.cwd else "?"),
-        printable(session.root.agent or "?"),
+        printable(session.agent_key or "?"),
         str(session.entry_count),
         _megabytes(session.size),
         _gauge(session),

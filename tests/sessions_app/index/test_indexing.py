@@ -711,7 +711,7 @@ def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version
         asked.append(name)
         return 0, 86, 1
 
-    monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", version)
+    monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", version)
     root = redline.home / ".pi" / "agent" / "sessions"
     system = {"role": "system", "content": "be kind"}
     place(root / "shown.jsonl", session_bytes(chain(system, user("x"))))
@@ -728,7 +728,7 @@ def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version
 def test_an_appended_entry_can_show_a_newer_version(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", lambda _: (0, 86, 1))
+    monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: (0, 86, 1))
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     entries = chain(user("x"), assistant(text("y")), {"role": "system", "content": "be kind"})
     place(path, session_bytes(entries[:-1]))
@@ -742,7 +742,7 @@ def test_a_session_is_counted_again_when_its_agent_was_updated(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def install(version: tuple[int, ...] | None) -> None:
-        monkeypatch.setattr("sessions_app.index.context_window_lookup.installed_version", lambda _: version)
+        monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: version)
 
     recorded = chain(user("x" * 400), compaction(whole("e1")), user("y"))
     telling = place(redline.sessions / "telling.jsonl", session_bytes(recorded))
