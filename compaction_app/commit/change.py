@@ -91,6 +91,7 @@ def write_facts(
         line=line,
         labels=labels(present.tree),
         name=name_of(present.tree.entries),
+        state=present.log.state,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -135,6 +135,8 @@ class WriteFacts:
     """The labels of the session's entries, by entry id."""
     name: str = ""
     """The name of the session; empty if it has none."""
+    state: ParserState = field(default_factory=ParserState)
+    """That of the parser after all lines of the session."""
 
 
 class SessionWriter(Protocol):

@@ -1,7 +1,7 @@
-"""EDGE: the small JSON files that agents keep for themselves, such as their settings.
+"""EDGE: the small JSON and TOML files that agents keep for themselves, such as their settings.
 
 A session's `cwd` is untrusted data. The only file that is read there is the project's settings, at most 1 MB; it is
-never written, and links out of the project are not followed. A file that is not a readable JSON object is skipped, and
+never written, and links out of the project are not followed. A file that is not a readable object is skipped, and
 reported as a fault.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,15 @@ class JsonFile:
 
 def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
     """The object in a file, which may be a link, but not to a path outside `inside`; None if there is no file."""
+    return _read_file(path, inside, parse, "JSON")
+
+
+def read_toml_file(path: Path) -> JsonFile | None:
+    """The table in a TOML file; None if there is no file."""
+    return _read_file(path, None, lambda data: tomllib.loads(data.decode()), "TOML")
+
+
+def _read_file(path: Path, inside: Path | None, decode: Callable[[bytes], Any], form: str) -> JsonFile | None:
     try:
         real = Path(os.path.realpath(path))
         if inside is not None and not real.is_relative_to(os.path.realpath(inside)):
@@ -44,11 +54,11 @@ def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
     if len(data) > SIZE_LIMIT:
         return JsonFile(path, {}, f"it is larger than {SIZE_LIMIT} bytes")
     try:
-        values = parse(data)
+        values = decode(data)
     except ValueError as fault:
-        return JsonFile(path, {}, f"it is not valid JSON: {fault}")
+        return JsonFile(path, {}, f"it is not valid {form}: {fault}")
     if not isinstance(values, dict):
-        return JsonFile(path, {}, "it is not a JSON object")
+        return JsonFile(path, {}, f"it is not a {form} object")
     return JsonFile(path, values)
 
 

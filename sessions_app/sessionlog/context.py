@@ -180,6 +180,8 @@ class Tally(msgspec.Struct):
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
         if entry.is_beside:
+            if entry.usage:
+                self.reported, self.trailing, self.void = entry.usage, 0, False
             return
         self.leaf_id = entry.id
         if entry.model is not None:

@@ -36,6 +36,8 @@ class Role:
     """A command that the user ran, with its output."""
     CUSTOM: Final = "custom"
     """Context that an extension added."""
+    INJECTED: Final = "injected"
+    """Context that the agent adds itself, whenever it is missing or has changed."""
     SYSTEM: Final = "system"
     BRANCH_SUMMARY: Final = "branchSummary"
     COMPACTION_SUMMARY: Final = "compactionSummary"

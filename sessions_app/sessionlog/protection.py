@@ -11,6 +11,7 @@ class Protection(StrEnum):
 
     USER = "user"
     CUSTOM = "custom"
+    INJECTED = "injected"
     BRANCH_SUMMARY = "branch_summary"
     SUMMARY = "summary"
     ASSISTANT_ERROR = "assistant_error"
@@ -33,6 +34,7 @@ class Protection(StrEnum):
 _LABELS: Final = {
     Protection.USER: "user message",
     Protection.CUSTOM: "added context",
+    Protection.INJECTED: "agent's context",
     Protection.BRANCH_SUMMARY: "branch summary",
     Protection.SUMMARY: "summary",
     Protection.ASSISTANT_ERROR: "error",
@@ -44,6 +46,7 @@ _LABELS: Final = {
 _SENTENCES: Final = {
     Protection.USER: "it contains what the user said",
     Protection.CUSTOM: "it was added by an extension as context",
+    Protection.INJECTED: "the agent adds it again itself, so deleting it saves nothing",
     Protection.BRANCH_SUMMARY: "it summarises a branch",
     Protection.SUMMARY: "it summarises what the agent compacted",
     Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",

@@ -125,7 +125,7 @@ class SentConversation(msgspec.Struct):
     unsent_calls: dict[str, str] = {}
     """The same for assistant messages that are not sent."""
     open_calls: dict[str, str] = {}
-    """The same for the assistant message before the current results."""
+    """The same for the assistant message before the current results; for all of them if pairs may be anywhere."""
     answered: set[str] = set()
     """The open calls that have a result."""
     has_begun: bool = False
@@ -159,6 +159,11 @@ class SentConversation(msgspec.Struct):
         """Remember only the last KEPT_CALLS calls. A call that repeats the id of an older one is then not noticed."""
         self.calls = dict(list(self.calls.items())[-KEPT_CALLS:])
         self.unsent_calls = dict(list(self.unsent_calls.items())[-KEPT_CALLS:])
+        if self.sending.pairs_anywhere:
+            self.open_calls = {
+                one: owner for one, owner in self.open_calls.items() if one not in self.answered
+            }
+            self.answered = set()
 
     def read(self, messages: Iterable[Message]) -> Iterator[Violation]:
         """Continue with these messages; gives their violations, except those that depend on what follows."""
@@ -168,9 +173,10 @@ class SentConversation(msgspec.Struct):
             if message.role == Role.TOOL_RESULT:
                 yield from self._read_result(message)
                 continue
-            yield from self._unanswered()
-            self.open_calls.clear()
-            self.answered.clear()
+            if not self.sending.pairs_anywhere:
+                yield from self._unanswered()
+                self.open_calls.clear()
+                self.answered.clear()
             if message.role == Role.ASSISTANT:
                 yield from self._read_assistant(message)
             else:
@@ -200,7 +206,7 @@ class SentConversation(msgspec.Struct):
             yield self._empty(message)
             if self.sending.drops_empty_messages:
                 return
-        if not self.has_begun:
+        if not self.has_begun and not self.sending.pairs_anywhere:
             self.has_begun = True
             fault = f"Entry {entry.id} is an assistant message, and no message of a user comes before it"
             yield Violation(ProviderRule.ASSISTANT_FIRST, entry.id, "", fault)

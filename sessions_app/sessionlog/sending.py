@@ -18,6 +18,8 @@ class Sending(msgspec.Struct, frozen=True):
     """A result that answers no call of the assistant message directly before it, or a second time, is left out."""
     drops_empty_messages: bool = False
     """Messages of users and assistants without content are left out."""
+    pairs_anywhere: bool = False
+    """A result may follow its call at any distance, and the conversation may begin with anyone."""
 
 
 NO_REPAIRS: Final = Sending()

@@ -121,6 +121,8 @@ class Fingerprint(msgspec.Struct, frozen=True):
     head: str
     tail: str
     segments: tuple[tuple[int, str], ...]
+    base: str = ""
+    """A digest of the files that the session is based on, if an agent has such sessions."""
 
 
 class GrowthKind(enum.Enum):
@@ -189,10 +191,7 @@ class SessionReader:
         """Exactly `length` bytes from `offset`; Conflict if the file no longer extends that far."""
         if offset < 0 or length < 0:
             raise ValueError(f"cannot read {length} bytes at {offset}")
-        data = self._read(offset, length)
-        if len(data) != length:
-            raise self._rewritten(f"it ends before byte {offset + length}")
-        return data
+        return self._read_all(offset, length)
 
     def growth(self, previous: Fingerprint) -> Growth:
         """The change of the file since `previous`, by its identity, size and edges. Reads at most 8 KB.
@@ -205,9 +204,9 @@ class SessionReader:
         if now.size < previous.size:
             return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {now.size:,} bytes")
         edge = min(EDGE, previous.size)
-        if sha256_of(self.read_at(0, edge)) != previous.head:
+        if sha256_of(self._read_all(0, edge)) != previous.head:
             return Growth(GrowthKind.REWRITTEN, "its beginning changed")
-        if sha256_of(self.read_at(previous.size - edge, edge)) != previous.tail:
+        if sha256_of(self._read_all(previous.size - edge, edge)) != previous.tail:
             return Growth(GrowthKind.REWRITTEN, f"the bytes before {previous.size:,} changed")
         return Growth(GrowthKind.GROWN if now.size > previous.size else GrowthKind.UNCHANGED)
 
@@ -221,7 +220,7 @@ class SessionReader:
         if self._start != (previous.size if previous else 0) or end not in marks:
             raise ValueError(f"read from {self._start}, can fingerprint up to {sorted(marks)}, not {end}")
         edge = min(EDGE, end)
-        head, tail = self.read_at(0, edge), self.read_at(end - edge, edge)
+        head, tail = self._read_all(0, edge), self._read_all(end - edge, edge)
         digest = sha256_of(head)
         same_head = head.startswith(self._first[:edge]) and (
             previous is None or previous.size < EDGE or digest == previous.head
@@ -260,7 +259,7 @@ class SessionReader:
         """The current size; Conflict if the file has grown, but not after the bytes that were read."""
         offset, _, before = self._here
         size = self.state().size
-        if size > offset and self.read_at(offset - len(before), len(before)) != before:
+        if size > offset and self._read_all(offset - len(before), len(before)) != before:
             raise self._rewritten("its bytes changed while it was read")
         return size
 
@@ -277,6 +276,12 @@ class SessionReader:
             self._line_end = _Mark(offset + cut, digest.copy(), recent)
         digest.update(whole[cut:])
         self._here = _Mark(offset + len(chunk), digest, (before + chunk[-EDGE:])[-EDGE:])
+
+    def _read_all(self, offset: int, length: int) -> bytes:
+        data = self._read(offset, length)
+        if len(data) != length:
+            raise self._rewritten(f"it ends before byte {offset + length}")
+        return data
 
     def _read(self, offset: int, length: int) -> bytes:
         with reported(self.path, "It was not read further."):

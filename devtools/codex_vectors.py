@@ -1,0 +1,99 @@
+"""EDGE: vectors of Codex, recognised by their layout: rollouts as they were on disk, and the request of a resume.
+
+    rollouts/*.jsonl    the thread, and those that it is based on
+    meta.json           the client's version; `fork` or `new` names the thread if it is not the only one
+    request.json        the request's `input`; missing if the client refused the thread
+
+The request has the client's own items around the conversation: the base instructions before it (not in 0.104), and
+after it the context that it adds and the prompt. Metadata of items is compared for neither side, and the id of an
+output that the client made for a call without one is not in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
+from sessions_app.agents.codex.records import METADATA, describe_item
+from sessions_app.agents.codex.sent import UNANSWERED
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState, read_session
+
+from .conformance import VectorDifference, compare
+
+ROLLOUTS: Final = "rollouts"
+META: Final = "meta.json"
+REQUEST: Final = "request.json"
+OLDER: Final = "0.104"
+LIVE: Final = "while the app-server had the thread open"
+"""In the note of a vector whose client had read the thread before its last line was appended."""
+_PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}
+
+
+def is_codex_vector(directory: Path) -> bool:
+    return (directory / ROLLOUTS).is_dir() and (directory / META).is_file()
+
+
+def codex_differences(directory: Path) -> Iterator[VectorDifference]:
+    """The first difference between a request and what Redline says that Codex sends."""
+    meta = parse((directory / META).read_bytes())
+    if not (directory / REQUEST).is_file():
+        return
+    is_older = OLDER in meta["client"]
+    found = [_comparable(item) for item in _sent(_rollout(directory, meta), meta, is_older=is_older)]
+    sent = [_comparable(item) for item in parse((directory / REQUEST).read_bytes())["input"]]
+    if not is_older:
+        sent = sent[1:]
+    expected = [_as_in(mine, theirs) for mine, theirs in zip(sent, found, strict=False)]
+    yield from compare("input", expected, found)
+    *added, prompt = sent[len(found) :] or [{}]
+    yield from compare("added", [_role(item) for item in added], [Role.INJECTED] * len(added))
+    yield from compare("prompt", _role(prompt), Role.USER)
+
+
+def _rollout(directory: Path, meta: Mapping[str, Any]) -> Path:
+    """The file that was resumed: of a thread with several segments the last one."""
+    thread_id = meta.get("fork") or meta.get("new") or ""
+    rollouts = (file for file in (directory / ROLLOUTS).glob("*.jsonl") if thread_id in file.name)
+    files = sorted(rollouts, key=lambda file: ("_" in file.name, file))
+    if not files:
+        raise BadInput(
+            "not_a_vector", f"{directory} has no rollout of the thread {thread_id}. It was not checked."
+        )
+    return files[-1].resolve()
+
+
+def _sent(path: Path, meta: Mapping[str, Any], *, is_older: bool) -> list[Mapping[str, Any]]:
+    reader = OLDER_READER if is_older else READER
+    with CODEX.open(path) as file:
+        log = read_session(CODEX.parser(ParserState(), []), split_lines(file.chunks(0)), str(path))
+        tree = CODEX.tree(log.entries)
+        branch = tree.branch(tree.leaf.id)
+        if LIVE in meta["note"]:
+            last = max(place for place, entry in enumerate(branch) if entry.kind is EntryKind.BOUNDARY)
+            branch = branch[:last]
+
+        def line(entry: Entry) -> bytes:
+            return file.read_at(entry.offset, entry.length)
+
+        return list(CODEX.sent_messages(reader.rebuild(branch), line))
+
+
+def _comparable(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in METADATA}
+
+
+def _as_in(item: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """An item without the id that the client made for an output of its own."""
+    if item.get("output") == UNANSWERED and "id" not in found:
+        item.pop("id", None)
+    return item
+
+
+def _role(item: Mapping[str, Any]) -> str:
+    return describe_item(item, _PLACE)[0].role

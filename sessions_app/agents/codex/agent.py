@@ -1,0 +1,115 @@
+"""The agent Codex."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
+
+from .chained_file import ARCHIVED, SESSIONS, RolloutReader
+from .compacted import CompactedWriter, FullerList
+from .fork import ThreadForkWriter
+from .parser import RolloutParser, read_again
+from .reader import CodexReader
+from .records import KEY
+from .rules import CodexRules
+from .sent import item_json, sent_items
+from .settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
+from .tree import thread_tree
+from .writer_lock import is_locked, thread_id_of, writer_lock
+
+READER: Final = CodexReader("codex", drops_added_context=True)
+OLDER_READER: Final = CodexReader("codex-0.104", drops_added_context=False)
+_FIRST_LINE: Final = re.compile(rb'"type"\s*:\s*"session_meta"')
+_BEFORE_TYPE: Final = 200
+"""No more bytes come before the type of the first line."""
+
+
+class CodexAgent(SessionFileAgent):
+    """Codex CLI."""
+
+    key: str = KEY
+    label: str = "Codex"
+    generations: Sequence[Generation] = (
+        Generation(
+            "Codex 0.169 and newer",
+            READER,
+            CodexRules(READER),
+            (CompactedWriter(READER), ThreadForkWriter(READER)),
+            restore_lines=FullerList(READER),
+            can_move_leaf=False,
+            since=(0, 169),
+        ),
+        Generation(
+            "Codex before 0.169",
+            OLDER_READER,
+            CodexRules(OLDER_READER),
+            (CompactedWriter(OLDER_READER),),
+            restore_lines=FullerList(OLDER_READER),
+            can_move_leaf=False,
+        ),
+    )
+
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        directory = home_directory(Path("~"), environment)
+        return str(directory / SESSIONS), str(directory / ARCHIVED)
+
+    def owns(self, path: Path) -> bool:
+        return DIRECTORY in path.parts
+
+    def recognises(self, head: bytes) -> bool:
+        return _FIRST_LINE.search(head, 0, _BEFORE_TYPE) is not None
+
+    def open(self, path: Path) -> SessionReader:
+        return RolloutReader(path)
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        return OpenElsewhere("is open in Codex") if is_locked(path) else None
+
+    def write_lock(self, path: Path) -> AbstractContextManager[object]:
+        return writer_lock(path)
+
+    def tree(self, entries: Sequence[Entry]) -> SessionTree:
+        return thread_tree(entries)
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> RolloutParser:
+        return RolloutParser(state, damage)
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        del version
+        return read_again(raw, place)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        del edit_line
+        return item_json(message, line)
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterable[Mapping[str, Any]]:
+        return sent_items(context, line, with_ids=context.reader == READER.name)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.key, "resume", thread_id_of(path) or path.stem
+
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        del cwd
+        return read_settings(home, model)
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        return user_settings(home)
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        return model_windows(home)
+
+
+CODEX: Final = CodexAgent()

@@ -1,0 +1,218 @@
+"""EDGE: a thread's bytes: those of the files that it is based on, then its own.
+
+    base of the base │ base │ own file        offsets count from the first byte of the first file
+    up to its end    │ …    │ all of it
+
+A file names its base by the id at the end of the base's name, and the base's end in bytes. The base is an earlier
+segment of the same thread, or the thread that it was forked from, and grows on without moving what the end covers. It
+is looked for among Codex's sessions and archived sessions, or beside a file that is elsewhere; no link is followed. A
+base that is missing, or has no line that ends there, is left out with everything before it: the parser reports that.
+
+Fingerprints, states and backups are of the own file; a fingerprint also has a digest of the edges of the bases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+
+from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.files import (
+    CHUNK,
+    EDGE,
+    Fingerprint,
+    Growth,
+    GrowthKind,
+    SessionReader,
+    open_regular,
+    pread,
+    reported,
+)
+from sessions_app.storage.nofollow import scan_directory
+
+SESSIONS: Final = "sessions"
+ARCHIVED: Final = "archived_sessions"
+MAX_BASES: Final = 100
+MAX_DEPTH: Final = 4
+"""The depth of the dated directories: sessions/2026/11/22."""
+HEADER_BYTES: Final = 4 << 20
+"""A longer first line is not searched for a base."""
+NOT_READ: Final = "It was not read."
+_ID: Final = re.compile(r"[0-9a-fA-F-]{32,40}\Z")
+
+
+class _Base(NamedTuple):
+    """An opened base: its path, and where its bytes end."""
+
+    path: Path
+    fd: int
+    size: int
+
+
+class RolloutReader(SessionReader):
+    """A `SessionReader` of a thread. Without a base it differs in nothing but one look at the first line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._bases: list[_Base] = []
+        """The first file first."""
+        self._own_offset = 0
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self._open_bases()
+        except RedlineError:
+            self.__exit__()
+            raise
+        self._own_offset = sum(base.size for base in self._bases)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        while self._bases:
+            os.close(self._bases.pop().fd)
+
+    def chunks(self, start: int, size: int = CHUNK) -> Iterator[bytes]:
+        own = super().chunks(max(0, start - self._own_offset), size)
+        return self._chunks_of_bases(start, size, own) if start < self._own_offset else own
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        if offset >= self._own_offset:
+            return super().read_at(offset - self._own_offset, length)
+        begin = 0
+        for base in self._bases:
+            if offset + length <= begin + base.size:
+                return self._read_base(base, offset - begin, length)
+            begin += base.size
+        raise ValueError(f"{length} bytes at {offset} are in two files")
+
+    def growth(self, previous: Fingerprint) -> Growth:
+        if previous.base != self._edges_of_bases():
+            return Growth(GrowthKind.REWRITTEN, "a thread that it is based on changed")
+        return super().growth(previous)
+
+    def fingerprint(self, end: int, previous: Fingerprint | None) -> Fingerprint:
+        found = super().fingerprint(max(0, end - self._own_offset), previous)
+        return msgspec.structs.replace(found, base=self._edges_of_bases())
+
+    def _chunks_of_bases(self, start: int, size: int, own: Iterator[bytes]) -> Iterator[bytes]:
+        begin = 0
+        for base in self._bases:
+            offset = max(0, start - begin)
+            while offset < base.size:
+                length = min(size, base.size - offset)
+                yield self._read_base(base, offset, length)
+                offset += length
+            begin += base.size
+        yield from own
+
+    def _edges_of_bases(self) -> str:
+        if not self._bases:
+            return ""
+        digest = hashlib.sha256()
+        for base in self._bases:
+            edge = min(EDGE, base.size)
+            digest.update(b"%d " % base.size)
+            digest.update(self._read_base(base, 0, edge))
+            digest.update(self._read_base(base, base.size - edge, edge))
+        return digest.hexdigest()
+
+    def _read_base(self, base: _Base, offset: int, length: int) -> bytes:
+        with reported(base.path, "It was not read further."):
+            data = pread(base.fd, offset, length)
+        if len(data) != length:
+            raise Conflict(
+                "session_rewritten",
+                f"{base.path}: it ends before byte {offset + length}, and {self.path} is based on it. Read it again.",
+            )
+        self.bytes_read += length
+        return data
+
+    def _open_bases(self) -> None:
+        fd, path = self._fd, self.path
+        seen = {path}
+        while len(self._bases) < MAX_BASES:
+            base_id, size = _base_in(_first_line(fd, path))
+            found = find_rollout(path, base_id) if base_id and size else None
+            if found is None or found in seen:
+                return
+            try:
+                fd, path = open_regular(found, os.O_RDONLY, NOT_READ), found
+            except RedlineError:
+                return  # it went away, or is another user's
+            self._bases.insert(0, _Base(path, fd, size))
+            seen.add(path)
+            with reported(path, NOT_READ):
+                if pread(fd, size - 1, 1) != b"\n":
+                    os.close(self._bases.pop(0).fd)
+                    return
+
+
+def _first_line(fd: int, path: Path) -> bytes:
+    """The first line of a file, if a base is mentioned in it."""
+    line = b""
+    with reported(path, NOT_READ):
+        while b"\n" not in line and len(line) < HEADER_BYTES:
+            piece = pread(fd, len(line), 1 << 16)
+            line += piece
+            if len(piece) < 1 << 16:
+                break
+    line = line.partition(b"\n")[0]
+    return line if b'"history_base"' in line else b""
+
+
+def _base_in(line: bytes) -> tuple[str, int]:
+    """The id of the base, and its end in bytes; empty and 0 if there is none."""
+    try:
+        data = parse(line) if line else None
+    except ValueError:
+        return "", 0
+    payload = data.get("payload") if isinstance(data, dict) else None
+    base: Any = payload.get("history_base") if isinstance(payload, dict) else None
+    if not isinstance(base, dict):
+        return "", 0
+    base_id, end = base.get("thread_id"), base.get("end_byte_offset")
+    if not isinstance(base_id, str) or not _ID.match(base_id) or type(end) is not int or not 0 < end < 2**53:
+        return "", 0
+    return base_id, end
+
+
+def codex_home(path: Path) -> Path | None:
+    """The directory of Codex's files in which a session is; None outside of one."""
+    return next((parent.parent for parent in path.parents if parent.name in (SESSIONS, ARCHIVED)), None)
+
+
+def find_rollout(path: Path, rollout_id: str) -> Path | None:
+    """The rollout with this id at the end of its name: beside `path`, or elsewhere among Codex's sessions."""
+    endings = (f"-{rollout_id}.jsonl", f"_{rollout_id}.jsonl")
+    beside = _find_in(path.parent, endings, depth=0)
+    home = codex_home(path)
+    if beside is not None or home is None:
+        return beside
+    roots = (home / SESSIONS, home / ARCHIVED)
+    return next(filter(None, (_find_in(root, endings, MAX_DEPTH) for root in roots)), None)
+
+
+def _find_in(directory: Path, endings: tuple[str, ...], depth: int) -> Path | None:
+    try:
+        with scan_directory(directory) as entries:
+            found = sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if not entry.is_symlink()
+            )
+    except OSError:
+        return None  # a directory that is gone or cannot be read has no base
+    for name, is_directory in found:
+        if not is_directory and name.startswith("rollout-") and name.endswith(endings):
+            return directory / name
+    below = (directory / name for name, is_directory in reversed(found) if is_directory and depth > 0)
+    return next(filter(None, (_find_in(one, endings, depth - 1) for one in below)), None)

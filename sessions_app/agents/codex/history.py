@@ -1,0 +1,110 @@
+"""The items of a thread as its lines are read: which are in the conversation now, and which of them an item repeats.
+
+Everything is kept as JSON values in the dictionary of a `ParserState`, so that reading continues where it ended. Items
+are named by their places in the order of recording.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.jsjson import canonical
+
+from .records import METADATA
+
+_DIGEST_BYTES: Final = 12
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def digest_of(item: Mapping[str, Any]) -> str:
+    """Identifies an item by everything but its metadata."""
+    content = {name: value for name, value in item.items() if name not in METADATA}
+    try:
+        encoded = _encode(content)
+    except (UnicodeEncodeError, OverflowError):
+        # Lone surrogates and huge numbers.
+        encoded = canonical(content).encode("utf-8", "surrogatepass")
+    return blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class ItemHistory:
+    """The items so far."""
+
+    def __init__(self, extra: dict[str, Any]) -> None:
+        self._extra = extra
+        self._ids: list[str] = self._own("ids", [])
+        self._by_digest: dict[str, list[int]] = self._own("by_digest", {})
+        for digest, places in self._by_digest.items():
+            self._by_digest[digest] = list(places)
+        self._prompts: list[int] = self._own("prompts", [])
+        self._now: list[int] = self._own("now", [])
+
+    def _own(self, name: str, empty: Any) -> Any:
+        """A value of the dictionary, copied: its previous holder may read on from it."""
+        empty = type(empty)(self._extra.get(name, empty))
+        self._extra[name] = empty
+        return empty
+
+    def add(self, entry: Entry, item: Mapping[str, Any]) -> None:
+        """Record the next item, at the end of the conversation."""
+        self._now.append(self._record(entry, digest_of(item)))
+
+    def replace(self, kept: Iterable[tuple[Entry, str] | int]) -> None:
+        """Make these items the conversation: earlier ones by their places, new ones with their digests."""
+        self._set_now([one if isinstance(one, int) else self._record(*one) for one in kept])
+
+    def places_of(self, digests: Sequence[str], names: Sequence[object] = ()) -> list[int | None]:
+        """For each digest of a sequence the earlier item that it repeats, None if there is none.
+
+        Of several equal items the one with the id in `names` is taken, or else the next one in the order of recording;
+        each only once.
+        """
+        known = {entry_id: place for place, entry_id in enumerate(self._ids)} if names else {}
+        used: set[int] = set()
+        found: list[int | None] = []
+        last = -1
+        for digest, name in itertools.zip_longest(digests, names[: len(digests)]):
+            free = [place for place in self._by_digest.get(digest, ()) if place not in used]
+            named = known.get(name) if isinstance(name, str) else None
+            if named is not None:
+                # Another digest: the item has lost blocks.
+                free = [named] if named in free else []
+            place = next((one for one in free if one > last), free[0] if free else None)
+            found.append(place)
+            if place is not None:
+                used.add(place)
+                last = place
+        return found
+
+    def id_of(self, place: int) -> str:
+        return self._ids[place]
+
+    def roll_back(self, turns: int) -> list[str]:
+        """Cut the conversation before the last prompts, as many as `turns`; gives the ids of what remains."""
+        prompts = set(self._prompts)
+        starts = [at for at, place in enumerate(self._now) if place in prompts]
+        if turns > 0 and starts:
+            self._set_now(self._now[: starts[max(0, len(starts) - turns)]])
+        return [self._ids[place] for place in self._now]
+
+    def prompts(self) -> list[int]:
+        """The prompts in the conversation."""
+        prompts = set(self._prompts)
+        return [place for place in self._now if place in prompts]
+
+    def _record(self, entry: Entry, digest: str) -> int:
+        place = len(self._ids)
+        self._ids.append(entry.id)
+        self._by_digest.setdefault(digest, []).append(place)
+        if entry.role == Role.USER:
+            self._prompts.append(place)
+        return place
+
+    def _set_now(self, places: list[int]) -> None:
+        self._now[:] = places

@@ -1,0 +1,99 @@
+"""Lines of Codex as writers make them. What is kept of a line has its recorded bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.raw_json import items, members, splice
+
+from .parser import PROVENANCE, is_part
+from .records import CONTENT_IN, summary_item
+
+
+class KeptItem(NamedTuple):
+    """An item that stays: the id of its entry, and its bytes."""
+
+    entry_id: str
+    raw: bytes
+
+
+def timestamp_of(moment: datetime) -> str:
+    """A time as Codex records it: ISO, milliseconds, Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -> bytes:
+    """A line; `ordinal` is None in a legacy file."""
+    number = b"" if ordinal is None else b',"ordinal":%d' % ordinal
+    return b'{"timestamp":%s%s,"type":%s,"payload":%s}' % (
+        _json(timestamp_of(moment)),
+        number,
+        _json(kind),
+        payload,
+    )
+
+
+def compacted_payload(kept: Sequence[KeptItem], provenance: Mapping[str, Any]) -> bytes:
+    """The payload of a compacted line with these items, and what Redline says about it."""
+    own = {**provenance, "items": [item.entry_id for item in kept]}
+    items_json = b",".join(item.raw for item in kept)
+    return b'{"message":"","replacement_history":[%s],"%s":%s}' % (
+        items_json,
+        PROVENANCE.encode(),
+        _json(own),
+    )
+
+
+def payload_bytes(raw: bytes) -> bytes:
+    """The recorded payload of a line."""
+    return members(raw)["payload"].of(raw)
+
+
+def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry], bytes]) -> bytes:
+    """The bytes of an item without some of its blocks."""
+    raw = line(message.entry)
+    if not is_part(message.entry.id):
+        raw = payload_bytes(raw)
+    elif raw.lstrip()[:1] == b'"':
+        return _json(summary_item(parse(raw)))
+    blocks = message.blocks
+    if blocks is None or not (deleted or len(blocks) < len(message.entry.blocks or ())):
+        return raw
+    content = members(raw)[CONTENT_IN[message.entry.type]]
+    recorded = items(raw, content.start)
+    left = (recorded[block.index].of(raw) for block in blocks if block.index not in deleted)
+    return splice(raw, [(content, b"[" + b",".join(left) + b"]")])
+
+
+def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> list[tuple[str, bytes]]:
+    """The type and payload of the lines that say which context the model has: the last full `world_state` with the
+    changes after it, and the last `turn_context`. None of them if Codex adds its context anew in any case."""
+    boundaries = (
+        place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction
+    )
+    after = max(boundaries, default=0)
+    states: list[bytes] = []
+    turn = None
+    for entry in branch[after:]:
+        if entry.type == "world_state":
+            payload = payload_bytes(line(entry))
+            is_full = members(payload).get("full")
+            if is_full is not None and is_full.of(payload) == b"true":
+                states = []
+            elif not states:
+                continue
+            states.append(payload)
+        elif entry.type == "turn_context":
+            turn = payload_bytes(line(entry))
+    if turn is None or not states:
+        return []
+    return [*(("world_state", state) for state in states), ("turn_context", turn)]
+
+
+def _json(value: object) -> bytes:
+    return stringify(value).encode()

@@ -1,0 +1,303 @@
+"""Parses the lines of a Codex rollout: header, entries and damage.
+
+The lines of a thread with a `history_base` are those of its base files, then its own (see `chained_file`): the header
+is that of the thread itself. An entry's id is its ordinal; in legacy files, which have none, the number of its line. If
+it is not higher than those before it (an open client repeats an ordinal), the number of the line is added: `46-49`.
+
+A `compacted` line is a boundary. Its items that equal earlier ones stand for these, in order; every other one is an
+entry on the same line, named after its place: `46.3`. So is a summary without items. Rolled back turns are a boundary
+that keeps what is before them; whether the context added for the first of these turns goes as well depends on the
+version, and is left to the reader.
+
+A line that cannot be used is skipped, as Codex skips it, but it is counted and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Texts
+from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.raw_json import Span, items, members
+from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+
+from .history import ItemHistory, digest_of
+from .records import (
+    KNOWN_TYPES,
+    count_of,
+    describe_item,
+    describe_line,
+    describe_summary,
+    item_of,
+    name_of,
+    summary_item,
+)
+
+VERSION: Final = 1
+"""Codex does not number its format."""
+ROLLED_BACK: Final = "thread_rolled_back"
+SUMMARISED: Final = "compacted without items"
+"""Triggers of boundaries that the reader completes."""
+ITEMS: Final = "replacement_history"
+PROVENANCE: Final = "redline"
+"""The key of what Redline adds to a payload; Codex ignores it."""
+_BLANKS: Final = b" \t\r\n"
+
+
+@dataclass(slots=True)
+class RolloutParser:
+    """Reads lines in order; `state` can be stored and passed to the next parser."""
+
+    state: ParserState = field(default_factory=ParserState)
+    damage: list[Damage] = field(default_factory=list)
+    """The first DAMAGE_KEPT faults."""
+    torn: int = 0
+    """Faults on the last line, if it has no newline."""
+    _history: ItemHistory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state.extra = dict(self.state.extra)
+        self._history = ItemHistory(self.state.extra)
+
+    @property
+    def damaged(self) -> int:
+        """The total number of faults."""
+        return self.state.damaged + self.torn
+
+    def read(self, line: Line) -> tuple[Recorded, ...]:
+        """The entries on this line; none for a blank line or a damaged one."""
+        if not line.complete:
+            # It is read again: what it adds must not be remembered.
+            again = RolloutParser(
+                msgspec.structs.replace(self.state, extra=dict(self.state.extra)), self.damage
+            )
+            recorded = again._read(line)
+            self.torn += again.torn
+            self.state.recognised = again.state.recognised
+            self.state.header = again.state.header
+            return recorded
+        recorded = self._read(line)
+        self.state.next_number, self.state.next_offset = line.number + 1, line.end
+        return recorded
+
+    def _read(self, line: Line) -> tuple[Recorded, ...]:
+        if not line.raw.strip(_BLANKS):
+            return ()
+        try:
+            data = parse(line.raw)
+        except ValueError as fault:
+            self._report(DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE, line, str(fault))
+            return ()
+        if not isinstance(data, dict):
+            self._report(DamageKind.NOT_AN_OBJECT, line, "contains a value instead of an object")
+            return ()
+        return self._read_object(data, line)
+
+    def _read_object(self, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+        state = self.state
+        state.version = VERSION
+        recorded_type = name_of(data.get("type"))
+        state.recognised = state.recognised or (
+            recorded_type in KNOWN_TYPES and isinstance(data.get("payload"), dict)
+        )
+        if recorded_type == "session_meta":
+            self._read_header(data, line)
+        common = {
+            "number": line.number,
+            "offset": line.offset,
+            "length": len(line.raw),
+            "id": self._next_id(data, line),
+            "parent_id": state.previous_id,
+        }
+        entry, texts = describe_line(data, common, state.extra.get("provider", ""))
+        if entry.is_beside:
+            usage = self._new_report(entry.type, item_of(data))
+            return (Recorded(msgspec.structs.replace(entry, parent_id=None, usage=usage), texts, data),)
+        state.previous_id = entry.id
+        if entry.is_message:
+            self._history.add(entry, item_of(data))
+        elif entry.kind is EntryKind.BOUNDARY:
+            return self._read_boundary(entry, data, line)
+        return (Recorded(entry, texts, data),)
+
+    def _next_id(self, data: Mapping[str, Any], line: Line) -> str:
+        extra = self.state.extra
+        ordinal = count_of(data.get("ordinal"))
+        if ordinal is not None:
+            extra["ordinal"] = ordinal
+        place = line.number if ordinal is None else ordinal
+        if place <= extra.get("last", -1):
+            return f"{place}-{line.number}"
+        extra["last"] = place
+        return str(place)
+
+    def _read_header(self, data: Mapping[str, Any], line: Line) -> None:
+        meta = item_of(data)
+        if self.state.header is not None and not isinstance(meta.get("history_base"), dict):
+            return  # that of the thread of which an old client copied the lines
+        if line.offset == 0 and isinstance(meta.get("history_base"), dict):
+            self._report(
+                DamageKind.MISSING_PARENT,
+                line,
+                "the thread that it is based on is missing, or shorter than it was",
+            )
+        extra = self.state.extra
+        extra["own_offset"] = line.offset
+        extra["is_paginated"] = meta.get("history_mode") == "paginated"
+        extra["provider"] = name_of(meta.get("model_provider"))
+        self.state.header = header_of(data)
+
+    def _new_report(self, recorded_type: str, payload: Mapping[str, Any]) -> int | None:
+        """The tokens of the last request and its answer, if a line reports them for the first time."""
+        if recorded_type == "token_usage_record":
+            last, total = payload.get("usage"), payload.get("thread_token_usage")
+        elif recorded_type == "token_count" and isinstance(info := payload.get("info"), dict):
+            last, total = info.get("last_token_usage"), info.get("total_token_usage")
+        else:
+            return None
+        tokens, so_far = _total(last), _total(total)
+        if so_far is not None and so_far == self.state.extra.get("reported"):
+            return None
+        self.state.extra["reported"] = so_far
+        return tokens
+
+    def _read_boundary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+        payload = item_of(data)
+        if entry.type == ROLLED_BACK:
+            kept = self._history.roll_back(count_of(payload.get("num_turns")) or 0)
+            return (Recorded(_with_control(entry, kept, ROLLED_BACK), NO_TEXTS, data),)
+        replacement = payload.get(ITEMS)
+        if isinstance(replacement, list):
+            return self._read_items(entry, data, line, replacement)
+        return self._read_summary(entry, data, line)
+
+    def _read_items(
+        self, entry: Entry, data: dict[str, Any], line: Line, replacement: list[Any]
+    ) -> tuple[Recorded, ...]:
+        objects = [one if isinstance(one, dict) else {} for one in replacement]
+        digests = list(map(digest_of, objects))
+        places = self._history.places_of(digests, names_of(item_of(data)))
+        spans = item_spans(line.raw) if None in places else []
+        parts: list[Recorded] = []
+        kept: list[tuple[Entry, str] | int] = []
+        ids: list[str] = []
+        for index, (item, digest, place) in enumerate(zip(objects, digests, places, strict=True)):
+            if place is not None:
+                kept.append(place)
+                ids.append(self._history.id_of(place))
+                continue
+            part, texts = describe_item(item, self._part(entry, index + 1, spans[index]))
+            parts.append(Recorded(part, texts, item))
+            if part.is_message:
+                kept.append((part, digest))
+                ids.append(part.id)
+        self._history.replace(kept)
+        return (Recorded(_with_control(entry, ids, entry.type), NO_TEXTS, data), *parts)
+
+    def _read_summary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+        prompts = self._history.prompts()
+        ids = [self._history.id_of(place) for place in prompts]
+        message = item_of(data).get("message")
+        if not isinstance(message, str):
+            return (Recorded(msgspec.structs.replace(entry, kind=EntryKind.OTHER), NO_TEXTS, data),)
+        payload = members(line.raw)["payload"]
+        part, texts = describe_summary(
+            message, self._part(entry, 1, members(line.raw, payload.start)["message"])
+        )
+        self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
+        boundary = _with_control(entry, [*ids, part.id], SUMMARISED)
+        return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
+
+    def _part(self, boundary: Entry, place: int, span: Span) -> dict[str, Any]:
+        """The position of a part of a line, and its ids."""
+        part_id = f"{boundary.id}.{place}"
+        parent_id, self.state.previous_id = self.state.previous_id, part_id
+        return {
+            "number": boundary.number,
+            "offset": boundary.offset + span.start,
+            "length": span.end - span.start,
+            "id": part_id,
+            "parent_id": parent_id,
+            "timestamp": boundary.timestamp,
+        }
+
+    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
+        if line.complete:
+            self.state.damaged += 1
+        else:
+            self.torn += 1
+        if len(self.damage) < DAMAGE_KEPT:
+            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def names_of(payload: Mapping[str, Any]) -> list[object]:
+    """The ids of the entries that the items of a compacted line stand for, if Redline has written it."""
+    own = payload.get(PROVENANCE)
+    names = own.get("items") if isinstance(own, Mapping) else None
+    return names if isinstance(names, list) else []
+
+
+def is_part(entry_id: str) -> bool:
+    """Whether an entry is a part of its line."""
+    return "." in entry_id
+
+
+def item_spans(raw: bytes) -> list[Span]:
+    """The positions of the items on a compacted line."""
+    payload = members(raw)["payload"]
+    return items(raw, members(raw, payload.start)[ITEMS].start)
+
+
+def header_of(data: Mapping[str, Any]) -> Header:
+    """The header that a line records. Its parent is the thread that it continues, by its id."""
+    meta = item_of(data)
+    base = meta.get("history_base")
+    base_id = _shown(base.get("thread_id")) if isinstance(base, Mapping) else ""
+    own_id = _shown(meta.get("id"))
+    parent = _shown(meta.get("forked_from_id")) or base_id
+    return Header(
+        id=own_id,
+        version=VERSION,
+        cwd=_shown(meta.get("cwd")),
+        timestamp=_shown(meta.get("timestamp")),
+        parent_session=parent if parent != own_id else "",
+    )
+
+
+def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+    """The entry at a position that is read again; None if there is none. Only the position of `place` counts."""
+    try:
+        data = parse(raw)
+    except ValueError:
+        return None
+    common = {
+        "number": place.number,
+        "offset": place.offset,
+        "length": place.length,
+        "id": place.id,
+        "parent_id": place.parent_id,
+    }
+    if is_part(place.id):
+        common["timestamp"] = place.timestamp
+        if isinstance(data, str):
+            return describe_summary(data, common)
+        return describe_item(data, common) if isinstance(data, dict) else None
+    return describe_line(data, common, "") if isinstance(data, dict) else None
+
+
+def _with_control(entry: Entry, kept: list[str], trigger: str) -> Entry:
+    return msgspec.structs.replace(entry, control=BoundaryControl(tuple(kept), trigger=trigger))
+
+
+def _total(usage: object) -> int | None:
+    return count_of(usage.get("total_tokens")) if isinstance(usage, Mapping) else None
+
+
+def _shown(value: object) -> str:
+    return well_formed(value) if isinstance(value, str) else ""

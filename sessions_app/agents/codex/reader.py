@@ -1,0 +1,106 @@
+"""What Codex's model sees of a thread: rules 1 to 10, measured with 0.104 and 0.169.
+
+ 1  a line that does not parse is skipped                                        `parser`
+ 2  the lines of a `history_base` come first, up to its end                      `chained_file`
+ 3  the items of the newest `compacted` line, then every later item              `CodexReader`
+ 4  a `compacted` line without items: the text of the user's messages so far,    `CodexReader`
+    the newest 20,000 tokens of them, then its message
+ 5  a rollback cuts before the n-th last message of the user; 0.169 also drops   `CodexReader`, `parser`
+    the context that was added directly before it
+ 6  an output without a call is left out; a call without an output is answered   `SENDING`, `sent`
+    directly after it
+ 7  an item is sent without its metadata; its id is sent by 0.169 only           `sent`
+ 8  the base instructions come first; they are not in the conversation           not read
+ 9  context that Codex adds itself comes last, unless a `turn_context` and a     not read; `compacted` keeps
+    full `world_state` follow the newest `compacted` line                        what decides this
+10  what a failed or interrupted turn recorded counts                            no rule is needed
+
+Worked example: items 1 to 6, then a line 7 whose items are 1, 4 and a new one, then item 8. The parser has made the
+boundary 7 with `kept` = 1, 4, 7.3 and the entry 7.3. The context is 1, 4, 7.3, 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role, tokens_of
+from sessions_app.sessionlog.sending import Sending
+
+from .parser import ROLLED_BACK, SUMMARISED, is_part
+
+SENDING: Final = Sending(fills_unanswered_calls=True, drops_stray_results=True, pairs_anywhere=True)
+PROMPT_TOKENS: Final = 20_000
+"""How much of the user's messages a summary without items leaves (rule 4)."""
+
+
+class CodexReader:
+    """Codex 0.169, and older versions, which keep the added context at a rollback."""
+
+    honours: Final = frozenset({EntryKind.BOUNDARY})
+
+    def __init__(self, name: str, *, drops_added_context: bool) -> None:
+        self.name = name
+        self._drops_added_context = drops_added_context
+
+    def ignores(self, entry: Entry) -> bool:
+        return entry.rebuilds and entry.kind not in self.honours
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        history: list[Message] = []
+        by_id = {entry.id: entry for entry in branch if entry.is_message}
+        for entry in branch:
+            if isinstance(entry.control, BoundaryControl):
+                history = self._after(entry.control, history, by_id)
+            elif entry.is_message and not is_part(entry.id):
+                history.append(_message(entry))
+        return ActiveContext(self.name, tuple(history), newest_of(branch, self.honours), sending=SENDING)
+
+    def _after(
+        self, control: BoundaryControl, history: Sequence[Message], by_id: dict[str, Entry]
+    ) -> list[Message]:
+        """The conversation after a boundary."""
+        if control.trigger == ROLLED_BACK:
+            return self._rolled_back(control, history)
+        kept = [_message(by_id[entry_id]) for entry_id in control.kept if entry_id in by_id]
+        return _prompts_within_budget(kept) if control.trigger == SUMMARISED else kept
+
+    def _rolled_back(self, control: BoundaryControl, history: Sequence[Message]) -> list[Message]:
+        kept = set(control.kept)
+        left = [message for message in history if message.entry.id in kept]
+        while (
+            self._drops_added_context and left and len(left) < len(history) and left[-1].role == Role.INJECTED
+        ):
+            left.pop()
+        return left
+
+
+def _message(entry: Entry) -> Message:
+    return Message(entry, entry.role, entry.blocks, entry.tokens)
+
+
+def _prompts_within_budget(kept: Sequence[Message]) -> list[Message]:
+    """The newest of the user's messages, without their images, and the summary after them. Of the first message that
+    does not fit, Codex sends a part; here it counts as a whole."""
+    *prompts, summary = map(_text_of, kept)
+    budget = PROMPT_TOKENS
+    left = []
+    for message in reversed(prompts):
+        if budget <= 0:
+            break
+        left.append(message)
+        budget -= message.tokens
+    return [*reversed(left), summary]
+
+
+def _text_of(message: Message) -> Message:
+    if message.blocks is None:
+        return message
+    blocks = tuple(block for block in message.blocks if block.type == BlockType.TEXT)
+    return msgspec.structs.replace(
+        message, blocks=blocks, tokens=tokens_of(sum(block.units for block in blocks))
+    )

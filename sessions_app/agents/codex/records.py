@@ -1,0 +1,310 @@
+"""Converts one recorded line or item of Codex to `Entry` and `Texts`.
+
+    line ──parse──▶ object ──describe_line──▶ (Entry, Texts)
+    item of a compacted line ──describe_item──▶ (Entry, Texts)
+
+Every object becomes an entry, whatever its fields contain. Only the items of ITEMS that have the fields that Codex
+requires make the conversation: it skips a line with any other item, and never sends a ghost snapshot.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.controls import ModelControl
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
+    Entry,
+    EntryKind,
+    Role,
+    Texts,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
+
+KEY: Final = "codex"
+IMAGE_UNITS: Final = 4800
+PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
+METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
+"""The fields of an item that describe it and are not part of it."""
+INJECTED_KIND: Final = "environments."
+INJECTED_TEXTS: Final = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>")
+"""How the texts begin that Codex adds in the role of the user."""
+_TEXTS: Final = frozenset({"input_text", "output_text", "summary_text", "reasoning_text", "text"})
+
+
+class ItemKind(NamedTuple):
+    """A kind of items of the conversation: how it is described, and the fields without which Codex skips it."""
+
+    describe: Callable[[Mapping[str, Any]], _Content]
+    required: Mapping[str, type | tuple[type, ...]]
+
+
+class _Content(NamedTuple):
+    """What an item adds to the conversation."""
+
+    role: str
+    blocks: tuple[Block, ...] | None
+    texts: Texts
+    units: int
+    result_for: str | None = None
+    tool_name: str = ""
+
+
+def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: str) -> tuple[Entry, Texts]:
+    """The entry of a whole line. `common` has its position and ids; `provider` is that of the session's models."""
+    recorded_type = name_of(data.get("type"))
+    payload = data.get("payload")
+    content: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {}
+    common = {**common, "timestamp": _stored(data.get("timestamp"))}
+    if recorded_type == "response_item":
+        return describe_item(content, common)
+    if recorded_type == "event_msg":
+        recorded_type = name_of(content.get("type")) or recorded_type
+    if recorded_type == "turn_context" and isinstance(model := content.get("model"), str):
+        model = well_formed(model)
+        control = ModelControl("", model)
+        entry = Entry(
+            **common,
+            type=recorded_type,
+            kind=EntryKind.MODEL,
+            model=_model_pair(provider, model),
+            control=control,
+        )
+        return entry, NO_TEXTS
+    kind = LINE_KINDS.get(recorded_type, EntryKind.BESIDE)
+    return Entry(**common, type=recorded_type, kind=kind), NO_TEXTS
+
+
+LINE_KINDS: Final = {
+    "session_meta": EntryKind.OTHER,
+    "world_state": EntryKind.OTHER,
+    "turn_context": EntryKind.OTHER,
+    "compacted": EntryKind.BOUNDARY,
+    "thread_rolled_back": EntryKind.BOUNDARY,
+}
+"""The kinds of lines that belong to the conversation without being items. All others lie beside it."""
+KNOWN_TYPES: Final = frozenset({"session_meta", "response_item", "compacted", "turn_context", "event_msg"})
+"""The types of lines that show that a file is a rollout."""
+
+
+def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    """The entry of a Responses item."""
+    recorded_type = name_of(item.get("type"))
+    known = ITEMS.get(recorded_type)
+    if known is None or not all(isinstance(item.get(name), kind) for name, kind in known.required.items()):
+        entry = Entry(**common, type=recorded_type or "response_item", kind=EntryKind.OTHER)
+        return entry, NO_TEXTS
+    found = known.describe(item)
+    entry = Entry(
+        **common,
+        type=recorded_type,
+        kind=EntryKind.MESSAGE,
+        role=found.role,
+        tokens=tokens_of(found.units),
+        blocks=found.blocks,
+        result_for=found.result_for,
+        tool_name=found.tool_name,
+    )
+    return entry, found.texts
+
+
+def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    """The summary of a compacted line that has no items."""
+    tokens = tokens_of(utf16_length(text))
+    entry = Entry(
+        **common, type="compacted", kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens
+    )
+    return entry, Texts(whole=text, blocks=())
+
+
+def summary_item(text: str) -> dict[str, Any]:
+    """The item that Codex makes of the summary of a compacted line without items."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The item on a line."""
+    payload = data.get("payload")
+    return payload if isinstance(payload, Mapping) else {}
+
+
+# ---- items -----------------------------------------------------------------------------------------------
+
+
+def _message(item: Mapping[str, Any]) -> _Content:
+    blocks, texts, units = _describe_content(item["content"])
+    role = item["role"]
+    if role == "developer" or (role == "user" and _is_injected(item)):
+        return _Content(Role.INJECTED, blocks, texts, units)
+    return _Content(name_of(role), blocks, texts, units)
+
+
+def _is_injected(item: Mapping[str, Any]) -> bool:
+    """Whether Codex itself added a message in the role of the user."""
+    passthrough = item.get(PASSTHROUGH)
+    kinds = passthrough.get("content_item_kinds") if isinstance(passthrough, Mapping) else None
+    if isinstance(kinds, list) and any(
+        isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds
+    ):
+        return True
+    first = item["content"][0] if item["content"] else None
+    text = first.get("text") if isinstance(first, Mapping) else None
+    return isinstance(text, str) and text.startswith(INJECTED_TEXTS)
+
+
+def _reasoning(item: Mapping[str, Any]) -> _Content:
+    """One block: a summary, or the reasoning itself. Of what is only encrypted, base64 gives the length."""
+    texts = [*_texts_in(item.get("content")), *_texts_in(item.get("summary"))]
+    text = "\n\n".join(texts)
+    encrypted = item.get("encrypted_content")
+    units = utf16_length(text)
+    if not text and isinstance(encrypted, str):
+        units = len(encrypted) * 3 // 4
+    kind = BlockType.THINKING if text else BlockType.REDACTED_THINKING
+    block = Block(0, kind, max(1, tokens_of(units)), units)
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units)
+
+
+def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
+    call_id = _stored(item.get("call_id")) or None
+    text = trim(f"{BlockType.TOOL_CALL} {call_id} {name} {arguments}")
+    units = utf16_length(name) + utf16_length(arguments)
+    block = Block(0, BlockType.TOOL_CALL, max(1, tokens_of(utf16_length(text))), units, call_id)
+    return _Content(
+        Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=name_of(name)
+    )
+
+
+def _function_call(item: Mapping[str, Any]) -> _Content:
+    return _call(item, item["name"], item["arguments"])
+
+
+def _custom_call(item: Mapping[str, Any]) -> _Content:
+    return _call(item, item["name"], item["input"])
+
+
+def _shell_call(item: Mapping[str, Any]) -> _Content:
+    return _call(item, "local_shell", stringify(item["action"]))
+
+
+def _search_call(item: Mapping[str, Any]) -> _Content:
+    return _call(item, "tool_search", stringify(item.get("arguments")))
+
+
+def _output(item: Mapping[str, Any]) -> _Content:
+    output = item.get("output", item.get("tools"))
+    if isinstance(output, list):
+        blocks, texts, units = _describe_content(output)
+    else:
+        text = output if isinstance(output, str) else stringify(output)
+        blocks, texts, units = None, Texts(whole=text, blocks=()), utf16_length(text)
+    return _Content(Role.TOOL_RESULT, blocks, texts, units, result_for=_stored(item["call_id"]))
+
+
+def _step(item: Mapping[str, Any]) -> _Content:
+    """Something that the model did and that has no result of its own: a web search, an image."""
+    shown = {name: value for name, value in item.items() if name not in METADATA and name != "result"}
+    text = stringify(shown)
+    units = IMAGE_UNITS if "result" in item else utf16_length(text)
+    block = Block(0, name_of(item["type"]), max(1, tokens_of(units)), units)
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units)
+
+
+def _opaque(item: Mapping[str, Any]) -> _Content:
+    """A compaction that only its provider can read."""
+    units = len(item["encrypted_content"]) * 3 // 4
+    return _Content(Role.COMPACTION_SUMMARY, None, Texts(whole="[encrypted]", blocks=()), units)
+
+
+def _agent_message(item: Mapping[str, Any]) -> _Content:
+    blocks, texts, units = _describe_content(item["content"])
+    return _Content(Role.CUSTOM, blocks, texts, units)
+
+
+def _tools(item: Mapping[str, Any]) -> _Content:
+    text = stringify(item["tools"])
+    return _Content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
+
+
+ITEMS: Final[Mapping[str, ItemKind]] = {
+    "message": ItemKind(_message, {"role": str, "content": list}),
+    "reasoning": ItemKind(_reasoning, {"summary": list}),
+    "function_call": ItemKind(_function_call, {"name": str, "arguments": str, "call_id": str}),
+    "function_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
+    "custom_tool_call": ItemKind(_custom_call, {"name": str, "input": str, "call_id": str}),
+    "custom_tool_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
+    "local_shell_call": ItemKind(_shell_call, {"action": dict}),
+    "tool_search_call": ItemKind(_search_call, {"execution": str}),
+    "tool_search_output": ItemKind(_output, {"call_id": str, "tools": list}),
+    "web_search_call": ItemKind(_step, {}),
+    "image_generation_call": ItemKind(_step, {"result": str}),
+    "compaction": ItemKind(_opaque, {"encrypted_content": str}),
+    "compaction_summary": ItemKind(_opaque, {"encrypted_content": str}),
+    "context_compaction": ItemKind(_opaque, {"encrypted_content": str}),
+    "agent_message": ItemKind(_agent_message, {"content": list}),
+    "additional_tools": ItemKind(_tools, {"tools": list}),
+}
+"""The items that Codex sends."""
+CONTENT_IN: Final = {
+    "message": "content",
+    "agent_message": "content",
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+    "tool_search_output": "tools",
+}
+"""The field whose array is divided into blocks, by type of item."""
+
+
+def _describe_content(content: list[Any]) -> tuple[tuple[Block, ...], Texts, int]:
+    """The blocks of an array, their texts, and its total of UTF-16 units."""
+    described = [_describe_block(part, index) for index, part in enumerate(content)]
+    blocks = tuple(block for block, _ in described)
+    texts = Texts(whole=None, blocks=tuple(text for _, text in described))
+    return blocks, texts, sum(block.units for block in blocks)
+
+
+def _describe_block(part: object, index: int) -> tuple[Block, str]:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if isinstance(part, Mapping) and kind in _TEXTS and isinstance(text := part.get("text"), str):
+        units = utf16_length(text)
+        return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text
+    if kind == "input_image":
+        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), "[image]"
+    text = stringify(part)
+    units = utf16_length(text)
+    return Block(index, name_of(kind) or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text
+
+
+def _texts_in(parts: object) -> Iterator[str]:
+    for part in parts if isinstance(parts, list) else ():
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if isinstance(text, str) and text:
+            yield text
+
+
+# ---- values ----------------------------------------------------------------------------------------------
+
+
+def name_of(value: object) -> str:
+    """A name that recurs, as storable text; empty for anything else."""
+    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens, or an ordinal; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+
+
+def _stored(value: object) -> str:
+    return well_formed(value) if isinstance(value, str) else ""
+
+
+@lru_cache(maxsize=256)
+def _model_pair(provider: str, model: str) -> tuple[str, str]:
+    return provider, model

@@ -1,0 +1,74 @@
+"""EDGE: the settings of Codex that decide when it compacts: `config.toml` in its directory, and the profile it names.
+
+Codex compacts when the context reaches `model_auto_compact_token_limit`, at most 90% of the model's window, and 90% of
+it without that setting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.json_file import read_toml_file
+from sessions_app.context_windows import KNOWN_WINDOWS, window_of
+
+HOME_VARIABLE: Final = "CODEX_HOME"
+DIRECTORY: Final = ".codex"
+LIMIT: Final = "model_auto_compact_token_limit"
+WINDOW: Final = "model_context_window"
+SHOWN: Final = (LIMIT, WINDOW)
+DEFAULT_WINDOW: Final = KNOWN_WINDOWS["gpt-5"]
+"""The window of a model that nothing is known of."""
+
+
+def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The directory of Codex's own files."""
+    configured = environment.get(HOME_VARIABLE, "")
+    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+
+
+def read_settings(home: Path, model: tuple[str, str] | None) -> AgentSettings:
+    """The effective settings for a model."""
+    found = user_settings(home)
+    window = _count(found.compaction.get(WINDOW))
+    if window is None:
+        known = window_of(model[1], {}, {}) if model is not None else None
+        window = known.tokens if known is not None else DEFAULT_WINDOW
+    limit = window * 9 // 10
+    configured = _count(found.compaction.get(LIMIT))
+    if configured is not None:
+        limit = min(limit, configured)
+    return AgentSettings((found,) if found.exists else (), CompactionBudget(window - limit), None)
+
+
+def user_settings(home: Path) -> SettingsFile:
+    """The user's settings for all projects."""
+    path = home_directory(home) / "config.toml"
+    found = read_toml_file(path)
+    if found is None:
+        return SettingsFile(path, False, {}, {})
+    values = _effective(found.values)
+    compaction = {name: values[name] for name in SHOWN if name in values}
+    return SettingsFile(path, True, compaction, {}, found.fault)
+
+
+def model_windows(home: Path) -> dict[str, int]:
+    """The window that the user has set for the model in use."""
+    found = read_toml_file(home_directory(home) / "config.toml")
+    values = _effective(found.values) if found is not None else {}
+    model, window = values.get("model"), _count(values.get(WINDOW))
+    return {model: window} if isinstance(model, str) and window is not None else {}
+
+
+def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values with those of the chosen profile."""
+    profiles, name = values.get("profiles"), values.get("profile")
+    profile = profiles.get(name) if isinstance(profiles, dict) and isinstance(name, str) else None
+    return {**values, **profile} if isinstance(profile, dict) else values
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < 2**31 else None

@@ -1,0 +1,110 @@
+"""EDGE: Codex's own lock on a thread.
+
+    <home>/sessions/2026/11/22/rollout-<time>-<thread>.jsonl
+    <home>/thread-writer-locks/<thread>.lock                  locked by a client as long as it has the thread open
+
+While Redline holds it, no client opens the thread. Clients as old as 0.104 know no lock: that it is free proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.files import reported
+from sessions_app.storage.nofollow import open_file, stat_file
+
+from .chained_file import codex_home
+
+LOCKS: Final = "thread-writer-locks"
+NOT_WRITTEN: Final = "Nothing was written."
+_NAME: Final = re.compile(
+    r"rollout-.+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:_[0-9a-f-]+)?\.jsonl\Z"
+)
+
+
+def thread_id_of(path: Path) -> str:
+    """The id of a rollout's thread, from the name of its file; empty if it has another name."""
+    found = _NAME.match(path.name)
+    return found[1] if found is not None else ""
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a client certainly has the thread open."""
+    lock = _lock_of(path)
+    if lock is None:
+        return False
+    try:
+        descriptor = open_file(lock, os.O_RDONLY)
+    except OSError:
+        return False  # no client has left a lock, or another user has
+    try:
+        return not _try(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writer_lock(path: Path) -> Iterator[None]:
+    """Hold the lock on a thread that is among Codex's own files. Raises Conflict `open_in_agent`, and SystemFailure."""
+    lock = _lock_of(path)
+    if lock is None:
+        yield
+        return
+    with reported(lock, NOT_WRITTEN):
+        lock.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = _locked(lock)
+    if descriptor is None:
+        raise Conflict(
+            "open_in_agent",
+            f"{path} is open in Codex, which would not notice a change. {NOT_WRITTEN} Close the thread in Codex, or "
+            "choose the writer fork.",
+        )
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_of(path: Path) -> Path | None:
+    home, thread_id = codex_home(path), thread_id_of(path)
+    return home / LOCKS / f"{thread_id}.lock" if home is not None and thread_id else None
+
+
+def _locked(lock: Path) -> int | None:
+    """A descriptor that holds the lock; None if a client holds it. A client that ends removes the file."""
+    while True:
+        descriptor = open_file(lock, os.O_RDWR | os.O_CREAT)
+        try:
+            if not _try(descriptor, fcntl.LOCK_EX):
+                os.close(descriptor)
+                return None
+            held = os.fstat(descriptor)
+            there = stat_file(lock)
+            if (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino):
+                return descriptor
+        except FileNotFoundError:
+            pass  # it was removed at this moment
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    """Take a lock if no one else holds it."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as fault:
+        if fault.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True

@@ -1,0 +1,414 @@
+"""Lines of a rollout become entries; what cannot be used is counted, and nothing raises."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
+from sessions_app.sessionlog.entries import BlockType, EntryKind, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.session import DamageKind, ParserState, read_session
+
+from .rollouts import (
+    THREAD,
+    Item,
+    Parsed,
+    Rollout,
+    answer,
+    call,
+    compacted,
+    developer,
+    environment,
+    line,
+    message,
+    meta,
+    output,
+    parsed,
+    reasoning,
+    rolled_back,
+    summarised,
+    token_count,
+    turn_context,
+    usage_record,
+    user,
+    world_state,
+)
+
+
+def described(item: Item) -> Any:
+    found = parsed(meta(), item)
+    return found.entries[1], found.texts[found.entries[1].id]
+
+
+# ---- items ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "role", "text"),
+    [
+        (user("go"), Role.USER, "go"),
+        (answer("yes"), Role.ASSISTANT, "yes"),
+        (developer("rules"), Role.INJECTED, "rules"),
+        (environment(), Role.INJECTED, "<environment_context>here"),
+        (user("# AGENTS.md instructions for /x"), Role.INJECTED, "# AGENTS.md instructions for /x"),
+        (user("<user_instructions>x"), Role.INJECTED, "<user_instructions>x"),
+        (reasoning("because"), Role.ASSISTANT, "because"),
+        (call("c1", cmd="ls"), Role.ASSISTANT, 'toolCall c1 exec_command {"cmd": "ls"}'),
+        (
+            {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "***"},
+            Role.ASSISTANT,
+            "toolCall c1 apply_patch ***",
+        ),
+        (
+            {"type": "local_shell_call", "call_id": "c1", "action": {"command": ["ls"]}},
+            Role.ASSISTANT,
+            'toolCall c1 local_shell {"command":["ls"]}',
+        ),
+        (
+            {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {"q": 1}},
+            Role.ASSISTANT,
+            'toolCall c1 tool_search {"q":1}',
+        ),
+        (output("c1", "done"), Role.TOOL_RESULT, "done"),
+        (
+            output("c1", [{"type": "input_text", "text": "a"}, {"type": "input_image"}]),
+            Role.TOOL_RESULT,
+            "a\n[image]",
+        ),
+        ({"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}, Role.TOOL_RESULT, "ok"),
+        ({"type": "tool_search_output", "call_id": "c1", "tools": []}, Role.TOOL_RESULT, ""),
+        ({"type": "compaction", "encrypted_content": "abc"}, Role.COMPACTION_SUMMARY, "[encrypted]"),
+        ({"type": "context_compaction", "encrypted_content": "abc"}, Role.COMPACTION_SUMMARY, "[encrypted]"),
+        ({"type": "agent_message", "content": [{"type": "input_text", "text": "hi"}]}, Role.CUSTOM, "hi"),
+        ({"type": "web_search_call", "action": {}}, Role.ASSISTANT, '{"type":"web_search_call","action":{}}'),
+    ],
+)
+def test_items_have_a_role_and_a_text(item: Item, role: str, text: str) -> None:
+    entry, texts = described(item)
+    assert (entry.kind, entry.role, entry.type) == (EntryKind.MESSAGE, role, item["type"])
+    assert texts.joined(entry.blocks) == text
+
+
+def test_added_context_is_recognised_by_its_kind() -> None:
+    kinds = {"internal_chat_message_metadata_passthrough": {"content_item_kinds": ["environments.anything"]}}
+    entry, _ = described(user("x", **kinds))
+    assert entry.role == Role.INJECTED
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "ghost_snapshot", "ghost_commit": {}},
+        {"type": "from_the_future", "content": []},
+        {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1"},
+        {"type": "message", "role": "user", "content": "text"},
+        {"type": 5},
+        {},
+    ],
+)
+def test_items_that_codex_does_not_send_are_kept_outside_the_context(item: Item) -> None:
+    found = parsed(meta(), user("go"), item)
+    assert found.entries[2].kind is EntryKind.OTHER
+    assert found.ids() == ["1"]
+
+
+def test_encrypted_reasoning_weighs_what_its_base64_holds() -> None:
+    entry, texts = described({**reasoning(), "summary": [], "encrypted_content": "e" * 1600})
+    assert (entry.tokens, entry.blocks[0].type) == (300, BlockType.REDACTED_THINKING)
+    assert texts.joined(entry.blocks) == ""
+
+
+def test_tokens_are_characters_by_four() -> None:
+    assert described(user("x" * 41))[0].tokens == 11
+    assert described(output(text="x" * 40))[0].tokens == 10
+    assert described(call("c1", "tool"))[0].tokens == 2
+
+
+def test_calls_and_outputs_have_the_id_of_their_pair() -> None:
+    found = parsed(meta(), call("c7"), output("c7"))
+    assert list(found.entries[1].call_ids()) == ["c7"]
+    assert found.entries[2].result_for == "c7"
+
+
+# ---- lines ----------------------------------------------------------------------------------------------------
+
+
+def test_the_header_is_that_of_the_session() -> None:
+    log = parsed(meta(forked_from_id="parent", timestamp="t")).log
+    assert log.header is not None
+    assert (log.header.id, log.header.cwd, log.header.timestamp) == (THREAD, "/work", "t")
+    assert log.header.parent_session == "parent"
+
+
+def test_a_copied_header_of_another_thread_does_not_count() -> None:
+    assert parsed(meta(), meta("another"), user("go")).log.header.id == THREAD  # type: ignore[union-attr]
+
+
+def test_lines_beside_the_conversation_are_in_no_branch() -> None:
+    found = parsed(
+        meta(),
+        user("go"),
+        line("event_msg", {"type": "task_started"}),
+        line("token_usage_record", {}),
+        line("new", {}),
+    )
+    assert [entry.is_beside for entry in found.entries] == [False, False, True, True, True]
+    assert [entry.id for entry in found.branch] == ["0", "1"]
+    assert found.entries[2].type == "task_started"
+
+
+def test_a_turn_names_the_model() -> None:
+    entry = parsed(meta(), turn_context("gpt-5")).entries[1]
+    assert (entry.kind, entry.model, entry.control) == (
+        EntryKind.MODEL,
+        ("openai", "gpt-5"),
+        ModelControl("", "gpt-5"),
+    )
+
+
+def test_an_entry_is_named_after_its_ordinal() -> None:
+    assert [one.id for one in parsed(meta(), user("a"), user("b")).entries] == ["0", "1", "2"]
+
+
+def test_an_entry_of_a_legacy_file_is_named_after_its_line() -> None:
+    assert [one.id for one in parsed(meta(), user("a"), b"", user("b"), paginated=False).entries] == [
+        "1",
+        "2",
+        "4",
+    ]
+
+
+def test_a_repeated_ordinal_gives_another_id() -> None:
+    lines = [json.dumps(line("response_item", user(text), ordinal=5)).encode() for text in "abc"]
+    assert [one.id for one in parsed(*lines, b"", user("d")).entries] == ["5", "5-2", "5-3", "4-5"]
+
+
+def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() -> None:
+    found = parsed(
+        meta(),
+        user("go"),
+        answer("a"),
+        call("c1"),
+        usage_record(100, 100),
+        output("c1"),
+        token_count(100, 100),
+        answer("b"),
+        token_count(150, 250),
+    )
+    reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
+    assert reported == {"3": 100, "7": 150}
+    assert found.context().usage.tokens == 150
+
+
+# ---- boundaries -----------------------------------------------------------------------------------------------
+
+
+def control(found: Parsed, entry_id: str) -> BoundaryControl:
+    value = found.tree.entry(entry_id).control
+    assert isinstance(value, BoundaryControl)
+    return value
+
+
+def test_items_of_a_compaction_that_were_recorded_before_are_those_entries() -> None:
+    found = parsed(meta(), user("a"), answer("b"), user("c"), compacted(user("c"), user("a"), answer("new")))
+    assert control(found, "4").kept == ("3", "1", "4.3")
+    part = found.tree.entry("4.3")
+    assert json.loads(found.line(part)) == answer("new")
+    assert (part.number, part.role, part.kind) == (5, Role.ASSISTANT, EntryKind.MESSAGE)
+
+
+def test_metadata_does_not_make_an_item_another_one_but_an_id_does() -> None:
+    note = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}, "metadata": {"x": 1}}
+    found = parsed(meta(), user("a"), user("b", id="m1"), compacted(user("a", **note), user("b", id="m2")))
+    assert control(found, "3").kept == ("1", "3.2")
+
+
+def test_equal_items_are_taken_in_order_and_once() -> None:
+    found = parsed(
+        meta(), user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x"))
+    )
+    assert control(found, "4").kept == ("2", "3", "1", "4.4")
+
+
+def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
+    found = parsed(
+        meta(), user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b"))
+    )
+    assert control(found, "4").kept == ("2.1", "3")
+
+
+def test_unknown_items_of_a_compaction_are_shown_and_not_sent() -> None:
+    found = parsed(meta(), user("a"), compacted(user("a"), {"type": "future"}, 5))  # type: ignore[arg-type]
+    assert control(found, "2").kept == ("1",)
+    assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
+
+
+def test_a_summary_without_items_keeps_the_prompts() -> None:
+    found = parsed(meta(), developer(), user("a"), answer("b"), user("c"), summarised("so far"))
+    assert control(found, "5").kept == ("2", "4", "5.1")
+    assert found.line(found.tree.entry("5.1")) == b'"so far"'
+    assert found.texts["5.1"].whole == "so far"
+
+
+def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
+    found = parsed(
+        meta(),
+        user("a"),
+        answer("b"),
+        user("c"),
+        answer("d"),
+        user("e"),
+        rolled_back(2),
+        user("f"),
+        summarised("s"),
+    )
+    assert control(found, "6").kept == ("1", "2")
+    assert control(found, "8").kept == ("1", "7", "8.1")
+
+
+@pytest.mark.parametrize(("turns", "left"), [(0, 4), (1, 2), (2, 0), (9, 0)])
+def test_a_rollback_cuts_before_a_prompt(turns: int, left: int) -> None:
+    found = parsed(meta(), user("a"), answer("b"), user("c"), answer("d"), rolled_back(turns))
+    assert len(control(found, "5").kept) == left
+
+
+def test_a_compaction_with_neither_items_nor_a_message_changes_nothing() -> None:
+    found = parsed(meta(), user("a"), line("compacted", {}))
+    assert found.tree.entry("2").kind is EntryKind.OTHER
+    assert found.ids() == ["1"]
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_counted_and_the_rest_is_read() -> None:
+    found = parsed(meta(), b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
+    kinds = [one.kind for one in found.parser.damage]
+    assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
+    assert found.ids() == ["4"]
+
+
+def test_a_missing_base_is_reported() -> None:
+    found = parsed(meta(history_base={"thread_id": "x", "end_byte_offset": 5}), user("a"))
+    assert [one.kind for one in found.parser.damage] == [DamageKind.MISSING_PARENT]
+
+
+def test_a_file_without_known_lines_is_not_a_session() -> None:
+    with pytest.raises(BadInput, match="not a session"):
+        read_session(CODEX.parser(ParserState(), []), split_lines([b'{"type":"other"}\n']), "x")
+
+
+def test_a_last_line_without_its_newline_is_read_but_not_remembered() -> None:
+    content = Rollout(meta(), user("a")).content
+    torn = json.dumps(line("response_item", user("b"), ordinal=2)).encode()
+    found = Parsed(content + torn)
+    before = found.parser.state.next_offset
+    assert found.ids() == ["1", "2"]
+    assert before == len(content)
+    state = msgspec.convert(msgspec.to_builtins(found.parser.state), ParserState)
+    again = CODEX.parser(state, [])
+    (recorded,) = again.read(Line(3, before, torn))
+    assert recorded.entry.id == "2"
+
+
+# ---- properties -----------------------------------------------------------------------------------------------
+
+texts = st.sampled_from(["a", "b", "c"])
+items = st.one_of(
+    texts.map(user), texts.map(answer), texts.map(developer), st.builds(call, texts), st.builds(output, texts)
+)
+lines = st.one_of(
+    items,
+    st.lists(items, max_size=4).map(lambda found: compacted(*found)),
+    texts.map(summarised),
+    st.integers(0, 3).map(rolled_back),
+    st.just(turn_context()),
+    st.just(world_state()),
+    st.builds(usage_record, st.integers(1, 9), st.integers(1, 9)),
+)
+
+
+@given(st.lists(lines, max_size=12), st.integers(0, 12))
+def test_reading_on_gives_the_same_as_reading_at_once(recorded: list[Item], cut: int) -> None:
+    whole = Rollout(meta(), *recorded)
+    split = whole.lines[: cut + 1]
+    first = Parsed(b"".join(one + b"\n" for one in split))
+    stored = copy.deepcopy(msgspec.to_builtins(first.parser.state))
+    parser = CODEX.parser(msgspec.convert(msgspec.json.decode(msgspec.json.encode(stored)), ParserState), [])
+    rest = whole.content[first.parser.state.next_offset :]
+    chunk = split_lines([rest], offset=first.parser.state.next_offset, number=first.parser.state.next_number)
+    later = [found.entry for one in chunk for found in parser.read(one)]
+    assert [*first.entries, *later] == Parsed(whole.content).entries
+    assert msgspec.to_builtins(first.parser.state) == stored
+
+
+@given(st.lists(lines, max_size=12))
+def test_every_entry_is_read_again_from_its_bytes(recorded: list[Item]) -> None:
+    found = parsed(meta(), *recorded)
+    for entry in found.entries:
+        again = CODEX.read_again(found.line(entry), entry, 1)
+        assert again is not None
+        assert (again[0].role, again[0].tokens, again[0].blocks) == (entry.role, entry.tokens, entry.blocks)
+        assert again[1] == found.texts[entry.id]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+kinds = st.sampled_from(
+    [
+        "session_meta",
+        "response_item",
+        "compacted",
+        "event_msg",
+        "turn_context",
+        "token_usage_record",
+        "world_state",
+        "",
+    ]
+)
+payloads = json_values | st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["message", "reasoning", "function_call", "thread_rolled_back", "token_count", "x"]
+        ),
+        "role": json_values,
+        "content": json_values,
+        "summary": json_values,
+        "name": st.text(max_size=3),
+        "arguments": json_values,
+        "call_id": json_values,
+        "replacement_history": json_values,
+        "message": json_values,
+        "num_turns": json_values,
+        "info": json_values,
+        "history_base": json_values,
+    }
+)
+
+
+@given(st.lists(st.tuples(kinds, payloads, json_values), max_size=6), st.binary(max_size=20))
+def test_nothing_raises(recorded: list[tuple[str, Any, Any]], tail: bytes) -> None:
+    raws = [
+        json.dumps({"type": kind, "payload": payload, "ordinal": place}) for kind, payload, place in recorded
+    ]
+    found = Parsed("".join(one + "\n" for one in raws).encode() + tail)
+    if found.entries and not all(entry.is_beside for entry in found.entries):
+        assert len(found.sent()) >= 0
+    assert len({entry.id for entry in found.entries}) == len(found.entries)
+
+
+def test_messages_of_other_roles_keep_them() -> None:
+    assert described(message("critic", "x"))[0].role == "critic"

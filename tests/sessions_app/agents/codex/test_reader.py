@@ -1,0 +1,188 @@
+"""The rules by which Codex rebuilds a conversation, and what it sends of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions_app.agents.codex.agent import OLDER_READER, READER
+from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.provider_rules import ProviderRule, violations
+
+from .rollouts import (
+    READERS,
+    answer,
+    call,
+    compacted,
+    developer,
+    environment,
+    kept,
+    meta,
+    output,
+    parsed,
+    reasoning,
+    rolled_back,
+    summarised,
+    turn_context,
+    user,
+    world_state,
+)
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+def test_without_a_compaction_every_item_is_sent(reader: object) -> None:
+    found = parsed(
+        meta(), developer(), environment(), user("go"), reasoning(), call(), output(), answer("yes")
+    )
+    assert found.ids(READER) == ["1", "2", "3", "4", "5", "6", "7"]
+    assert len(found.sent()) == 7
+
+
+def test_the_newest_compaction_decides_and_what_follows_is_added() -> None:
+    found = parsed(
+        meta(),
+        user("a"),
+        answer("b"),
+        compacted(user("a")),
+        answer("c"),
+        compacted(user("a"), answer("b"), user("x")),
+        answer("d"),
+    )
+    assert found.ids() == ["1", "2", "5.3", "6"]
+    assert found.context().newest_compaction == found.tree.entry("5")
+
+
+def test_lines_that_make_no_items_do_not_matter() -> None:
+    assert parsed(meta(), user("a"), world_state(), turn_context(), answer("b")).ids() == ["1", "4"]
+
+
+def test_a_summary_without_items_leaves_the_text_of_the_users_messages() -> None:
+    image = {"type": "input_image", "image_url": "data:"}
+    first = user("a")
+    first["content"] += [image, {"type": "input_text", "text": "b"}]
+    found = parsed(
+        meta(), developer(), environment(), first, answer("x"), user("c"), summarised("so far"), answer("y")
+    )
+    assert found.ids() == ["3", "5", "6.1", "7"]
+    assert kept(found.sent()) == ["a b", "c", "so far", "y"]
+
+
+def test_a_summary_without_items_leaves_the_newest_messages_of_the_user_only() -> None:
+    found = parsed(meta(), user("a"), user("b" * 79_996), user("c"), summarised("so far"))
+    assert found.ids() == ["2", "3", "4.1"]
+
+
+def test_a_rollback_drops_the_context_added_before_it_in_newer_versions_only() -> None:
+    found = parsed(
+        meta(),
+        environment(),
+        user("a"),
+        answer("b"),
+        developer(),
+        environment("2"),
+        user("c"),
+        answer("d"),
+        rolled_back(1),
+        user("e"),
+    )
+    assert found.ids(READER) == ["1", "2", "3", "9"]
+    assert found.ids(OLDER_READER) == ["1", "2", "3", "4", "5", "9"]
+
+
+def test_a_rollback_of_no_turns_drops_nothing() -> None:
+    found = parsed(meta(), user("a"), environment(), rolled_back(0))
+    assert found.ids(READER) == ["1", "2"]
+
+
+def test_rollbacks_count_one_after_the_other() -> None:
+    found = parsed(
+        meta(),
+        user("a"),
+        environment(),
+        user("b"),
+        rolled_back(1),
+        user("c"),
+        answer("d"),
+        user("e"),
+        rolled_back(1),
+    )
+    assert found.ids(READER) == ["1", "5", "6"]
+    assert found.ids(OLDER_READER) == ["1", "2", "5", "6"]
+
+
+def test_a_compaction_after_a_rollback_counts_alone() -> None:
+    found = parsed(
+        meta(), user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")
+    )
+    assert found.ids() == ["1", "2", "5"]
+
+
+def test_entries_of_other_kinds_are_ignored() -> None:
+    boundary = parsed(meta(), user("a"), rolled_back(1)).tree.entry("2")
+    assert boundary.kind is EntryKind.BOUNDARY
+    assert not READER.ignores(boundary)
+
+
+# ---- what is sent ---------------------------------------------------------------------------------------------
+
+
+def test_an_output_without_a_call_is_left_out() -> None:
+    assert kept(parsed(meta(), user("a"), output("c1")).sent()) == ["a"]
+
+
+def test_a_call_without_an_output_is_answered_directly_after_it() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "c3", "name": "x", "input": ""}
+    found = parsed(meta(), user("a"), call("c1"), call("c2"), output("c2"), custom)
+    assert kept(found.sent()) == [
+        "a",
+        "function_call c1",
+        "function_call_output c1",
+        "function_call c2",
+        "function_call_output c2",
+        "custom_tool_call c3",
+        "custom_tool_call_output c3",
+    ]
+    assert found.sent()[2]["output"] == "aborted"
+
+
+def test_pairs_are_completed_in_a_compaction_as_well() -> None:
+    found = parsed(
+        meta(), user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9"))
+    )
+    assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
+
+
+def test_metadata_is_not_sent_and_ids_only_by_newer_versions() -> None:
+    note: dict[str, object] = {"internal_chat_message_metadata_passthrough": {}, "metadata": {}}
+    found = parsed(meta(), user("a", id="msg_1", **note))
+    assert found.sent(READER) == [user("a", id="msg_1")]
+    assert found.sent(OLDER_READER) == [user("a")]
+
+
+# ---- the rules of providers -----------------------------------------------------------------------------------
+
+
+def broken(*recorded: dict[str, object]) -> list[tuple[ProviderRule, str, bool]]:
+    found = violations(parsed(meta(), *recorded).context())
+    return [(one.rule, one.entry_id, one.is_repaired) for one in found]
+
+
+def test_a_result_may_follow_its_call_at_any_distance() -> None:
+    assert not broken(user("a"), call("c1"), call("c2"), answer("x"), output("c2"), user("b"), output("c1"))
+
+
+def test_the_conversation_may_begin_with_anyone() -> None:
+    assert not broken(answer("x"), user("a"))
+
+
+def test_codex_repairs_pairs() -> None:
+    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == [
+        (ProviderRule.STRAY_RESULT, "3", True),
+        (ProviderRule.UNANSWERED_CALL, "2", True),
+    ]
+
+
+def test_a_call_after_its_result_is_unanswered() -> None:
+    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == [
+        ProviderRule.STRAY_RESULT,
+        ProviderRule.UNANSWERED_CALL,
+    ]

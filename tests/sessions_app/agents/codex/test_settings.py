@@ -1,0 +1,69 @@
+"""When Codex compacts, by its configuration; and where its sessions are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.registry import agent_at, agent_of
+
+from .rollouts import Rollout, meta, user
+
+
+def configured(home: Path, text: str) -> None:
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("", 360_000),
+        ("model_context_window = 100000", 90_000),
+        ("model_context_window = 100000\nmodel_auto_compact_token_limit = 20000", 20_000),
+        ("model_context_window = 100000\nmodel_auto_compact_token_limit = 95000", 90_000),
+        ("model_context_window = 100000\nprofile = 'p'\n[profiles.p]\nmodel_context_window = 50000", 45_000),
+        ("model_context_window = true", 360_000),
+    ],
+)
+def test_codex_compacts_at_its_limit_or_at_90_percent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limit: int
+) -> None:
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    configured(tmp_path, text)
+    found = CODEX.settings("/work", tmp_path, ("openai", "gpt-5"))
+    window = {"100000": 100_000, "50000": 50_000}.get(text.rpartition("window = ")[2], 400_000)
+    if "100000" in text and "profile" not in text:
+        window = 100_000
+    assert window - found.budget.reserve_tokens == limit
+
+
+def test_a_broken_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    configured(tmp_path, "model = ")
+    assert "TOML" in CODEX.user_settings(tmp_path).fault
+    (tmp_path / ".codex" / "config.toml").write_bytes(b"\xff")
+    assert "TOML" in CODEX.user_settings(tmp_path).fault
+
+
+def test_the_window_of_the_users_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    configured(tmp_path, 'model = "own"\nmodel_context_window = 64000')
+    assert CODEX.model_windows(Path("/elsewhere")) == {"own": 64_000}
+
+
+def test_sessions_are_in_the_directory_of_codex() -> None:
+    assert CODEX.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
+    assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == (
+        "/data/codex/sessions",
+        "/data/codex/archived_sessions",
+    )
+
+
+def test_a_rollout_is_recognised_anywhere(tmp_path: Path) -> None:
+    path = Rollout(meta(), user("a")).save(tmp_path)
+    assert agent_of(path) == "codex"
+    assert agent_at(path) is CODEX
+    assert agent_of(Path("/home/x/.codex/sessions/a.jsonl")) == "codex"

@@ -1,0 +1,310 @@
+"""What the writers record: the survivors word for word, in Codex's own form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.agents.base import NewFile
+from sessions_app.agents.codex.agent import CODEX, READER
+from sessions_app.agents.codex.chained_file import RolloutReader
+from sessions_app.agents.codex.compacted import CompactedWriter, FullerList
+from sessions_app.agents.codex.fork import ThreadForkWriter
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState, read_session
+from sessions_app.sessionlog.targets import Target
+
+from .rollouts import (
+    THREAD,
+    Item,
+    Parsed,
+    Rollout,
+    answer,
+    call,
+    compacted,
+    deletion,
+    developer,
+    environment,
+    kept,
+    line,
+    meta,
+    output,
+    parsed,
+    reasoning,
+    summarised,
+    turn_context,
+    user,
+    world_state,
+)
+
+COMPACTED, FORK, FULLER = CompactedWriter(READER), ThreadForkWriter(READER), FullerList(READER)
+
+
+def appended(rollout: Rollout, *deleted: str | Target) -> tuple[Parsed, list[Any]]:
+    """The session after a deletion, and the lines that were appended."""
+    before = Parsed(rollout.content)
+    change = COMPACTED.write(before.branch, deletion(*deleted), before.facts())
+    return Parsed(rollout.with_lines(change.lines).content), [json.loads(one) for one in change.lines]
+
+
+def simple(**fields: Any) -> Rollout:
+    return Rollout(meta(), developer(), user("a"), call("c1"), output("c1"), answer("b"), **fields)
+
+
+# ---- compacted ------------------------------------------------------------------------------------------------
+
+
+def test_the_survivors_are_the_context() -> None:
+    after, _ = appended(simple(), "3", "4")
+    assert after.ids() == ["1", "2", "5"]
+    assert kept(after.sent()) == ["rules", "a", "b"]
+
+
+def test_the_line_continues_the_ordinals() -> None:
+    _, (recorded,) = appended(simple(), "3", "4")
+    assert list(recorded) == ["timestamp", "ordinal", "type", "payload"]
+    assert (recorded["ordinal"], recorded["type"], recorded["timestamp"]) == (
+        6,
+        "compacted",
+        "2026-01-05T11:00:00.000Z",
+    )
+
+
+def test_a_legacy_file_gets_no_ordinal() -> None:
+    after, (recorded,) = appended(simple(paginated=False), "4", "5")
+    assert list(recorded) == ["timestamp", "type", "payload"]
+    assert after.ids() == ["2", "3", "6"]
+
+
+def test_the_items_have_their_recorded_bytes() -> None:
+    odd = rb'{"type":"message", "role":"user","content":[ {"type":"input_text","text":"\u00e9 1.0"} ],"n":1.50,"n":2}'
+    raw = b'{"ordinal":1,"type":"response_item","payload": ' + odd + b" }"
+    rollout = Rollout(meta(), raw, first=0)
+    before = Parsed(rollout.content)
+    (written,) = COMPACTED.write(before.branch, deletion(), before.facts()).lines
+    assert odd in written
+
+
+def test_what_redline_adds_says_where_the_backup_is() -> None:
+    _, (recorded,) = appended(simple(), "5")
+    payload = recorded["payload"]
+    assert payload["message"] == ""
+    assert payload["redline"]["backup"] == "/backup"
+
+
+def test_a_block_is_left_out_of_its_item() -> None:
+    rollout = Rollout(meta(), user("a"), answer("x", "y", "z"))
+    after, (recorded,) = appended(rollout, Target("2", 1))
+    assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
+    assert kept(after.sent()) == ["a", "x z"]
+
+
+def test_items_of_an_earlier_compaction_and_its_summary_survive() -> None:
+    rollout = Rollout(meta(), user("a"), answer("b"), summarised("s"), answer("c"), answer("d"))
+    after, _ = appended(rollout, "5")
+    assert kept(after.sent()) == ["a", "s", "c"]
+    again, _ = appended(Rollout(meta(), user("a"), compacted(answer("new"), user("a")), answer("c")), "3")
+    assert kept(again.sent()) == ["new", "a"]
+
+
+# ---- the baseline of the added context ------------------------------------------------------------------------
+
+
+def baseline_of(*recorded: Item) -> list[str]:
+    _, lines = appended(Rollout(meta(), user("a"), answer("b"), *recorded), "2")
+    assert [one["ordinal"] for one in lines] == list(
+        range(lines[0]["ordinal"], lines[0]["ordinal"] + len(lines))
+    )
+    return [one["type"] for one in lines[1:]]
+
+
+def test_the_baseline_is_repeated() -> None:
+    assert baseline_of(world_state(), turn_context()) == ["world_state", "turn_context"]
+
+
+def test_changes_of_the_state_are_repeated_from_the_last_full_one_on() -> None:
+    found = baseline_of(
+        world_state(), world_state(full=False), world_state(), world_state(full=False), turn_context()
+    )
+    assert found == ["world_state", "world_state", "turn_context"]
+
+
+def test_there_is_no_baseline_without_both_lines_or_before_a_compaction() -> None:
+    assert baseline_of(world_state()) == []
+    assert baseline_of(turn_context()) == []
+    assert baseline_of(world_state(full=False), turn_context()) == []
+    assert baseline_of(world_state(), turn_context(), compacted(user("a"), answer("b"))) == []
+
+
+# ---- bringing back --------------------------------------------------------------------------------------------
+
+
+def brought_back(
+    rollout: Rollout, deleted: tuple[str | Target, ...], back: tuple[str, ...], said: tuple[Item, ...] = ()
+) -> Parsed:
+    before = Parsed(rollout.content)
+    change = COMPACTED.write(before.branch, deletion(*deleted), before.facts())
+    with_said = rollout.with_lines([*change.lines, *Rollout(*said, first=90).lines])
+    present = Parsed(with_said.content)
+    messages = [one for one in before.context().messages if one.entry.id in back]
+    lines = FULLER(present.branch, messages, {}, present.facts())
+    return Parsed(with_said.with_lines(lines).content)
+
+
+def test_what_comes_back_has_its_place_again() -> None:
+    after = brought_back(simple(), ("3", "4", "5"), ("3", "4"), (user("more"),))
+    assert kept(after.sent()) == ["rules", "a", "function_call c1", "function_call_output c1", "more"]
+    assert after.ids() == ["1", "2", "3", "4", "90"]
+
+
+def test_an_entry_that_lost_a_block_comes_back_whole() -> None:
+    rollout = Rollout(meta(), user("a"), answer("x", "y"), user("b"))
+    after = brought_back(rollout, (Target("2", 0),), ("2",))
+    assert kept(after.sent()) == ["a", "x y", "b"]
+
+
+# ---- fork -----------------------------------------------------------------------------------------------------
+
+
+def forked(directory: Path, rollout: Rollout, *deleted: str) -> tuple[Path, NewFile]:
+    path = rollout.save(directory)
+    before = Parsed(rollout.content)
+    change = FORK.write(before.branch, deletion(*deleted), before.facts(path))
+    new = directory / change.name
+    new.write_bytes(b"".join(change.pieces))
+    return new, change
+
+
+def read(path: Path) -> Parsed:
+    with RolloutReader(path) as reader:
+        return Parsed(b"".join(reader.chunks(0)))
+
+
+def test_a_fork_continues_the_original(tmp_path: Path) -> None:
+    new, _ = forked(tmp_path, simple(), "3", "4")
+    found = read(new)
+    assert kept(found.sent()) == ["rules", "a", "b"]
+    assert found.log.header is not None
+    assert (found.log.header.id, found.log.header.parent_session) == (
+        "01a20000-0000-7000-8000-00000000000f",
+        THREAD,
+    )
+
+
+def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> None:
+    rollout = simple()
+    new, change = forked(tmp_path, rollout, "5")
+    header, boundary = map(json.loads, new.read_bytes().splitlines())
+    assert change.name == "rollout-2026-01-05T11-00-00-01a20000-0000-7000-8000-00000000000f.jsonl"
+    assert header["payload"]["history_base"] == {
+        "thread_id": THREAD,
+        "end_ordinal_exclusive": 6,
+        "end_byte_offset": len(rollout.content),
+    }
+    assert (header["ordinal"], boundary["ordinal"]) == (6, 7)
+    assert header["payload"]["cwd"] == "/work"
+
+
+def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path: Path) -> None:
+    rollout = simple()
+    new, _ = forked(tmp_path, rollout, "5")
+    rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
+    assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
+
+
+def test_a_fork_of_a_fork_continues_its_own_file(tmp_path: Path) -> None:
+    new, _ = forked(tmp_path, simple(), "5")
+    found = read(new)
+    change = FORK.write(found.branch, deletion("3", "4"), found.facts(new))
+    header = json.loads(next(iter(change.pieces)))
+    base = header["payload"]["history_base"]
+    assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
+
+
+def test_the_fork_of_a_segment_names_the_segment(tmp_path: Path) -> None:
+    segment = "01a20000-0000-7000-8000-0000000000aa"
+    before = Parsed(simple().content)
+    path = tmp_path / f"rollout-2026-01-05T10-00-00-{THREAD}_{segment}.jsonl"
+    header = json.loads(next(iter(FORK.write(before.branch, deletion(), before.facts(path)).pieces)))
+    assert header["payload"]["history_base"]["thread_id"] == segment
+    assert header["payload"]["forked_from_id"] == THREAD
+
+
+def test_a_legacy_thread_is_not_forked() -> None:
+    before = parsed(meta(), user("a"), paginated=False)
+    with pytest.raises(BadInput) as caught:
+        FORK.write(before.branch, deletion(), before.facts())
+    assert caught.value.code == "legacy_thread"
+
+
+def test_an_archived_thread_is_not_forked() -> None:
+    before = parsed(meta(), user("a"))
+    with pytest.raises(BadInput) as caught:
+        FORK.write(before.branch, deletion(), before.facts(Path("/codex/archived_sessions/rollout-x.jsonl")))
+    assert caught.value.code == "archived_thread"
+
+
+# ---- properties -----------------------------------------------------------------------------------------------
+
+texts = st.sampled_from(["a", "b"])
+recorded_items = st.one_of(
+    texts.map(user),
+    texts.map(answer),
+    st.builds(answer, texts, texts),
+    texts.map(reasoning),
+    st.builds(call, texts),
+    st.builds(output, texts),
+    st.just(developer()),
+    st.just(environment()),
+    st.just(world_state()),
+    st.just(turn_context()),
+    texts.map(summarised),
+    st.lists(st.one_of(texts.map(user), texts.map(answer)), max_size=3).map(lambda found: compacted(*found)),
+    st.just(line("event_msg", {"type": "task_started"})),
+)
+
+
+@given(st.lists(recorded_items, max_size=14), st.data(), st.booleans())
+def test_every_deletion_gives_exactly_the_approved_context(
+    recorded: list[Item], data: st.DataObject, paginated: bool
+) -> None:
+    rollout = Rollout(meta(), *recorded, paginated=paginated)
+    before = Parsed(rollout.content)
+    messages = before.context().messages
+    deleted = {one.entry.id for one in messages if data.draw(st.booleans())}
+    after, _ = appended(rollout, *deleted)
+    left = [one for one in messages if one.entry.id not in deleted]
+    expected = [CODEX.message_json(one, before.line(one.entry), None) for one in left]
+    assert [
+        CODEX.message_json(one, after.line(one.entry), None) for one in after.context().messages
+    ] == expected
+    assert not after.parser.damage
+
+
+@given(st.lists(recorded_items, max_size=14), st.data())
+def test_bringing_everything_back_gives_the_context_before(recorded: list[Item], data: st.DataObject) -> None:
+    rollout = Rollout(meta(), *recorded)
+    before = Parsed(rollout.content)
+    messages = before.context().messages
+    deleted = tuple(one.entry.id for one in messages if data.draw(st.booleans()))
+    after = brought_back(rollout, deleted, deleted)
+    assert sorted(map(json.dumps, after.sent())) == sorted(map(json.dumps, before.sent()))
+
+
+def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is() -> None:
+    before = parsed(meta(), user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
+    (recorded,) = map(json.loads, COMPACTED.write(before.branch, deletion("2"), before.facts()).lines)
+    assert recorded["ordinal"] == 4
+
+
+def test_a_fork_can_be_read_as_a_session(tmp_path: Path) -> None:
+    new, _ = forked(tmp_path, simple(), "5")
+    with CODEX.open(new) as reader:
+        log = read_session(CODEX.parser(ParserState(), []), split_lines(reader.chunks(0)), str(new))
+    assert not log.damage
