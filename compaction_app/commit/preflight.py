@@ -191,7 +191,7 @@ def _needs(
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations of a change to the session itself."""
-    if activity.is_live:
+    if activity.is_live and activity.elsewhere is None:
         yield (
             "live",
             ConfirmationNeeded(

@@ -16,9 +16,10 @@ from compaction_app.core.token_map import KINDS, pieces_of
 from compaction_app.core.transcript import Transcript
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
-from compaction_app.planning.snapshots import snapshot_of
+from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity
 from sessions_app.agents.base import Append, NewFile
+from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
@@ -44,6 +45,7 @@ class WriterChoice:
     effect: str
     undo: str
     is_chosen: bool
+    appends: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,11 @@ class CommitView:
     """Identifies this plan, so that a confirmation counts for no other."""
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether nothing can be written by this writer, because the agent has the session open."""
+        return self.appends and self.activity.elsewhere is not None
+
+    @property
     def is_cut(self) -> bool:
         """Whether more is appended than the page shows."""
         return self.line_bytes > LINES_SHOWN
@@ -104,7 +111,7 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         blocks=sum(target.block_index is not None for target in validated.targets),
         undecided=undecided,
         writers=[
-            WriterChoice(one.name, one.effect, one.undo, one.name == preflight.writer.name)
+            WriterChoice(one.name, one.effect, one.undo, one.name == preflight.writer.name, one.appends)
             for one in preflight.reading.writers
         ],
         appends=preflight.writer.appends,
@@ -121,6 +128,16 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         appended_after=preflight.parent_id,
         digest=preflight.digest(),
     )
+
+
+def other_writers(run: Run, writer: str) -> list[str]:
+    """The names of the other writers for a plan that cannot be written by this one, or by the best one."""
+    if not is_prepared(run):
+        return []
+    prepared = snapshot_of(run).prepared
+    reading = reading_by(prepared.reader, prepared.reader_reason)
+    names = [one.name for one in reading.writers]
+    return [name for name in names if name != (writer or prepared.writer or names[0])]
 
 
 def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterator[RequiredConfirmation]:

@@ -21,7 +21,7 @@ from sessions_app.web.redirects import acts_on_post, redirect
 
 from .certificate import certify_again
 from .forms import CommitForm
-from .presenter import view_commit, view_result
+from .presenter import other_writers, view_commit, view_result
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 
 PLAN_AGAIN: Final = frozenset(
@@ -58,10 +58,10 @@ def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
     view = None
+    writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
     if not was_written:
         try:
-            writer = (request.POST or request.GET).get("writer", "")
             view = view_commit(run, timezone.now(), review_of(run).undecided, writer)
         except RedlineError as unshown:
             fault = fault or unshown
@@ -71,6 +71,7 @@ def _show(
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "was_written": was_written,
+        "other_writers": other_writers(run, writer) if view is None and not was_written else (),
         "form": form or CommitForm(),
         "here": "runs",
     }

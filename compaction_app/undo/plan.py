@@ -254,7 +254,7 @@ def _require_legal(plan: UndoPlan) -> None:
 def _needs(
     path: str, way: UndoWay, activity: Activity, torn: TornLine | None
 ) -> Iterator[tuple[str, RedlineError]]:
-    if activity.is_live and way is not UndoWay.FORK:
+    if activity.is_live and activity.elsewhere is None and way is not UndoWay.FORK:
         yield (
             "live",
             ConfirmationNeeded(
