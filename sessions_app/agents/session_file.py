@@ -49,9 +49,15 @@ class SessionFileAgent:
 
     key: str
     label: str
-    format: str
-    program: str
     current_version: int = 1
+
+    @property
+    def format(self) -> str:
+        return self.key
+
+    @property
+    def program(self) -> str:
+        return self.key
 
     def discover(self, root: Path) -> Discovery:
         return discover(root)

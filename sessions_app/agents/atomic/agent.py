@@ -31,7 +31,6 @@ class AtomicAgent(PiAgent):
 
     key = "atomic"
     label = "Atomic"
-    program = "atomic"
     directory = ".atomic"
     generations: Sequence[Generation] = (
         _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),

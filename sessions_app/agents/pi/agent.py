@@ -40,8 +40,6 @@ class PiAgent(SessionFileAgent):
 
     key: str = KEY
     label: str = "pi"
-    format: str = "pi"
-    program: str = "pi"
     directory: str = ".pi"
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
@@ -60,6 +58,10 @@ class PiAgent(SessionFileAgent):
             (ForkWriter(_OLDER_READER, ends_with_edit=False),),
         ),
     )
+
+    @property
+    def format(self) -> str:
+        return KEY
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         del environment
