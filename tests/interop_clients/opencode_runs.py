@@ -55,7 +55,7 @@ class OpencodeRuns:
         self.scratch = new_scratch(base, model.url)
         self.data = client.data_directory(self.scratch)
         self.database = self.data / "opencode.db"
-        self._program = str(program)
+        self._program = client.OpenCodeProgram(str(program))
         self._model = model
         client.configure(self.scratch, "scripted", "model", window)
         file = self.scratch.project / "opencode.json"
@@ -72,12 +72,12 @@ class OpencodeRuns:
     ) -> OpencodeRun:
         """One headless turn; with a session, it is continued, or forked if the arguments have `--fork`."""
         known = self._expect(replies)
-        command = client.command(self._program, prompt, session)
+        command = self._program.command(prompt, session)
         command[2:2] = arguments
         ended = run_client(
             command,
             cwd=self.scratch.project,
-            environment=client.environment(self.scratch),
+            environment=self._program.environment(self.scratch),
             seconds=RUN_SECONDS,
         )
         return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
@@ -111,9 +111,9 @@ class OpencodeRuns:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         child = subprocess.Popen(
-            [self._program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
+            [self._program.program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
             cwd=self.scratch.project,
-            env=client.environment(self.scratch),
+            env=self._program.environment(self.scratch),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -3,14 +3,55 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sessions_app.agents.dry_resume.scratch import Scratch
 
-PROGRAM: Final = "claude"
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaudeCodeProgram:
+    """The program `claude`."""
+
+    program: str
+    label: str = "Claude Code"
+    openings: tuple[str, ...] = ("<system-reminder>",)
+
+    def environment(self, scratch: Scratch) -> Mapping[str, str]:
+        """Without requests beside the conversation."""
+        return {
+            **scratch.environment,
+            "CLAUDE_CONFIG_DIR": str(scratch.home / ".claude"),
+            "ANTHROPIC_BASE_URL": scratch.model_url,
+            "ANTHROPIC_API_KEY": "none",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "DISABLE_TELEMETRY": "1",
+        }
+
+    def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
+        session_id = _session_id(Path(name).stem)
+        directory = sessions_directory(scratch)
+        directory.mkdir(parents=True)
+        with (directory / f"{session_id}.jsonl").open("wb") as copy:
+            copy.writelines(content)
+        return session_id
+
+    def command(self, prompt: str, session_id: str = "") -> list[str]:
+        resume = ("--resume", session_id) if session_id else ()
+        return [self.program, "-p", "--output-format", "json", *resume, "--", prompt]
+
+    def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """A request without tools is not a turn: it may be for a title."""
+        return (
+            list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
+        )
 
 
 def sessions_directory(scratch: Scratch) -> Path:
@@ -18,22 +59,9 @@ def sessions_directory(scratch: Scratch) -> Path:
     return scratch.home / ".claude" / "projects" / _NOT_IN_SLUG.sub("-", str(scratch.project))
 
 
-def environment(scratch: Scratch) -> Mapping[str, str]:
-    """The environment of the program, without requests beside the conversation."""
-    return {
-        **scratch.environment,
-        "CLAUDE_CONFIG_DIR": str(scratch.home / ".claude"),
-        "ANTHROPIC_BASE_URL": scratch.model_url,
-        "ANTHROPIC_API_KEY": "none",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "DISABLE_ERROR_REPORTING": "1",
-        "DISABLE_TELEMETRY": "1",
-    }
-
-
-def command(program: str, prompt: str, session_id: str = "", model: str = "") -> list[str]:
-    """One headless turn, in a session or in a new one."""
-    resume = ("--resume", session_id) if session_id else ()
-    chosen = ("--model", model) if model else ()
-    return [program, "-p", "--output-format", "json", *chosen, *resume, "--", prompt]
+def _session_id(name: str) -> str:
+    """The id in the name of a file. A copy with another name gets an id, because the name decides."""
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid4())

@@ -3,26 +3,64 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from sessions_app.agents.dry_resume.process import ClientUnusable
 from sessions_app.agents.dry_resume.scratch import Scratch
 
-PROGRAM: Final = "codex"
+from .thread_files import ThreadFiles
+
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})
 """Providers that a configuration cannot define."""
+MODEL: Final = "model"
+"""The model of a thread that names none."""
+_THREAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class CodexProgram:
+    """The program `codex`."""
+
+    program: str
+    label: str = "Codex"
+    openings: tuple[str, ...] = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>")
+
+    def environment(self, scratch: Scratch) -> Mapping[str, str]:
+        return {**scratch.environment, "CODEX_HOME": str(codex_home(scratch)), "CODEX_API_KEY": "none"}
+
+    def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
+        found = _THREAD_ID.search(name) if name.startswith("rollout-") else None
+        if found is None:
+            raise ClientUnusable(f"the name {name} has no thread id, by which Codex finds a session.")
+        directory = codex_home(scratch) / "sessions" / "2026" / "01" / "01"
+        directory.mkdir(parents=True)
+        thread = ThreadFiles(name, content)
+        for file, lines in thread:
+            with (directory / Path(file).name).open("wb") as copy:
+                copy.writelines(lines)
+        configure(scratch, thread.model or MODEL, thread.providers)
+        return found.group()
+
+    def command(self, prompt: str, session_id: str = "") -> list[str]:
+        resume = ("resume", session_id) if session_id else ()
+        return [self.program, "exec", "--json", "--skip-git-repo-check", *resume, prompt]
+
+    def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """Without the instructions, which come first if they have no field of their own; they are the recorded ones."""
+        items = body.get("input")
+        if not isinstance(items, list):
+            return None
+        return items if body.get("instructions") else items[1:]
 
 
 def codex_home(scratch: Scratch) -> Path:
     """The directory of Codex's files."""
     return scratch.home / ".codex"
-
-
-def environment(scratch: Scratch) -> Mapping[str, str]:
-    """The environment of the program."""
-    return {**scratch.environment, "CODEX_HOME": str(codex_home(scratch)), "CODEX_API_KEY": "none"}
 
 
 def configure(scratch: Scratch, model: str, providers: Iterable[str] = ()) -> None:
@@ -48,12 +86,6 @@ def configure(scratch: Scratch, model: str, providers: Iterable[str] = ()) -> No
         ]
     codex_home(scratch).mkdir(exist_ok=True)
     (codex_home(scratch) / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def command(program: str, prompt: str, thread_id: str = "") -> list[str]:
-    """One headless turn, in a thread or in a new one."""
-    resume = ("resume", thread_id) if thread_id else ()
-    return [program, "exec", "--json", "--skip-git-repo-check", *resume, prompt]
 
 
 def _toml(text: str) -> str:

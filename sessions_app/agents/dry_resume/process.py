@@ -19,6 +19,16 @@ OUTPUT_LIMIT: Final = 1 << 20
 """Bytes that are kept of each output, from its end."""
 
 
+SECONDS: Final = 120
+"""The time that one run may take; it usually takes one to four seconds."""
+ERROR_SHOWN: Final = 500
+"""Characters of an error that are passed on."""
+
+
+class ClientUnusable(Exception):
+    """A client does not work with what it is given."""
+
+
 class ClientExit(NamedTuple):
     """How a program ended: its exit code, None if it took too long, and the end of its outputs."""
 
@@ -26,22 +36,33 @@ class ClientExit(NamedTuple):
     output: str
     errors: str
 
+    @property
+    def last_words(self) -> str:
+        """Why it failed, as far as it said so."""
+        if self.code is None:
+            return f"it did not end within {SECONDS} seconds."
+        said = (self.errors.strip() or self.output.strip()).splitlines()
+        return said[-1][:ERROR_SHOWN] if said else f"exit code {self.code}."
+
 
 def run_client(
-    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], seconds: float = SECONDS
 ) -> ClientExit:
-    """Run a client's program until it ends, or for as many seconds. Raises OSError."""
+    """Run a client's program until it ends, or for as many seconds. Raises ClientUnusable if it cannot be run."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         # Files instead of pipes: what the program leaves behind may keep them open, and nobody waits for that.
-        process = subprocess.Popen(  # noqa: S603  # the user's own program
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=errors,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(  # noqa: S603  # the user's own program
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                cwd=cwd,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as fault:
+            raise ClientUnusable(f"{command[0]}: {fault.strerror}.") from fault
         try:
             assert process.stdin is not None  # noqa: S101  # it is a pipe
             process.stdin.close()

@@ -3,25 +3,63 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from sessions_app.agents.dry_resume.comparison import PROBE
+from sessions_app.agents.dry_resume.process import SECONDS, ClientUnusable, run_client
 from sessions_app.agents.dry_resume.scratch import Scratch
 
-PROGRAM: Final = "opencode"
+from .session_rows import SessionRows
+
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCodeProgram:
+    """The program `opencode`."""
+
+    program: str
+    label: str = "OpenCode"
+    openings: tuple[str, ...] = ()
+
+    def environment(self, scratch: Scratch) -> Mapping[str, str]:
+        return {**scratch.environment, "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+    def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
+        """The client makes its own database, with a session that gets the rows of this one."""
+        del name
+        rows = SessionRows(content)
+        configure(scratch, *rows.model)
+        made = run_client(
+            self.command(PROBE),
+            cwd=scratch.project,
+            environment=self.environment(scratch),
+            seconds=SECONDS,
+        )
+        try:
+            return rows.insert(data_directory(scratch) / "opencode.db")
+        except (sqlite3.Error, ValueError) as fault:
+            raise ClientUnusable(f"it made no database for a session ({fault}): {made.last_words}") from fault
+
+    def command(self, prompt: str, session_id: str = "") -> list[str]:
+        resume = ("--session", session_id) if session_id else ()
+        return [self.program, "run", "--format", "json", *resume, prompt]
+
+    def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+        """A request without tools is not a turn: it is for a title."""
+        return (
+            list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
+        )
 
 
 def data_directory(scratch: Scratch) -> Path:
     """The directory of OpenCode's sessions."""
     return scratch.home / ".local" / "share" / "opencode"
-
-
-def environment(scratch: Scratch) -> Mapping[str, str]:
-    """The environment of the program."""
-    return {**scratch.environment, "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
 def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT_WINDOW) -> None:
@@ -42,9 +80,3 @@ def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT
         },
     }
     (scratch.project / "opencode.json").write_text(json.dumps(configuration), encoding="utf-8")
-
-
-def command(program: str, prompt: str, session_id: str = "") -> list[str]:
-    """One headless turn, in a session or in a new one."""
-    resume = ("--session", session_id) if session_id else ()
-    return [program, "run", "--format", "json", *resume, prompt]
