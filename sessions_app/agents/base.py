@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from sessions_app.sessionlog.certificate import PackageResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.diagnosis import Examination
@@ -276,6 +277,22 @@ class AgentPackage(Protocol):
         ...
 
 
+class AgentClient(Protocol):
+    """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def resume(
+        self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]
+    ) -> PackageResult:
+        """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
+        ...
+
+
 class OpenElsewhere(NamedTuple):
     """A process that has a session open, by a sign of the agent's own that is certain: a lock, or its register."""
 
@@ -381,6 +398,13 @@ class Agent(Protocol):
         """The agent's own package in a directory, or without one the installed package; None if there is none.
 
         Raises BadInput `no_agent_package` if the directory has no package.
+        """
+        ...
+
+    def find_client(self, program: Path | None) -> AgentClient | None:
+        """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
+
+        Raises BadInput `no_client` if the program does not print a version.
         """
         ...
 

@@ -98,6 +98,12 @@ def package_at(directory: Path) -> AgentPackage:
     return next(package for package in found if package is not None)
 
 
+def reader_of_version(agent: Agent, version: str) -> Reader:
+    """The reader for sessions of a version of an agent."""
+    numbers = tuple(map(int, version.split(".")))
+    return next(one.reader for one in agent.generations if one.since <= numbers)
+
+
 def version_installed(agent: str) -> Version | None:
     """The version of the installed agent with this key; None if it is not installed."""
     return installed_version(AGENTS[agent].program)

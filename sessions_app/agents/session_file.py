@@ -27,7 +27,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
-from .base import AgentPackage, OpenElsewhere
+from .base import AgentClient, AgentPackage, OpenElsewhere
 
 HEAD_BYTES: Final = 65_536
 """How much of a file shows its agent."""
@@ -87,6 +87,11 @@ class SessionFileAgent:
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         del directory
+        return None
+
+    def find_client(self, program: Path | None) -> AgentClient | None:
+        """Its package is compared instead, if it has one."""
+        del program
         return None
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 (1) The context that the agent's reader rebuilds is the one that was approved, message by message.
 (2) Providers accept it: see `provider_rules`.
 (3) The agent's own package, if it is installed, rebuilds the same context.
+(4) The agent's installed client, if that is requested, sends the same messages when it continues a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class PackageOutcome(StrEnum):
     REFUSED = "refused"
     """The agent does not open the session."""
     FAILED = "failed"
-    """The package could not be run."""
+    """The package, or the client, could not be run."""
 
     @property
     def is_bad(self) -> bool:
@@ -32,7 +33,7 @@ class PackageOutcome(StrEnum):
 
 
 class PackageResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What the agent's own package made of a session."""
+    """What the agent's own package, or its client, made of a session."""
 
     name: str
     version: str
@@ -69,6 +70,8 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     """The first difference from the approved context; empty if it is equal, None if none was approved."""
     package: PackageResult | None = None
     """What the agent's own package rebuilt; None if it is not installed."""
+    client: PackageResult | None = None
+    """What the agent's client sent; None if it was not run."""
     versions: str = ""
     """The agent with the versions that read the session so."""
 
@@ -83,9 +86,13 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
         return tuple(one for one in self.violations if not one.is_repaired)
 
     @property
+    def _compared(self) -> tuple[PackageResult, ...]:
+        return tuple(one for one in (self.package, self.client) if one is not None)
+
+    @property
     def holds(self) -> bool:
         """Whether nothing that was checked speaks against continuing the session."""
-        is_bad = self.package is not None and self.package.outcome.is_bad
+        is_bad = any(one.outcome.is_bad for one in self._compared)
         return not (self.unrepaired or self.refusal or self.difference or is_bad)
 
     @property
@@ -93,8 +100,9 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
         """What was checked, in one line."""
         checked = f"{self.messages:,} messages as in {self.versions or self.reader}"
         compared = ["the approved plan"] if self.difference is not None else []
-        if self.package is not None and self.package.outcome is not PackageOutcome.FAILED:
-            compared.append(f"{self.package.name} {self.package.version}")
+        compared += [
+            f"{one.name} {one.version}" for one in self._compared if one.outcome is not PackageOutcome.FAILED
+        ]
         return f"{checked}, compared with {' and '.join(compared)}" if compared else checked
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
-from sessions_app.agents.base import Agent, AgentPackage, PackageContext, Reader, RebuiltMessage
+from sessions_app.agents.base import Agent, AgentClient, AgentPackage, PackageContext, Reader, RebuiltMessage
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
 from sessions_app.sessionlog.context import ActiveContext
@@ -15,7 +15,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.provider_rules import violations
 
-from .files import CHUNK, GrowthKind, SessionReader
+from .files import GrowthKind, SessionReader
 from .session_loader import LoadedSession
 
 FIRST_WITH_IDS: Final = 2
@@ -31,8 +31,9 @@ def certify(
     *,
     leaf_id: str = "",
     package: AgentPackage | None = None,
+    client: AgentClient | None = None,
 ) -> Certificate:
-    """Check the context of a session at a leaf, or at its last entry: (2), and (3) if there is a package.
+    """Check the context of a session at a leaf, or at its last entry: (2), (3) with a package, and (4) with a client.
 
     Raises BadInput `unknown_entry`; Conflict `session_rewritten` if the file has changed since it was loaded.
     """
@@ -50,6 +51,7 @@ def certify(
         violations=certified(violations(context)),
         refusal=refusal,
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
+        client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
     )
 
 
@@ -107,6 +109,25 @@ def _ask(
     return PackageResult(package.name, package.version, outcome, detail)
 
 
+def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -> Iterator[Mapping[str, Any]]:
+    """The messages of a context as its agent sends them.
+
+    Raises Conflict `session_rewritten` if the file has changed since it was loaded.
+    """
+    with agent.open(loaded.path) as reader:
+        _require_unchanged(reader, loaded)
+        yield from agent.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
+
+
+def _resume(
+    client: AgentClient, loaded: LoadedSession, agent: Agent, context: ActiveContext, leaf_id: str
+) -> PackageResult:
+    if leaf_id not in ("", loaded.leaf_id):
+        detail = "The client continues a session at its last entry, not at another one."
+        return PackageResult(client.name, client.version, PackageOutcome.FAILED, detail)
+    return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
+
+
 def _outcome(
     found: PackageContext, loaded: LoadedSession, agent: Agent, context: ActiveContext
 ) -> tuple[PackageOutcome, str]:
@@ -122,11 +143,13 @@ def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
     """The bytes of the session as it was loaded."""
     with agent.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        offset, size = 0, loaded.state.size
-        while offset < size:
-            piece = reader.read_at(offset, min(CHUNK, size - offset))
-            yield piece
-            offset += len(piece)
+        # A session can be longer than its own file.
+        left = max(loaded.state.size, loaded.log.state.next_offset)
+        for chunk in reader.chunks(0):
+            yield chunk[:left]
+            left -= len(chunk)
+            if left <= 0:
+                break
 
 
 def _require_unchanged(reader: SessionReader, loaded: LoadedSession) -> None:

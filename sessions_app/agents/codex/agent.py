@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.base import AgentClient, AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -17,6 +18,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
 from .chained_file import ARCHIVED, SESSIONS, RolloutReader
+from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
 from .fork import ThreadForkWriter
 from .parser import RolloutParser, read_again
@@ -40,6 +42,8 @@ class CodexAgent(SessionFileAgent):
 
     key: str = KEY
     label: str = "Codex"
+    format: str = KEY
+    program: str = KEY
     generations: Sequence[Generation] = (
         Generation(
             "Codex 0.169 and newer",
@@ -97,6 +101,9 @@ class CodexAgent(SessionFileAgent):
         self, context: ActiveContext, line: Callable[[Entry], bytes]
     ) -> Iterable[Mapping[str, Any]]:
         return sent_items(context, line, with_ids=context.reader == READER.name)
+
+    def find_client(self, program: Path | None) -> AgentClient | None:
+        return find_client(CodexProgram, self.program, program)
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "resume", thread_id_of(path) or path.stem

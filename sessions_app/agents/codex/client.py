@@ -12,6 +12,7 @@ from typing import Any, Final
 from sessions_app.agents.dry_resume.process import ClientUnusable
 from sessions_app.agents.dry_resume.scratch import Scratch
 
+from .records import INJECTED_TEXTS
 from .thread_files import ThreadFiles
 
 PROVIDER: Final = "redline"
@@ -28,7 +29,7 @@ class CodexProgram:
 
     program: str
     label: str = "Codex"
-    openings: tuple[str, ...] = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>")
+    openings: tuple[str, ...] = INJECTED_TEXTS
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         return {**scratch.environment, "CODEX_HOME": str(codex_home(scratch)), "CODEX_API_KEY": "none"}

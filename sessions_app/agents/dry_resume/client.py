@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from sessions_app.agents.installed_version import program_on_path
 from sessions_app.sessionlog.certificate import PackageOutcome, PackageResult
+from sessions_app.sessionlog.errors import BadInput
 
 from .comparison import PROBE, difference, has_probe
 from .model_server import ModelRequest, ModelServer
@@ -131,8 +133,25 @@ class InstalledClient:
         return (PackageOutcome.DIFFERENT if found else PackageOutcome.EQUAL), found
 
 
-def installed_client(client: ClientProgram) -> InstalledClient | None:
-    """A client with the version that it prints; None if it prints none."""
+def find_client(
+    kind: Callable[[str], ClientProgram], name: str, program: Path | None
+) -> InstalledClient | None:
+    """The client with this program, or the one of this name on the PATH; None if there is none.
+
+    Raises BadInput `no_client` if the program does not print a version.
+    """
+    found = str(program.absolute()) if program is not None else program_on_path(name)
+    client = _installed_client(kind(found)) if found is not None else None
+    if client is None and program is not None:
+        raise BadInput(
+            "no_client",
+            f"{program} is not a program that prints a version. Nothing was checked. "
+            "Give the path of the agent's program, or leave it out to use the one on the PATH.",
+        )
+    return client
+
+
+def _installed_client(client: ClientProgram) -> InstalledClient | None:
     with tempfile.TemporaryDirectory(prefix="redline-client-", ignore_cleanup_errors=True) as directory:
         scratch = new_scratch(Path(directory), "")
         try:

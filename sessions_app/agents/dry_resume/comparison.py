@@ -2,8 +2,8 @@
 
 A client adds something to each conversation: reminders, the environment, instructions. What it adds to a new session is
 known from a control run, and is left out of both sides. What remains must be equal, message by message and block by
-block, up to the turn with PROBE. There, after the session's messages, the client may add texts with known beginnings, or
-texts that are not a user's; for example, because the directory is not the recorded one.
+block, up to the turn with PROBE. There, after the session's messages, the client may add texts with known beginnings,
+or texts that are not a user's; for example, because the directory is not the recorded one.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ import msgspec
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from sessions_app.agents.registry import package_at
+from sessions_app.agents.base import AgentClient, Reading
+from sessions_app.agents.registry import package_at, reader_of_version
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
 
@@ -31,6 +33,16 @@ class Command(RedlineCommand):
             "is on the path, if it owns the session)",
         )
 
+        parser.add_argument(
+            "--client",
+            nargs="?",
+            const=Path(),
+            type=Path,
+            metavar="PROGRAM",
+            help="let the agent's client continue a copy of the session, without a network and away from the user's "
+            "files, and compare what it sends (default: the program on the PATH)",
+        )
+
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         reading = reading_of(loaded.path, loaded.log.entries)
@@ -40,14 +52,35 @@ class Command(RedlineCommand):
         else:
             package = package_at(options["agent_package"])
             reader, reason = package.reader, f"the given package is {package.name} {package.version}"
+        client = _client(reading, options["client"])
+        if client is not None:
+            reader = reader_of_version(reading.agent, client.version)
+            reason = f"the client is {client.name} {client.version}"
         leaf_id = options["leaf"] or ""
-        found = certify(loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package)
+        found = certify(
+            loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package, client=client
+        )
         self.show_json(
             {**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds}
         )
         for line in _lines(found, reason):
             self.say(printable(line))
         return None if found.holds else CHECK_FAILED
+
+
+def _client(reading: Reading, program: Path | None) -> AgentClient | None:
+    """The client to run; None if that was not requested. Raises BadInput `no_client`."""
+    if program is None:
+        return None
+    client = reading.agent.find_client(program if program.name else None)
+    if client is None:
+        label = reading.agent.label
+        raise BadInput(
+            "no_client",
+            f"There is no client of {label} to run: {label} is not on the PATH, or Redline cannot run it. Nothing was "
+            "checked. Give the path of its program after --client, or leave --client out.",
+        )
+    return client
 
 
 def _lines(found: Certificate, reason: str) -> list[str]:
@@ -64,7 +97,10 @@ def _lines(found: Certificate, reason: str) -> list[str]:
         lines += [f"  {one.sentence}" for one in found.violations]
     else:
         lines.append("Providers: no rule is violated.")
-    lines.append(f"Package: {_of_package(found.package)}")
+    if found.package is not None or found.client is None:
+        lines.append(f"Package: {_of_package(found.package)}")
+    if found.client is not None:
+        lines.append(f"Client: {_of_client(found.client)}")
     lines.append(
         "The session can be continued." if found.holds else "The session cannot be continued as it is."
     )
@@ -73,7 +109,9 @@ def _lines(found: Certificate, reason: str) -> list[str]:
 
 def _of_package(result: PackageResult | None) -> str:
     if result is None:
-        return "not compared, because the agent's own package was not found. Use --agent-package."
+        return (
+            "not compared, because the agent's own package was not found. Use --agent-package, or --client."
+        )
     name = f"{result.name} {result.version}"
     if result.outcome is PackageOutcome.EQUAL:
         return f"{name} rebuilds the same messages."
@@ -81,4 +119,15 @@ def _of_package(result: PackageResult | None) -> str:
         return f"{name} rebuilds another context: {result.detail}."
     if result.outcome is PackageOutcome.REFUSED:
         return f"{name} does not open the session: {result.detail}"
+    return f"not compared. {result.detail}"
+
+
+def _of_client(result: PackageResult) -> str:
+    name = f"{result.name} {result.version}"
+    if result.outcome is PackageOutcome.EQUAL:
+        return f"{name} sends the same messages when it continues a copy."
+    if result.outcome is PackageOutcome.DIFFERENT:
+        return f"{name} sends another context: {result.detail}."
+    if result.outcome is PackageOutcome.REFUSED:
+        return f"{name} does not continue a copy: {result.detail}"
     return f"not compared. {result.detail}"
