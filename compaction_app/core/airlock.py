@@ -190,23 +190,35 @@ class Airlock:
     def _close(self, plan: TargetPlan, gates: Sequence[PlanGate]) -> Refusal | None:
         refused = plan.repair(self._judge.may_go)
         if refused is not None:
-            return self._refuse_pair(refused)
+            return self._refuse_companion(refused) if plan.lacks_companion else self._refuse_pair(refused)
         return next(filter(None, (gate(self._judge, plan) for gate in gates)), None)
 
     def _refuse_pair(self, refused: Object) -> Refusal:
+        return self._refuse_part(
+            refused,
+            "Cannot delete one side of a tool call",
+            "belongs to the same tool call",
+            "Leave both sides, or choose another pair.",
+        )
+
+    def _refuse_companion(self, refused: Object) -> Refusal:
+        return self._refuse_part(
+            refused,
+            "Cannot delete some of what belongs together",
+            "would have to go as well",
+            "Keep reasoning and what follows it, or choose an earlier turn.",
+        )
+
+    def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> Refusal:
+        """The refusal of a plan that repair cannot complete, because this object stays."""
         entry = self._judge.entry(refused)
         target = self._judge.target(refused)
-        instead = "Leave both sides, or choose another pair."
         if entry.recent:
-            why = f"{target} belongs to the same tool call and is among the last entries, which are kept"
-            return Refusal(
-                Code.RECENT_CONTEXT, f"Cannot delete one side of a tool call: {why}. {instead}", target
-            )
+            why = f"{target} {bond} and is among the last entries, which are kept"
+            return Refusal(Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)
         reason = entry.protection.sentence if entry.protection is not None else PINNED
-        why = f"{target} belongs to the same tool call and stays, because {reason}"
-        return Refusal(
-            Code.PROTECTED_PAIR, f"Cannot delete one side of a tool call: {why}. {instead}", target
-        )
+        why = f"{target} {bond} and stays, because {reason}"
+        return Refusal(Code.PROTECTED_PAIR, f"{what}: {why}. {instead}", target)
 
 
 def validate(

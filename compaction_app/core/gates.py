@@ -67,8 +67,8 @@ GATES: Final = (
     Gate(
         "pairs",
         "repairs",
-        "a call and its results go together; an entry goes when all blocks of a calling entry go; what is pinned keeps "
-        "its answer",
+        "a call and its results go together; an entry goes when all blocks of a calling entry go; what an agent's "
+        "rules join goes together; what is pinned keeps its answer",
         (Code.RECENT_CONTEXT, Code.PROTECTED_PAIR),
     ),
     Gate(

@@ -6,6 +6,7 @@ deletes one side is repaired to delete the other:
     block of a call, or its entry  ──▶  every result of the call
     result                         ──▶  every block of the call
     every block of a calling entry ──▶  the entry instead
+    entry                          ──▶  its companions: what its agent's rules join with it
 
 until nothing changes. Two blocks of one entry may carry the same call id: deleting either deletes the results, and the
 other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
@@ -142,6 +143,9 @@ class TargetPlan:
         self._passed = -1
         self._answering = -1
         self._filling: set[int] = set()
+        self._accompanied: list[int] = []
+        self.lacks_companion = False
+        """Whether the last repair failed because of a companion."""
 
     def __contains__(self, found: Object) -> bool:
         return found in self.chosen or found in self._base_chosen
@@ -172,6 +176,8 @@ class TargetPlan:
         if slot == WHOLE:
             for call in self._pairs.touched_by[position]:
                 self._touch(call)
+            if entry.companions:
+                self._accompanied.append(position)
             return
         self._block_counts[position] = self._block_counts.get(position, 0) + 1
         if entry.call_ids:
@@ -215,8 +221,8 @@ class TargetPlan:
 
     def repair(self, may_go: MayGo) -> Object | None:
         """Close the plan under pairing. Returns the first object that repair needs but may not delete."""
-        while self._pending or self._filling:
-            refused = self._repair_calls(may_go)
+        while self._pending or self._filling or self._accompanied:
+            refused = self._repair_companions(may_go) or self._repair_calls(may_go)
             if refused is not None:
                 return refused
             for position in sorted(self._filling):
@@ -226,6 +232,18 @@ class TargetPlan:
             self._pending = sorted(self._next_pass)
             self._next_pass.clear()
             self._passed = -1
+        return None
+
+    def _repair_companions(self, may_go: MayGo) -> Object | None:
+        while self._accompanied:
+            for position in self._entries[self._accompanied.pop()].companions:
+                companion = self._wholes[position]
+                if companion in self:
+                    continue
+                if not may_go(companion):
+                    self.lacks_companion = True
+                    return companion
+                self.add_entry(position)
         return None
 
     def _repair_calls(self, may_go: MayGo) -> Object | None:

@@ -100,6 +100,7 @@ def prepare(
     if len(messages) < MINIMUM_ENTRIES:
         return None
     entries = _transcript_entries(messages, rules)
+    _join_companions(entries, rules.companions(messages))
     edited = {message.entry.id: message.source.id for message in messages if message.edit is not None}
     if edited:
         texts = _EditedTexts(texts, edited)
@@ -144,6 +145,18 @@ def _transcript_entries(messages: Sequence[Message], rules: PlanRules) -> list[T
             )
         )
     return entries
+
+
+def _join_companions(entries: list[TranscriptEntry], companions: Mapping[str, tuple[str, ...]]) -> None:
+    """Add the companions of entries, given by id."""
+    if not companions:
+        return
+    positions = {entry.entry_id: entry.position for entry in entries}
+    for position, entry in enumerate(entries):
+        joined = companions.get(entry.entry_id)
+        if joined:
+            places = tuple(sorted(positions[one] for one in joined))
+            entries[position] = msgspec.structs.replace(entry, companions=places)
 
 
 class _EditedTexts(Mapping[str, Texts]):

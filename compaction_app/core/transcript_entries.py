@@ -40,6 +40,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     tool_name: str = ""
     replayed: bool = False
     """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
+    companions: tuple[int, ...] = ()
+    """The positions of the entries that go whenever it goes as a whole, beside those of its calls."""
 
     @property
     def is_protected(self) -> bool:

@@ -194,6 +194,11 @@ class PlanRules(Protocol):
         """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
         ...
 
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
+        results are joined in any case."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WriterRules:
@@ -210,6 +215,9 @@ class WriterRules:
 
     def replays(self, entry: Entry) -> bool:
         return self.rules.replays(entry)
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        return self.rules.companions(messages)
 
 
 RestoreLines = Callable[

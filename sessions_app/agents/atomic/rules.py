@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sessions_app.agents.pi.rules import protection_of
 from sessions_app.sessionlog.context import Message, keep
@@ -39,3 +39,8 @@ class AtomicRules:
         """None: what would change the latest thinking is not applied by the agent itself. See `filters`."""
         del entry
         return False
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """Nothing but calls and results belongs together."""
+        del messages
+        return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.base import Reader
@@ -49,3 +49,8 @@ class ContextRules:
     def replays(self, entry: Entry) -> bool:
         """Only messages that are sent: providers compare the latest one that they see."""
         return entry.role == Role.ASSISTANT and entry.stop_reason not in self._sending.unsent_stop_reasons
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """Nothing but calls and results belongs together."""
+        del messages
+        return {}
