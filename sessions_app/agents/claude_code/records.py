@@ -1,0 +1,309 @@
+"""Converts one recorded object of Claude Code to entries and their texts.
+
+    line ──parse──▶ object ──describe──▶ [(Entry, Texts), …]
+
+| line                                   | entry                                                                  |
+|----------------------------------------|------------------------------------------------------------------------|
+| `assistant`                            | one block of a reply, or several; `reply` is the id of the reply       |
+| `user` with a text or blocks           | a user's message                                                       |
+| `user` with tool results               | one entry for each result, and one for all other blocks                |
+| `user` with `isCompactSummary`         | the summary of a compaction                                            |
+| `attachment`                           | context that the client added                                          |
+| `system`, `local_command`              | a command that the user ran in the client                              |
+| `system`, `compact_boundary`           | a boundary                                                             |
+| `progress`, and others with a `uuid`   | part of the branch, never sent                                         |
+| titles, and others without a `uuid`    | beside the conversation                                                |
+
+Of several entries of one line the last one has the line's `uuid`, so that what follows the line follows all of them.
+The blocks of a tool result are those of its own content. Every object becomes an entry, whatever its fields contain.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from sessions_app.agents.pi.records import describe_content
+from sessions_app.sessionlog.controls import BoundaryControl, NameControl
+from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Entry, EntryKind, Role, Texts, tokens_of
+from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
+from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
+
+KEY: Final = "claude-code"
+PROVIDER: Final = "anthropic"
+SYNTHETIC: Final = "<synthetic>"
+"""The model of messages that the client wrote itself."""
+SIDECHAIN: Final = "sidechain"
+"""The type of a subagent's lines that an old client wrote into the file of the session."""
+LOCAL_COMMAND: Final = "local_command"
+BOUNDARY: Final = "compact_boundary"
+SNAPSHOT: Final = "prompt_snapshot"
+"""The attachment that is not part of the conversation."""
+QUEUED: Final = "queued_command"
+TITLES: Final[Mapping[str, str]] = {
+    "last-prompt": "lastPrompt",
+    "summary": "summary",
+    "ai-title": "aiTitle",
+    "custom-title": "customTitle",
+}
+"""The lines that name the session, and the field with the name. A later one of these takes precedence."""
+CONVERSATION: Final = frozenset({"user", "assistant"})
+NODES: Final = CONVERSATION | {"attachment", "system", "progress"}
+KNOWN_TYPES: Final = (
+    NODES
+    | TITLES.keys()
+    | {"file-history-snapshot", "queue-operation", "mode", "permission-mode", "atis-latch", "cost-state"}
+    | {"tools-used", "agent-name", "api-request-shape", "api-request-blob", "api-request"}
+)
+"""The types that clients write today. Others are kept and shown as well."""
+_USAGE: Final = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+)
+
+Described = list[tuple[Entry, Texts]]
+
+
+class Place(NamedTuple):
+    """Where a line is in its file, and the id of its last entry."""
+
+    number: int
+    offset: int
+    length: int
+    id: str
+
+
+def describe(data: Mapping[str, Any], place: Place, *, is_subagent: bool = False) -> Described:
+    """The entries of one recorded object, usually one. `is_subagent`: the file is that of a subagent."""
+    recorded_type = label(data.get("type"))
+    common: dict[str, Any] = {
+        **place._asdict(),
+        "parent_id": _text(data.get("parentUuid")) or None,
+        "type": recorded_type,
+        "timestamp": _text(data.get("timestamp")),
+    }
+    if not is_node(data):
+        return [_describe_beside(data, recorded_type, common)]
+    if data.get("isSidechain") is True and not is_subagent:
+        common["type"] = SIDECHAIN
+    message = data.get("message")
+    if recorded_type == "user" and isinstance(message, dict):
+        return _describe_user(data, message.get("content"), common)
+    if recorded_type == "assistant" and isinstance(message, dict):
+        return [_describe_assistant(data, message, common)]
+    if recorded_type == "attachment":
+        return [_describe_attachment(data, common)]
+    if recorded_type == "system":
+        return [_describe_system(data, common)]
+    return [(Entry(**common), NO_TEXTS)]
+
+
+def is_node(data: Mapping[str, Any]) -> bool:
+    """Whether a line takes part in the tree. The client sends what was said even if it has no id."""
+    return isinstance(data.get("uuid"), str) or data.get("type") in CONVERSATION
+
+
+def label(value: object) -> str:
+    """A name that Redline stores: storable text, or empty. Names recur, so each is interned."""
+    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
+
+
+def _describe_beside(
+    data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]
+) -> tuple[Entry, Texts]:
+    title = _text(data.get(TITLES[recorded_type])) if recorded_type in TITLES else ""
+    control = NameControl(title) if title else None
+    return Entry(**{**common, "parent_id": None}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
+
+
+# ---- what was said -----------------------------------------------------------------------------------------
+
+
+def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any]) -> Described:
+    if not isinstance(content, str | list):
+        return [(Entry(**common), NO_TEXTS)]
+    common["kind"] = EntryKind.MESSAGE
+    if data.get("isCompactSummary") is True:
+        return [_described(content, Role.COMPACTION_SUMMARY, common)]
+    results = [index for index, block in enumerate(content) if is_result(block)]
+    if not results:
+        return [_described(content, Role.USER, common)]
+    rest = [None if index in results else block for index, block in enumerate(content)]
+    last = len(results) - (len(results) == len(content))
+    found = []
+    for part, index in enumerate(results):
+        placed = _placed(common, part, last)
+        found.append(_describe_result(content[index], placed))
+    if last == len(results):
+        entry, texts = _described(rest, Role.USER, _placed(common, last, last))
+        blocks = tuple(block for block in entry.blocks or () if block.index not in results)
+        tokens = tokens_of(sum(block.units for block in blocks))
+        found.append((_replaced(entry, blocks, tokens), texts))
+    return found
+
+
+def is_result(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _placed(common: Mapping[str, Any], part: int, last: int) -> dict[str, Any]:
+    """The fields of one of the entries of a line: each follows the one before it."""
+    line_id = common["id"]
+    return {
+        **common,
+        "id": line_id if part == last else f"{line_id}.{part}",
+        "parent_id": common["parent_id"] if part == 0 else f"{line_id}.{part - 1}",
+    }
+
+
+def _replaced(entry: Entry, blocks: tuple[Any, ...], tokens: int) -> Entry:
+    fields = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    return Entry(**{**fields, "blocks": blocks, "tokens": tokens})
+
+
+def _describe_result(block: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    call_id = block.get("tool_use_id")
+    common["result_for"] = well_formed(call_id) if isinstance(call_id, str) else None
+    common["failed"] = block.get("is_error") is True
+    return _described(block.get("content"), Role.TOOL_RESULT, common)
+
+
+def _describe_assistant(
+    data: Mapping[str, Any], message: Mapping[str, Any], common: dict[str, Any]
+) -> tuple[Entry, Texts]:
+    content = message.get("content")
+    if not isinstance(content, str | list):
+        return Entry(**common), NO_TEXTS
+    model = _text(message.get("model"))
+    is_error = data.get("isApiErrorMessage") is True
+    stop_reason = "error" if is_error else label(message.get("stop_reason"))
+    common |= {
+        "kind": EntryKind.MESSAGE,
+        "reply": _text(message.get("id")),
+        "stop_reason": stop_reason,
+        "failed": is_error,
+        "excluded": is_error and model == SYNTHETIC,
+        "usage": _usage(message.get("usage")),
+        "model": _model(model) if model not in ("", SYNTHETIC) else None,
+    }
+    entry, texts = _described(content, Role.ASSISTANT, common | {"overflown": None})
+    if is_error:
+        words = texts.joined(entry.blocks)[:READ_CHARACTERS]
+        overflown = overflown_window(stop_reason, words, sent=0, output=0)
+        return _described(content, Role.ASSISTANT, common | {"overflown": overflown})
+    return entry, texts
+
+
+def _described(content: object, role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
+    if isinstance(content, list):
+        content = [_as_shared(block) for block in content]
+    blocks, texts, units = describe_content(content, role)
+    return Entry(**common, role=role, blocks=blocks, tokens=tokens_of(units)), texts
+
+
+def _as_shared(block: object) -> object:
+    """A block in the form that all agents' blocks are described in."""
+    if isinstance(block, dict) and block.get("type") == "tool_use":
+        shared = {"type": BlockType.TOOL_CALL, "name": block.get("name"), "arguments": block.get("input")}
+        return {**shared, "id": block["id"]} if "id" in block else shared
+    return block
+
+
+# ---- what the client adds ----------------------------------------------------------------------------------
+
+
+def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    recorded = data.get("attachment")
+    attachment: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
+    texts = rendered_texts(data)
+    whole = "\n\n".join(texts) if texts is not None else _unrendered(attachment)
+    is_sent = attachment.get("type") != SNAPSHOT and bool(whole)
+    common["kind"] = EntryKind.MESSAGE if is_sent else EntryKind.OTHER
+    entry = Entry(**common, role=Role.CUSTOM, tokens=tokens_of(utf16_length(whole)))
+    return entry, Texts(whole=whole, blocks=())
+
+
+def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
+    """The texts of an attachment as the client rendered them; None if the line has none, as in older versions."""
+    rendered = data.get("rendered")
+    if not isinstance(rendered, list):
+        return None
+    contents = (one.get("content") for one in rendered if isinstance(one, dict))
+    return [one for one in contents if isinstance(one, str)]
+
+
+def _unrendered(attachment: Mapping[str, Any]) -> str:
+    """What an attachment adds, without the client's words."""
+    for name in ("prompt", "content"):
+        value = attachment.get(name)
+        if value:
+            return value if isinstance(value, str) else stringify(value)
+    return stringify(attachment) if attachment else ""
+
+
+def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+    subtype = label(data.get("subtype"))
+    text = data.get("content")
+    common["type"] = common["type"] if common["type"] == SIDECHAIN else subtype or common["type"]
+    if subtype == LOCAL_COMMAND and isinstance(text, str):
+        tokens = tokens_of(utf16_length(text))
+        return Entry(**common, kind=EntryKind.MESSAGE, role=Role.COMMAND, tokens=tokens), Texts(text, ())
+    if subtype == BOUNDARY:
+        common["parent_id"] = common["parent_id"] or _text(data.get("logicalParentUuid")) or None
+        return Entry(**common, kind=EntryKind.BOUNDARY, control=_boundary(data, common["id"])), NO_TEXTS
+    return Entry(**common), NO_TEXTS
+
+
+def _boundary(data: Mapping[str, Any], own_id: str) -> BoundaryControl:
+    metadata = _object(data.get("compactMetadata"))
+    messages, segment = _object(metadata.get("preservedMessages")), _object(metadata.get("preservedSegment"))
+    kept = messages.get("uuids")
+    ends = _text(segment.get("headUuid")), _text(segment.get("tailUuid"))
+    anchor = _text((messages or segment).get("anchorUuid"))
+    return BoundaryControl(
+        kept=tuple(_texts(kept)),
+        anchor_id=anchor if anchor != own_id else None,
+        segment=ends if all(ends) else None,
+        trigger=_text(metadata.get("trigger")),
+        tokens_before=_count(metadata.get("preTokens")),
+        tokens_after=_count(metadata.get("postTokens")),
+    )
+
+
+# ---- values ------------------------------------------------------------------------------------------------
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(values: object) -> Iterator[str]:
+    if isinstance(values, list):
+        yield from (well_formed(value) if isinstance(value, str) else "" for value in values)
+
+
+def _text(value: object) -> str:
+    return well_formed(value) if isinstance(value, str) else ""
+
+
+@lru_cache(maxsize=256)
+def _model(model: str) -> tuple[str, str]:
+    return PROVIDER, model
+
+
+def _usage(usage: object) -> int | None:
+    """The tokens of the context and of the reply."""
+    if not isinstance(usage, dict):
+        return None
+    return sum(_count(usage.get(name)) or 0 for name in _USAGE)
+
+
+def _count(value: object) -> int | None:
+    """A number of tokens; None if the file contains anything but a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        return None
+    return int(value)
