@@ -25,11 +25,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sessions_app.agents.pi.records import describe_content
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Entry, EntryKind, Role, Texts, tokens_of
 from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
+from sessions_app.sessionlog.raw_json import Span, items, members
 
 KEY: Final = "claude-code"
 PROVIDER: Final = "anthropic"
@@ -69,19 +72,27 @@ Described = list[tuple[Entry, Texts]]
 
 
 class Place(NamedTuple):
-    """Where a line is in its file, and the id of its last entry."""
+    """A line in its file, and the id of its last entry."""
 
     number: int
     offset: int
-    length: int
+    raw: bytes
     id: str
+
+    def content_items(self) -> list[Span]:
+        """The positions in the line of the blocks of its message."""
+        message = members(self.raw)["message"]
+        return items(self.raw, members(self.raw, message.start)["content"].start)
 
 
 def describe(data: Mapping[str, Any], place: Place, *, is_subagent: bool = False) -> Described:
     """The entries of one recorded object, usually one. `is_subagent`: the file is that of a subagent."""
     recorded_type = label(data.get("type"))
     common: dict[str, Any] = {
-        **place._asdict(),
+        "number": place.number,
+        "offset": place.offset,
+        "length": len(place.raw),
+        "id": place.id,
         "parent_id": _text(data.get("parentUuid")) or None,
         "type": recorded_type,
         "timestamp": _text(data.get("timestamp")),
@@ -92,7 +103,7 @@ def describe(data: Mapping[str, Any], place: Place, *, is_subagent: bool = False
         common["type"] = SIDECHAIN
     message = data.get("message")
     if recorded_type == "user" and isinstance(message, dict):
-        return _describe_user(data, message.get("content"), common)
+        return _describe_user(data, message.get("content"), common, place)
     if recorded_type == "assistant" and isinstance(message, dict):
         return [_describe_assistant(data, message, common)]
     if recorded_type == "attachment":
@@ -123,7 +134,9 @@ def _describe_beside(
 # ---- what was said -----------------------------------------------------------------------------------------
 
 
-def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any]) -> Described:
+def _describe_user(
+    data: Mapping[str, Any], content: object, common: dict[str, Any], place: Place
+) -> Described:
     if not isinstance(content, str | list):
         return [(Entry(**common), NO_TEXTS)]
     common["kind"] = EntryKind.MESSAGE
@@ -132,44 +145,40 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
     results = [index for index, block in enumerate(content) if is_result(block)]
     if not results:
         return [_described(content, Role.USER, common)]
-    rest = [None if index in results else block for index, block in enumerate(content)]
-    last = len(results) - (len(results) == len(content))
-    found = []
+    if len(content) == 1:
+        return [describe_result(content[0], common)]
+    spans, found = place.content_items(), []
     for part, index in enumerate(results):
-        placed = _placed(common, part, last)
-        found.append(_describe_result(content[index], placed))
-    if last == len(results):
-        entry, texts = _described(rest, Role.USER, _placed(common, last, last))
-        blocks = tuple(block for block in entry.blocks or () if block.index not in results)
-        tokens = tokens_of(sum(block.units for block in blocks))
-        found.append((_replaced(entry, blocks, tokens), texts))
-    return found
+        offset, length = place.offset + spans[index].start, spans[index].end - spans[index].start
+        fields = {**common, "id": f"{place.id}.{part}", "offset": offset, "length": length}
+        found.append(describe_result(content[index], fields))
+        common["parent_id"] = f"{place.id}.{part}"
+    if len(results) < len(content):
+        return [*found, _without(results, *_described(content, Role.USER, common))]
+    fields = {**common, "parent_id": found[-1][0].parent_id}
+    return [*found[:-1], describe_result(content[-1], fields)]
 
 
 def is_result(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def _placed(common: Mapping[str, Any], part: int, last: int) -> dict[str, Any]:
-    """The fields of one of the entries of a line: each follows the one before it."""
-    line_id = common["id"]
-    return {
-        **common,
-        "id": line_id if part == last else f"{line_id}.{part}",
-        "parent_id": common["parent_id"] if part == 0 else f"{line_id}.{part - 1}",
-    }
+def _without(results: Sequence[int], entry: Entry, texts: Texts) -> tuple[Entry, Texts]:
+    """The entry of a line without the blocks that are results."""
+    blocks = tuple(block for block in entry.blocks or () if block.index not in results)
+    tokens = tokens_of(sum(block.units for block in blocks))
+    return msgspec.structs.replace(entry, blocks=blocks, tokens=tokens), texts
 
 
-def _replaced(entry: Entry, blocks: tuple[Any, ...], tokens: int) -> Entry:
-    fields = {name: getattr(entry, name) for name in entry.__struct_fields__}
-    return Entry(**{**fields, "blocks": blocks, "tokens": tokens})
-
-
-def _describe_result(block: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def describe_result(block: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    """The entry of one result, which may be a part of its line."""
     call_id = block.get("tool_use_id")
-    common["result_for"] = well_formed(call_id) if isinstance(call_id, str) else None
-    common["failed"] = block.get("is_error") is True
-    return _described(block.get("content"), Role.TOOL_RESULT, common)
+    fields = {
+        **common,
+        "result_for": well_formed(call_id) if isinstance(call_id, str) else None,
+        "failed": block.get("is_error") is True,
+    }
+    return _described(block.get("content"), Role.TOOL_RESULT, fields)
 
 
 def _describe_assistant(
@@ -198,7 +207,7 @@ def _describe_assistant(
     return entry, texts
 
 
-def _described(content: object, role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
     if isinstance(content, list):
         content = [_as_shared(block) for block in content]
     blocks, texts, units = describe_content(content, role)
@@ -220,7 +229,7 @@ def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tup
     recorded = data.get("attachment")
     attachment: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
     texts = rendered_texts(data)
-    whole = "\n\n".join(texts) if texts is not None else _unrendered(attachment)
+    whole = "\n\n".join(texts) if texts is not None else unrendered_text(attachment)
     is_sent = attachment.get("type") != SNAPSHOT and bool(whole)
     common["kind"] = EntryKind.MESSAGE if is_sent else EntryKind.OTHER
     entry = Entry(**common, role=Role.CUSTOM, tokens=tokens_of(utf16_length(whole)))
@@ -236,13 +245,14 @@ def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
     return [one for one in contents if isinstance(one, str)]
 
 
-def _unrendered(attachment: Mapping[str, Any]) -> str:
+def unrendered_text(attachment: Mapping[str, Any]) -> str:
     """What an attachment adds, without the client's words."""
-    for name in ("prompt", "content"):
-        value = attachment.get(name)
-        if value:
-            return value if isinstance(value, str) else stringify(value)
-    return stringify(attachment) if attachment else ""
+    value = attachment.get("prompt") or attachment.get("content") or attachment
+    if isinstance(value, list):
+        texts = [block.get("text") for block in value if isinstance(block, dict)]
+        if texts and all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
+    return value if isinstance(value, str) else stringify(value) if value else ""
 
 
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:

@@ -1,0 +1,178 @@
+"""Parses the lines of a session file of Claude Code: entries, the header that they imply, and damage.
+
+A session has no header line: its id, its directory and its start are those of the first lines that have them. A line
+that is not an object is skipped, as the client skips it, but it is counted and shown.
+
+Two things depend on earlier lines, and are in `ParserState.extra`: the name of the tool that a result is of, and which
+of several titles counts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from sessions_app.sessionlog.controls import NameControl
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+
+from .records import (
+    KNOWN_TYPES,
+    NODES,
+    SIDECHAIN,
+    TITLES,
+    Place,
+    describe,
+    describe_result,
+    is_node,
+    is_result,
+    label,
+)
+
+CURRENT_VERSION: Final = 1
+OPEN_CALLS: Final = 1_000
+"""How many calls without a result are remembered."""
+_BLANKS: Final = b" \t\r\n\v\f"
+_PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
+
+
+@dataclass(slots=True)
+class ClaudeCodeParser:
+    """Reads lines in order; `state` can be stored and passed to the next parser."""
+
+    state: ParserState = field(default_factory=ParserState)
+    damage: list[Damage] = field(default_factory=list)
+    """The first DAMAGE_KEPT faults."""
+    torn: int = 0
+    """Faults on the last line, if it has no newline."""
+
+    @property
+    def damaged(self) -> int:
+        """The total number of faults."""
+        return self.state.damaged + self.torn
+
+    def read(self, line: Line) -> Sequence[Recorded]:
+        """The entries on this line; none for a blank or a damaged one.
+
+        What a line without a newline says about later lines is forgotten: it is read again.
+        """
+        state = self.state
+        if state.provisional:
+            state.header, state.provisional = None, False
+        if line.complete:
+            recorded = self._read(line)
+            state.next_number = line.number + 1
+            state.next_offset = line.end
+            return recorded
+        header, extra = state.header, copy.deepcopy(state.extra)
+        recorded = self._read(line)
+        state.provisional = header is None and state.header is not None
+        state.header, state.extra = header or state.header, extra
+        return recorded
+
+    def _read(self, line: Line) -> Sequence[Recorded]:
+        if not line.raw.strip(_BLANKS):
+            return ()
+        try:
+            data = parse(line.raw)
+        except ValueError as fault:
+            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
+            self._report(kind, line, f"is not valid JSON ({fault})")
+            return ()
+        if not isinstance(data, dict):
+            self._report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
+            return ()
+        return self._read_object(data, line)
+
+    def _read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        state = self.state
+        line_id = data.get("uuid")
+        if not isinstance(line_id, str) or not line_id or well_formed(line_id) != line_id:
+            line_id = f"line-{line.number}"
+            if data.get("type") in NODES:
+                self._report(DamageKind.NO_ID, line, "the entry has no usable id")
+        if is_node(data) and "subagent" not in state.extra:
+            state.extra["subagent"] = data.get("isSidechain") is True
+        self._read_header(data)
+        state.version = CURRENT_VERSION
+        state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
+        _remember_calls(data, state.extra.setdefault("calls", {}))
+        place = Place(line.number, line.offset, line.raw, line_id)
+        described = describe(data, place, is_subagent=state.extra.get("subagent") is True)
+        return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
+
+    def _read_header(self, data: dict[str, Any]) -> None:
+        """Fill what the header lacks: the first lines of a session have no directory."""
+        header = self.state.header or Header("", CURRENT_VERSION, "", "", "")
+        if header.id and header.cwd and header.timestamp:
+            return
+        found = Header(
+            id=header.id or _text(data.get("sessionId")),
+            version=CURRENT_VERSION,
+            cwd=header.cwd or _text(data.get("cwd")),
+            timestamp=header.timestamp or _text(data.get("timestamp")),
+            parent_session="",
+        )
+        self.state.header = found if found.id or found.cwd or found.timestamp else None
+
+    def _in_context(self, entry: Entry) -> Entry:
+        """An entry with what only earlier lines tell."""
+        if entry.result_for is not None:
+            name = self.state.extra["calls"].pop(entry.result_for, "")
+            return msgspec.structs.replace(entry, tool_name=name) if name else entry
+        if isinstance(entry.control, NameControl):
+            rank = _PRECEDENCE[entry.type]
+            if rank < self.state.extra.get("title", 0):
+                return msgspec.structs.replace(entry, control=None)
+            self.state.extra["title"] = rank
+        return entry
+
+    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
+        if line.complete:
+            self.state.damaged += 1
+        else:
+            self.torn += 1
+        if len(self.damage) < DAMAGE_KEPT:
+            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
+    """Add the names of the tools that a reply calls, by the ids of the calls."""
+    message = data.get("message")
+    content = message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
+            calls[well_formed(block["id"])] = label(block.get("name"))
+    while len(calls) > OPEN_CALLS:
+        del calls[next(iter(calls))]
+
+
+def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+    """The entry in bytes that are read again, a line or one result of it; None if they are not an object.
+
+    Only the position of `place` in the file and in the tree counts, and the name of its tool.
+    """
+    try:
+        data = parse(raw)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    if is_result(data):
+        common = {name: getattr(place, name) for name in ("number", "offset", "length", "id", "parent_id")}
+        common |= {"type": place.type, "timestamp": place.timestamp, "kind": place.kind}
+        entry, texts = describe_result(data, common)
+    else:
+        line = Place(place.number, place.offset, raw, place.id)
+        entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
+    return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
+
+
+def _text(value: object) -> str:
+    return well_formed(value) if isinstance(value, str) else ""

@@ -1,0 +1,144 @@
+"""What Claude Code's model sees of a branch: what follows the latest boundary, and what that keeps.
+
+| rule | what the client does                                                                     | here          |
+|------|------------------------------------------------------------------------------------------|---------------|
+| 2    | the kept entries follow the anchor of the boundary; versions before 2.1.143 know only    | `_select`     |
+|      | the segment of a boundary, not its list                                                  |               |
+| 5    | nothing before the latest boundary is sent                                               | `_select`     |
+| 6    | but for the earlier lines of a reply that goes on after it, if the boundary keeps nothing| `_returning`  |
+
+The tree has found the branch (rules 1, 3, 4 and 6); `sent` makes the messages of it (rules 7 to 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+
+from .kept import kept_entries, segment_entries
+from .sending import SENDING
+from .tree import SPEECH
+
+
+class ClaudeCodeReader:
+    """Claude Code 2.1.143 and newer."""
+
+    name: str = "claude-code"
+    honours: Final = frozenset({EntryKind.BOUNDARY})
+
+    def ignores(self, entry: Entry) -> bool:
+        return entry.rebuilds and entry.kind not in self.honours
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        at = _last_boundary(branch)
+        selected = branch if at is None else self._select(branch, at)
+        removed: frozenset[str] = frozenset()
+        if at is not None and _only_deletes(branch[at]):
+            left = {entry.id for entry in selected}
+            before = _last_boundary(branch[:at])
+            earlier = branch[:at] if before is None else self._select(branch[:at], before)
+            removed = frozenset(entry.id for entry in earlier if entry.is_message and entry.id not in left)
+        return ActiveContext(
+            self.name,
+            tuple(self._messages(selected)),
+            newest_of(branch, self.honours),
+            sending=SENDING,
+            removed=removed,
+        )
+
+    def _select(self, branch: Sequence[Entry], at: int) -> list[Entry]:
+        """The entries that the boundary at this index leaves."""
+        entries = {entry.id: entry for entry in branch}
+        kept = self._kept(branch[at], entries)
+        ids = {entry.id for entry in kept}
+        after = [entry for entry in branch[at + 1 :] if entry.id not in ids]
+        if not kept:
+            return list(_returning(branch[:at], after))
+        control = branch[at].control
+        anchor = control.anchor_id if isinstance(control, BoundaryControl) else None
+        if anchor is None:
+            return [*kept, *after]
+        place = next((index for index, entry in enumerate(after, 1) if entry.id == anchor), None)
+        return after if place is None else [*after[:place], *kept, *after[place:]]
+
+    def _kept(self, boundary: Entry, entries: dict[str, Entry]) -> list[Entry]:
+        return kept_entries(boundary, entries.get)
+
+    def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
+        """The messages of these entries; results that follow each other are in the order of the file."""
+        results: list[Entry] = []
+        for entry in selected:
+            if entry.is_message and entry.role == Role.TOOL_RESULT:
+                results.append(entry)
+            elif entry.is_message:
+                yield from map(_message, sorted(results, key=_line_number))
+                results.clear()
+                yield _message(entry)
+        yield from map(_message, sorted(results, key=_line_number))
+
+
+class OlderClaudeCodeReader(ClaudeCodeReader):
+    """Claude Code before 2.1.143: it knows only segments, and continues from the last thing that was said."""
+
+    name: str = "claude-code-2.1.142"
+
+    def _kept(self, boundary: Entry, entries: dict[str, Entry]) -> list[Entry]:
+        return segment_entries(boundary, entries.get)
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        at = _last_boundary(branch)
+        if at is None or self._kept(branch[at], {entry.id: entry for entry in branch}):
+            return super().rebuild(branch)
+        # Only the last boundary of a session keeps anything; without effect, it is not the end of the branch either.
+        left = branch[: _end_of_speech(branch)]
+        return super().rebuild([*map(_without_kept, left)])
+
+    def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
+        return (_message(entry) for entry in selected[: _end_of_speech(selected)] if entry.is_message)
+
+
+def _without_kept(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, control=None) if entry.kind is EntryKind.BOUNDARY else entry
+
+
+def _end_of_speech(entries: Sequence[Entry]) -> int:
+    """The number of entries up to the last thing that was said."""
+    return next((at for at in range(len(entries), 0, -1) if entries[at - 1].role in SPEECH), 0)
+
+
+def _last_boundary(branch: Sequence[Entry]) -> int | None:
+    indexes = range(len(branch) - 1, -1, -1)
+    return next((at for at in indexes if branch[at].kind is EntryKind.BOUNDARY), None)
+
+
+def _only_deletes(boundary: Entry) -> bool:
+    """Whether a boundary has no summary: what it keeps follows the boundary itself."""
+    control = boundary.control
+    return isinstance(control, BoundaryControl) and bool(control.kept) and control.anchor_id is None
+
+
+def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entry]:
+    """What follows a boundary, with the lines before it of the replies that go on after it."""
+    last = {entry.reply: index for index, entry in enumerate(after) if entry.reply}
+    earlier: dict[str, list[Entry]] = {}
+    for entry in before if last else ():
+        if entry.reply in last:
+            earlier.setdefault(entry.reply, []).append(entry)
+    for index, entry in enumerate(after):
+        yield entry
+        if entry.reply and last[entry.reply] == index:
+            yield from earlier.get(entry.reply, ())
+
+
+def _message(entry: Entry) -> Message:
+    return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+
+
+def _line_number(entry: Entry) -> int:
+    return entry.number

@@ -1,0 +1,352 @@
+"""The messages of a request, as Claude Code makes them of a context.
+
+| rule | what the client does                                                                        | here              |
+|------|---------------------------------------------------------------------------------------------|-------------------|
+| 7    | a turn of the user is one message: results, then attachments, then texts; lines of a reply  | `_turns`          |
+|      | are one message; attachments of the system are one message after the turn                   |                   |
+| 8    | a call that nothing answers is left out with its line; one that is not answered directly    | `_answered_lines`,|
+|      | gets a result that says so; a result without its call, and a second call or result of one   | `_pair`           |
+|      | id, are left out                                                                            |                   |
+| 9    | what has no content is filled or left out; so is a reply that is only thinking              | `_said_lines`,    |
+|      |                                                                                             | `_reply_content`  |
+| 10   | thinking is sent as it was recorded                                                         |                   |
+| 11   | after a last word of the user's the client adds a reply, so that the next prompt follows it | `_closed`         |
+
+`Habits` has what differs between versions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry
+
+from .sent_lines import Author, ContentBlock, SentLine, sent_lines, text_block
+
+NO_CONTENT: Final = "(no content)"
+NO_RESPONSE: Final = "No response requested."
+CONTINUE: Final = "Continue from where you left off."
+SECOND_CALL: Final = "[Tool use interrupted]"
+MISSING_RESULT: Final = "[Tool result missing due to internal error]"
+INTERRUPTED: Final = "[Tool call interrupted]"
+"""Stands for the client's sentence about a call that was open when the session ended."""
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+
+
+class Habits(NamedTuple):
+    """What a group of versions does in its own way."""
+
+    answers_open_calls: bool
+    """Calls at the end of the session get a result; else they are left out, and the user asks to continue."""
+    drops_blank_texts: bool
+    """Texts of white space are left out beside others."""
+    calls_last: bool
+    """Calls come after everything else in a reply, unless thinking stands both before and after one."""
+    moves_early_results: bool
+    """A result before its call is moved behind it."""
+    fills_results: bool
+    """Attachments after a result become part of it."""
+    reads_rendered: bool
+    """Attachments are sent as they were rendered when they were written."""
+
+
+CURRENT: Final = Habits(True, True, True, True, True, True)
+OLDER: Final = Habits(False, False, False, False, False, False)
+
+
+@dataclass(slots=True)
+class _UserTurn:
+    """What comes between two replies."""
+
+    lines: list[SentLine] = field(default_factory=list)
+
+    @property
+    def has_results(self) -> bool:
+        return any(line.author is Author.RESULT for line in self.lines)
+
+
+@dataclass(slots=True)
+class _Reply:
+    id: str
+    blocks: list[ContentBlock]
+
+    def call_ids(self) -> list[str]:
+        return [str(block.get("id")) for block in self.blocks if block.get("type") == "tool_use"]
+
+
+_Turn = _UserTurn | _Reply
+
+
+def sent_messages(
+    context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits = CURRENT
+) -> Iterator[Mapping[str, Any]]:
+    """The messages of a context with role and content; a content that is one text is one block.
+
+    What the client adds on each start is not among them, nor its own words: an attachment that was not recorded as
+    rendered is sent here as what it adds, without them.
+    """
+    lines = list(sent_lines(context.messages, line, reads_rendered=habits.reads_rendered))
+    if habits.moves_early_results:
+        lines = _with_results_after_calls(lines)
+    lines = list(_said_lines(_answered_lines(lines, habits)))
+    lines = [line for line in _closed(lines, habits) if line.sent]
+    turns = _turns(lines)
+    _pair(turns)
+    for turn in turns:
+        if isinstance(turn, _Reply):
+            yield {"role": "assistant", "content": _reply_content(turn.blocks, habits)}
+        else:
+            yield from _user_messages(turn.lines, habits)
+
+
+# ---- rules 8, 9 and 11 on lines ----------------------------------------------------------------------------
+
+
+def _with_results_after_calls(lines: list[SentLine]) -> list[SentLine]:
+    """The lines with each result behind the first call that it answers, if it came before that."""
+    callers = {call_id: at for at in range(len(lines) - 1, -1, -1) for call_id in lines[at].call_ids()}
+    early: dict[int, list[SentLine]] = {}
+    for at, line in enumerate(lines):
+        caller = callers.get(_answered(line), -1)
+        if caller > at:
+            early.setdefault(caller, []).append(line)
+    if not early:
+        return lines
+    moved = {id(line) for group in early.values() for line in group}
+    ordered: list[SentLine] = []
+    for at, line in enumerate(lines):
+        ordered += [] if id(line) in moved else [line]
+        ordered += early.get(at, [])
+    return ordered
+
+
+def _answered(line: SentLine) -> str:
+    return str(line.blocks[0].get("tool_use_id")) if line.author is Author.RESULT else ""
+
+
+def _answered_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
+    """The lines without calls that nothing answers, and without second calls of one id."""
+    answered = {_answered(line) for line in lines}
+    end = _open_reply(lines) if habits.answers_open_calls else len(lines)
+    seen: set[str] = set()
+    opened: list[str] = []
+    for at, line in enumerate(lines):
+        calls = list(line.call_ids())
+        if not calls:
+            yield line
+            continue
+        repeated = [block for block in line.blocks if _is_call(block) and str(block.get("id")) in seen]
+        seen.update(calls)
+        if at >= end:
+            opened += [call_id for call_id in calls if call_id not in answered]
+        elif not any(call_id in answered for call_id in calls):
+            continue
+        blocks = [block for block in line.blocks if block not in repeated]
+        yield line._replace(blocks=blocks or [_reply_text(SECOND_CALL)])
+    for call_id in opened:
+        yield SentLine(Author.RESULT, [_error_result(call_id, INTERRUPTED)])
+
+
+def _open_reply(lines: Sequence[SentLine]) -> int:
+    """The index of the first line of the reply with whose calls the session ends; their number if it ends otherwise."""
+    end, reply = len(lines), None
+    for at in range(len(lines) - 1, -1, -1):
+        line = lines[at]
+        if line.author is Author.ASSISTANT and reply in (None, line.reply):
+            end, reply = at, line.reply
+        elif line.is_speech and line.author is not Author.RESULT:
+            break
+    return end
+
+
+def _is_call(block: ContentBlock) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def _error_result(call_id: str, words: str) -> ContentBlock:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": words, "is_error": True}
+
+
+def _said_lines(lines: Iterable[SentLine]) -> Iterator[SentLine]:
+    """The lines without blank ones of the model, replies of only thinking, and empty ones of the user."""
+    kept = [line for line in lines if not _is_blank(line)]
+    spoken = {line.reply for line in kept if line.author is Author.ASSISTANT and not _only_thinks(line)}
+    for line in kept:
+        is_thought = line.author is Author.ASSISTANT and _only_thinks(line)
+        if not is_thought or (line.reply and line.reply in spoken):
+            yield line
+
+
+def _is_blank(line: SentLine) -> bool:
+    if not line.blocks:
+        return line.author is not Author.ASSISTANT
+    return line.author is Author.ASSISTANT and all(map(_is_blank_text, line.blocks))
+
+
+def _is_blank_text(block: ContentBlock) -> bool:
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def _only_thinks(line: SentLine) -> bool:
+    return bool(line.blocks) and all(block.get("type") in _THINKING for block in line.blocks)
+
+
+def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
+    """The lines, and the client's own reply if the user or a tool had the last word."""
+    yield from lines
+    last = next((line for line in reversed(lines) if line.is_speech or line.author is Author.COMMAND), None)
+    if last is None or last.author not in (Author.USER, Author.RESULT):
+        return
+    if last.author is Author.RESULT and not habits.answers_open_calls:
+        yield SentLine(Author.USER, [text_block(CONTINUE)])
+    yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
+
+
+# ---- rule 7 ------------------------------------------------------------------------------------------------
+
+
+def _turns(lines: Iterable[SentLine]) -> list[_Turn]:
+    turns: list[_Turn] = []
+    for line in lines:
+        if line.author is Author.ASSISTANT:
+            earlier = _same_reply(turns, line.reply)
+            if earlier is None:
+                turns.append(_Reply(line.reply, list(line.blocks)))
+            else:
+                earlier.blocks += line.blocks
+        else:
+            if not turns or isinstance(turns[-1], _Reply):
+                turns.append(_UserTurn())
+            turn = turns[-1]
+            if isinstance(turn, _UserTurn):
+                turn.lines.append(line)
+    return turns
+
+
+def _same_reply(turns: Sequence[_Turn], reply: str) -> _Reply | None:
+    """The reply that a line continues: only results and other replies may come between its lines."""
+    for turn in reversed(turns):
+        if isinstance(turn, _Reply):
+            if reply and turn.id == reply:
+                return turn
+        elif not turn.has_results:
+            return None
+    return None
+
+
+def _pair(turns: list[_Turn]) -> None:
+    """Answer each call directly after its reply, and leave out all other results (rule 8)."""
+    for at in range(len(turns) - 1, -1, -1):
+        turn = turns[at]
+        if isinstance(turn, _Reply) and turn.call_ids():
+            following = turns[at + 1] if at + 1 < len(turns) else None
+            if not isinstance(following, _UserTurn):
+                turns.insert(at + 1, _UserTurn())
+    calls: list[str] = []
+    for turn in turns:
+        if isinstance(turn, _Reply):
+            calls = turn.call_ids()
+            continue
+        turn.lines = list(_paired(turn.lines, calls))
+        calls = []
+
+
+def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLine]:
+    answers = {_answered(line) for line in lines}
+    for call_id in calls:
+        if call_id not in answers:
+            yield SentLine(Author.RESULT, [_error_result(call_id, MISSING_RESULT)])
+    open_calls = set(calls)
+    for line in lines:
+        if line.author is not Author.RESULT:
+            yield line
+        elif _answered(line) in open_calls:
+            open_calls.remove(_answered(line))
+            yield line
+
+
+def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mapping[str, Any]]:
+    """The message of a turn, and that of the system's attachments."""
+    results: list[ContentBlock] = []
+    added: list[SentLine] = []
+    said: list[SentLine] = []
+    for line in lines:
+        if line.author is Author.CLIENT and results and habits.fills_results:
+            results[-1] = _with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
+        elif line.author is Author.CLIENT:
+            added.append(line)
+        elif line.author is not Author.SYSTEM:
+            results += line.blocks if line.author is Author.RESULT else []
+            said.append(line)
+    system = [line for line in lines if line.author is Author.SYSTEM]
+    if said or added or results or not system:
+        content = [*results, *_texts_of([*added, *said])]
+        if habits.drops_blank_texts and len(content) > 1:
+            content = [block for block in content if not _is_blank_text(block)]
+        yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
+    if system:
+        texts = ("\n".join(block["text"] for block in line.blocks) for line in system)
+        yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
+
+
+def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
+    """What is not a result: a text ends with a newline if another text follows it directly."""
+    for line, following in itertools.zip_longest(lines, lines[1:]):
+        if line.author is Author.RESULT:
+            continue
+        *before, last = line.blocks
+        yield from before
+        if following is not None and _continues(line, following) and _is_text(last):
+            last = {**last, "text": f"{last.get('text', '')}\n"}
+        yield last
+
+
+def _continues(line: SentLine, following: SentLine) -> bool:
+    """Whether a line begins with a text of the user, directly after another line."""
+    return (
+        not line.ends_with_result
+        and following.author not in (Author.CLIENT, Author.RESULT)
+        and _is_text(following.blocks[0])
+    )
+
+
+def _is_text(block: ContentBlock) -> bool:
+    return block.get("type") == "text"
+
+
+def _with_text(result: ContentBlock, text: str) -> ContentBlock:
+    """A result with a text at its end."""
+    content = result.get("content")
+    if not isinstance(content, list):
+        return {**result, "content": f"{content}\n\n{text}" if content else text}
+    last = [*content]
+    if last and _is_text(last[-1]):
+        last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}
+    return {**result, "content": [*last, text_block(text)]}
+
+
+# ---- rule 9 on messages ------------------------------------------------------------------------------------
+
+
+def _reply_content(blocks: list[ContentBlock], habits: Habits) -> list[ContentBlock]:
+    if habits.drops_blank_texts:
+        blocks = [block for block in blocks if not _is_blank_text(block)]
+    if habits.calls_last and not _thinks_around_call(blocks):
+        blocks = sorted(blocks, key=_is_call)
+    return blocks or [_reply_text(NO_CONTENT)]
+
+
+def _reply_text(text: str) -> ContentBlock:
+    """A text of the client's in a reply."""
+    return {**text_block(text), "citations": []}
+
+
+def _thinks_around_call(blocks: Sequence[ContentBlock]) -> bool:
+    """Whether thinking stands before a call, and again after it."""
+    thoughts = [at for at, block in enumerate(blocks) if block.get("type") in _THINKING]
+    return bool(thoughts) and any(_is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])
+

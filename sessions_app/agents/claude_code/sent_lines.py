@@ -1,0 +1,118 @@
+"""What each message of a context contributes to a request: its content blocks, as they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Block, Entry, Role
+from sessions_app.sessionlog.jsjson import parse
+
+from .records import QUEUED, is_result, rendered_texts, unrendered_text
+
+ContentBlock = dict[str, Any]
+
+
+class Author(Enum):
+    """Who contributes a line, as far as the rules tell them apart."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    RESULT = "result"
+    COMMAND = "command"
+    CLIENT = "client"
+    """An attachment that is sent as the user's."""
+    SYSTEM = "system"
+    """An attachment that is sent as the system's."""
+
+
+class SentLine(NamedTuple):
+    """The blocks of one message of a context, in the order of the context."""
+
+    author: Author
+    blocks: list[ContentBlock]
+    reply: str = ""
+    sent: bool = True
+    ends_with_result: bool = False
+    """Whether a result stands after these blocks on their line."""
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether the user, the model or a tool said it."""
+        return self.author in (Author.USER, Author.ASSISTANT, Author.RESULT)
+
+    def call_ids(self) -> Iterator[str]:
+        for block in self.blocks:
+            if block.get("type") == "tool_use":
+                yield str(block.get("id"))
+
+
+_AUTHORS = {
+    Role.ASSISTANT: Author.ASSISTANT,
+    Role.TOOL_RESULT: Author.RESULT,
+    Role.COMMAND: Author.COMMAND,
+}
+
+
+def sent_lines(
+    messages: Iterable[Message], line: Callable[[Entry], bytes], *, reads_rendered: bool
+) -> Iterator[SentLine]:
+    """The lines of a request, in the order of the context; `line` reads an entry's recorded bytes.
+
+    `reads_rendered`: attachments are sent as they were rendered.
+    """
+    for message in messages:
+        data = parse(line(message.entry))
+        if message.role == Role.CUSTOM:
+            yield _attachment(data, reads_rendered=reads_rendered)
+            continue
+        author = _AUTHORS.get(message.role, Author.USER)
+        if author is Author.RESULT:
+            blocks = [_result(data, message)]
+        elif author is Author.COMMAND:
+            blocks = [text_block(data["content"])]
+        else:
+            blocks = _left(data["message"]["content"], message.blocks)
+        yield SentLine(author, blocks, message.entry.reply, message.sent, _ends_with_result(data))
+
+
+def text_block(text: str) -> ContentBlock:
+    return {"type": "text", "text": text}
+
+
+def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
+    """The blocks of a content that are left of it; a text is one block."""
+    if isinstance(content, str):
+        return [text_block(content)]
+    return [content[block.index] for block in blocks or ()]
+
+
+def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
+    """The result that an entry is, on a line of its own or with others."""
+    block = data if is_result(data) else next(filter(is_result, reversed(data["message"]["content"])))
+    if message.blocks is None or len(message.blocks) == len(message.entry.blocks or ()):
+        return dict(block)
+    return {**block, "content": _left(block["content"], message.blocks)}
+
+
+def _ends_with_result(data: Mapping[str, Any]) -> bool:
+    message = data.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and bool(content) and is_result(content[-1])
+
+
+def _attachment(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
+    """An attachment; without a rendered text, what it adds without the client's words.
+
+    Versions that do not read rendered texts do not know the attachments of those that write them, but for one.
+    """
+    texts, attachment = rendered_texts(data), data["attachment"]
+    author = Author.SYSTEM if data.get("renderedRole", "system") == "system" else Author.CLIENT
+    if not reads_rendered:
+        author = Author.CLIENT
+        texts = None if texts is None or attachment.get("type") == QUEUED else []
+    if texts is None:
+        texts = [unrendered_text(attachment)]
+    return SentLine(author, [text_block(text) for text in texts])

@@ -1,0 +1,287 @@
+"""The tree of a Claude Code session: which lines follow which, as the client finds it when it resumes.
+
+| rule | what the client does                                                                      | here            |
+|------|-------------------------------------------------------------------------------------------|-----------------|
+| 1    | of lines with one id the last one counts; a subagent's lines are no leaf                  | `_leaf`         |
+| 2    | if a boundary keeps entries, the last boundary drops every other earlier entry, and what  | `_hang_on_kept` |
+|      | followed a dropped entry follows the kept ones                                            |                 |
+| 3    | the leaf is the last entry in the file that nothing follows and that something said       | `_leaf`         |
+|      | precedes                                                                                  |                 |
+| 4    | an entry without its parent follows the latest one that is at most 5 seconds older, and   | `_bridge`       |
+|      | so does the first entry of a cycle                                                        |                 |
+| 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_results`,|
+|      |                                                                                           | `branch`        |
+
+A branch is the full history of its leaf: a boundary follows the line that was the last one before it. What the model
+sees of a branch is for the reader to select (rules 2, 5 and 6).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.session import DAMAGE_KEPT
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+
+from .kept import kept_entries
+from .records import SIDECHAIN
+
+BRIDGED_SECONDS: Final = 5.0
+SPEECH: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMPACTION_SUMMARY})
+"""The roles of what a user or the model said."""
+
+
+class ClaudeCodeTree(SessionTree):
+    """Of the entries of one line, each follows the one before it; of the results of one reply as well."""
+
+    def __init__(self, entries: Sequence[Entry], damage_kept: int = DAMAGE_KEPT) -> None:
+        super().__init__(entries, damage_kept)
+        self._current = [
+            position
+            for position, entry in enumerate(entries)
+            if self._position[entry.id] == position and not entry.is_beside
+        ]
+        """The positions of the entries that are part of the tree."""
+        self._dropped_before = 0
+        """The position before which nothing is left but what the last boundary keeps."""
+        self._kept_count: dict[int, int] = {}
+        """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
+        self._hang_on_kept()
+        self._replies: dict[str, list[int]] = {}
+        """The positions of the entries of each reply."""
+        self._results: dict[str, list[int]] = {}
+        """The positions of the results of each reply, in the order of its calls."""
+        self._find_replies()
+        self._join_results()
+
+    # ---- rule 4 ----------------------------------------------------------------------------------------
+
+    def _parent_of(self, entry: Entry) -> int:
+        if entry.is_beside:
+            return NO_PARENT
+        if entry.kind is EntryKind.BOUNDARY:
+            return self._position.get(entry.parent_id or "", NO_PARENT)
+        parent = super()._parent_of(entry)
+        is_lost = parent == NO_PARENT and entry.parent_id is not None
+        return self._bridge(entry) if is_lost else parent
+
+    def _bridge(self, entry: Entry, since: int = 0) -> int:
+        """The position of the latest entry that is at most BRIDGED_SECONDS older; of several, the first in the file."""
+        times, positions = self._clock
+        time = _seconds(entry.timestamp)
+        own = self._position[entry.id]
+        end = bisect_right(times, time) if time is not None else 0
+        while end and time is not None and time - times[end - 1] <= BRIDGED_SECONDS:
+            start = bisect_left(times, times[end - 1])
+            for position in positions[start:end]:
+                if position != own and position >= since:
+                    return position
+            end = start
+        return NO_PARENT
+
+    @cached_property
+    def _clock(self) -> tuple[list[float], list[int]]:
+        """The times of all entries that others can follow, in order, and the positions of these entries."""
+        dated = []
+        for position, entry in enumerate(self.entries):
+            time = _seconds(entry.timestamp)
+            if time is not None and not entry.is_beside and entry.type != SIDECHAIN:
+                dated.append((time, position))
+        dated.sort()
+        return [time for time, _ in dated], [position for _, position in dated]
+
+    def _cut(self, walk: dict[int, None], met_again: int) -> None:
+        super()._cut(walk, met_again)
+        path = list(walk)
+        first = min(path[path.index(met_again) :])
+        above = self._bridge(self.entries[first])
+        passed = {first}
+        while above not in passed and above != NO_PARENT:
+            passed.add(above)
+            above = self.parents[above]
+        if above == NO_PARENT:
+            self.parents[first] = self._bridge(self.entries[first])
+
+    # ---- rule 2 ----------------------------------------------------------------------------------------
+
+    def _hang_on_kept(self) -> None:
+        """Let what follows dropped entries follow the anchor of the kept ones instead."""
+        boundaries = [at for at in self._current if self.entries[at].kind is EntryKind.BOUNDARY]
+        if not any(kept_entries(self.entries[at], self._lookup) for at in boundaries):
+            return
+        last = self._dropped_before = boundaries[-1]
+        control = self.entries[last].control
+        kept = kept_entries(self.entries[last], self._lookup)
+        anchor = last
+        if isinstance(control, BoundaryControl) and control.anchor_id is not None:
+            anchor = self._position.get(control.anchor_id, NO_PARENT)
+        places = {self._position[entry.id]: count for count, entry in enumerate(kept, 1)}
+        if anchor < last:
+            places.clear()
+        for position in self._current:
+            if position <= last or not NO_PARENT < self.parents[position] < last:
+                continue
+            count = places.get(self.parents[position], len(kept))
+            if count < len(kept):
+                self._kept_count[position] = count
+            self.parents[position] = anchor if places else self._bridge(self.entries[position], since=last)
+        self._cut_cycles()
+
+    def _lookup(self, entry_id: str) -> Entry | None:
+        position = self._position.get(entry_id)
+        return self.entries[position] if position is not None else None
+
+    # ---- rules 1 and 3 ---------------------------------------------------------------------------------
+
+    @property
+    def leaf(self) -> Entry:
+        """The entry from which the client continues. Raises BadInput `no_entries` if there is none."""
+        if self._leaf == NO_PARENT:
+            raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
+        return self.entries[self._leaf]
+
+    @cached_property
+    def _leaf(self) -> int:
+        """The position of the leaf; if nothing was said, of the last entry; NO_PARENT if there is none."""
+        followed = {
+            self.parents[position]
+            for position in self._current
+            if self.entries[position].kind is not EntryKind.BOUNDARY
+            and self.entries[position].type != SIDECHAIN
+        }
+        silent: set[int] = set()
+        left = [position for position in reversed(self._current) if position >= self._dropped_before]
+        for position in left:
+            is_end = position not in followed and self.entries[position].type != SIDECHAIN
+            if is_end and self._follows_speech(position, silent):
+                return position
+        return next(iter(left), NO_PARENT)
+
+    def _follows_speech(self, position: int, silent: set[int]) -> bool:
+        """Whether something was said at an entry or before it; `silent` are entries for which this is known not to be."""
+        while position != NO_PARENT and position not in silent:
+            entry = self.entries[position]
+            if entry.role in SPEECH:
+                return True
+            silent.add(position)
+            if entry.kind is EntryKind.BOUNDARY:
+                return position == self._dropped_before and bool(kept_entries(entry, self._lookup))
+            position = self.parents[position]
+        return False
+
+    # ---- rule 6 ----------------------------------------------------------------------------------------
+
+    def _find_replies(self) -> None:
+        for position in self._current:
+            if self.entries[position].reply:
+                self._replies.setdefault(self.entries[position].reply, []).append(position)
+        callers: dict[int, int] = {}
+        for position in self._current:
+            if self.entries[position].result_for is not None:
+                caller = self._caller(position)
+                if caller != NO_PARENT and self.entries[caller].reply:
+                    callers[position] = caller
+                    self._results.setdefault(self.entries[caller].reply, []).append(position)
+        for results in self._results.values():
+            results.sort(key=lambda position: (callers[position], position))
+
+    def _caller(self, position: int) -> int:
+        """The position of the entry before the line of an entry."""
+        number = self.entries[position].number
+        while position != NO_PARENT and self.entries[position].number == number:
+            position = self.parents[position]
+        return position
+
+    def _join_results(self) -> None:
+        """Let the results that lead nowhere, as those of parallel calls, follow the last entry of their reply."""
+        followed = self._followed_by_speech()
+        ends = {
+            reply: loose
+            for reply, results in self._results.items()
+            if (loose := [position for position in results if position not in followed])
+        }
+        children: dict[int, list[int]] = {self._replies[reply][-1]: [] for reply in ends}
+        for position in self._current:
+            if self.parents[position] in children:
+                children[self.parents[position]].append(position)
+        for reply, loose in ends.items():
+            end = self._replies[reply][-1]
+            others = [position for position in children[end] if position not in loose]
+            for position in loose:
+                if self.entries[self.parents[position]].number != self.entries[position].number:
+                    self.parents[position] = end
+                end = self._end_of_line(position)
+            for position in others:
+                self.parents[position] = end
+
+    def _end_of_line(self, position: int) -> int:
+        """The position of the last entry of the line of an entry."""
+        entry = self.entries[position]
+        line_id = entry.id.rpartition(".")[0]
+        last = self._position.get(line_id, position)
+        return last if self.entries[last].number == entry.number else position
+
+    def _followed_by_speech(self) -> set[int]:
+        """The positions of entries that something said follows, on another line."""
+        followed: set[int] = set()
+        for position in self._current:
+            entry = self.entries[position]
+            if entry.role not in SPEECH:
+                continue
+            at = self.parents[position]
+            while at != NO_PARENT and at not in followed:
+                if self.entries[at].number != entry.number:
+                    followed.add(at)
+                at = self.parents[at]
+        return followed
+
+    def branch(self, leaf_id: str) -> list[Entry]:
+        return self._with_kept(self._with_replies(super().branch(leaf_id)))
+
+    def _with_replies(self, path: list[Entry]) -> list[Entry]:
+        """A branch with the entries of its replies, and the results of these, that are on other branches."""
+        since = self._dropped_before if self._position[path[-1].id] >= self._dropped_before else 0
+        here = {self._position[entry.id] for entry in path}
+        last = {entry.reply: index for index, entry in enumerate(path) if entry.reply}
+        added: dict[int, list[Entry]] = {}
+        for reply, index in last.items():
+            family = [*self._replies[reply], *self._results.get(reply, ())]
+            away = [position for position in family if position not in here and position >= since]
+            if away:
+                added[index] = [self.entries[position] for position in away]
+        if not added:
+            return path
+        return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
+
+    def _with_kept(self, path: list[Entry]) -> list[Entry]:
+        """A branch with what its last boundary keeps of other branches, and without what its leaf does not follow."""
+        at = next((at for at in range(len(path) - 1, -1, -1) if path[at].kind is EntryKind.BOUNDARY), None)
+        if at is None:
+            return path
+        boundary, before, after = path[at], path[:at], path[at + 1 :]
+        counts = (self._kept_count.get(self._position[entry.id]) for entry in after)
+        count = next((count for count in counts if count is not None), None)
+        kept = kept_entries(boundary, self._lookup)
+        if count is not None and isinstance(boundary.control, BoundaryControl):
+            ids = tuple(entry.id for entry in kept[:count])
+            boundary = msgspec.structs.replace(
+                boundary, control=msgspec.structs.replace(boundary.control, kept=ids)
+            )
+        here = {entry.id for entry in path}
+        return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
+
+
+def _seconds(timestamp: str) -> float | None:
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
