@@ -13,12 +13,13 @@ from sessions_app.storage.discovery import Discovery, discover
 
 from .atomic.agent import ATOMIC
 from .base import Agent, AgentPackage, Generation, Reader, Reading
+from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
 from .installed_version import Version, installed_version
 from .pi.agent import PI
 from .session_file import head_of
 
-AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CODEX)}
+AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
     generation.reader.name: (agent, generation)
     for agent in AGENTS.values()

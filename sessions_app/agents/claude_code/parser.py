@@ -27,7 +27,7 @@ from .records import (
     NODES,
     SIDECHAIN,
     TITLES,
-    Place,
+    LinePlace,
     describe,
     describe_result,
     is_node,
@@ -103,7 +103,7 @@ class ClaudeCodeParser:
         state.version = CURRENT_VERSION
         state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
         _remember_calls(data, state.extra.setdefault("calls", {}))
-        place = Place(line.number, line.offset, line.raw, line_id)
+        place = LinePlace(line.number, line.offset, line.raw, line_id)
         described = describe(data, place, is_subagent=state.extra.get("subagent") is True)
         return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
 
@@ -112,12 +112,19 @@ class ClaudeCodeParser:
         header = self.state.header or Header("", CURRENT_VERSION, "", "", "")
         if header.id and header.cwd and header.timestamp:
             return
+        is_subagent = self.state.extra.get("subagent") is True
+        session_id, parent = _text(data.get("sessionId")), data.get("forkedFrom")
+        if is_subagent:
+            # The lines of a subagent have the id of the session that started it.
+            session_id, parent = _text(data.get("agentId")), {"sessionId": session_id}
         found = Header(
-            id=header.id or _text(data.get("sessionId")),
+            id=header.id or session_id,
             version=CURRENT_VERSION,
             cwd=header.cwd or _text(data.get("cwd")),
             timestamp=header.timestamp or _text(data.get("timestamp")),
-            parent_session="",
+            parent_session=header.parent_session
+            or (_text(parent.get("sessionId")) if isinstance(parent, dict) else ""),
+            is_subagent=is_subagent,
         )
         self.state.header = found if found.id or found.cwd or found.timestamp else None
 
@@ -145,7 +152,9 @@ class ClaudeCodeParser:
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
     """Add the names of the tools that a reply calls, by the ids of the calls."""
     message = data.get("message")
-    content = message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
+    content = (
+        message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
+    )
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
             calls[well_formed(block["id"])] = label(block.get("name"))
@@ -169,10 +178,22 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         common |= {"type": place.type, "timestamp": place.timestamp, "kind": place.kind}
         entry, texts = describe_result(data, common)
     else:
-        line = Place(place.number, place.offset, raw, place.id)
+        line = LinePlace(place.number, place.offset, raw, place.id)
         entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
     return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
 
 def _text(value: object) -> str:
     return well_formed(value) if isinstance(value, str) else ""
+
+
+def shows_format(head: bytes) -> bool:
+    """Whether the first bytes of a file contain a line that only Claude Code writes."""
+    for raw in head.split(b"\n"):
+        try:
+            data = parse(raw)
+        except ValueError:
+            continue
+        if isinstance(data, dict) and ({"uuid", "parentUuid"} <= data.keys() or "leafUuid" in data):
+            return True
+    return False

@@ -71,7 +71,7 @@ _USAGE: Final = (
 Described = list[tuple[Entry, Texts]]
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A line in its file, and the id of its last entry."""
 
     number: int
@@ -85,7 +85,7 @@ class Place(NamedTuple):
         return items(self.raw, members(self.raw, message.start)["content"].start)
 
 
-def describe(data: Mapping[str, Any], place: Place, *, is_subagent: bool = False) -> Described:
+def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = False) -> Described:
     """The entries of one recorded object, usually one. `is_subagent`: the file is that of a subagent."""
     recorded_type = label(data.get("type"))
     common: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _describe_beside(
 
 
 def _describe_user(
-    data: Mapping[str, Any], content: object, common: dict[str, Any], place: Place
+    data: Mapping[str, Any], content: object, common: dict[str, Any], place: LinePlace
 ) -> Described:
     if not isinstance(content, str | list):
         return [(Entry(**common), NO_TEXTS)]
@@ -143,7 +143,7 @@ def _describe_user(
     if data.get("isCompactSummary") is True:
         return [_described(content, Role.COMPACTION_SUMMARY, common)]
     results = [index for index, block in enumerate(content) if is_result(block)]
-    if not results:
+    if isinstance(content, str) or not results:
         return [_described(content, Role.USER, common)]
     if len(content) == 1:
         return [describe_result(content[0], common)]

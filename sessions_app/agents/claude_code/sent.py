@@ -1,16 +1,15 @@
 """The messages of a request, as Claude Code makes them of a context.
 
-| rule | what the client does                                                                        | here              |
-|------|---------------------------------------------------------------------------------------------|-------------------|
-| 7    | a turn of the user is one message: results, then attachments, then texts; lines of a reply  | `_turns`          |
-|      | are one message; attachments of the system are one message after the turn                   |                   |
-| 8    | a call that nothing answers is left out with its line; one that is not answered directly    | `_answered_lines`,|
-|      | gets a result that says so; a result without its call, and a second call or result of one   | `_pair`           |
-|      | id, are left out                                                                            |                   |
-| 9    | what has no content is filled or left out; so is a reply that is only thinking              | `_said_lines`,    |
-|      |                                                                                             | `_reply_content`  |
-| 10   | thinking is sent as it was recorded                                                         |                   |
-| 11   | after a last word of the user's the client adds a reply, so that the next prompt follows it | `_closed`         |
+| rule | what the client does                                                                      | here            |
+|------|-------------------------------------------------------------------------------------------|-----------------|
+| 7    | a turn of the user is one message: results, then attachments, then texts; lines of a      | `_turns`        |
+|      | reply are one message; attachments of the system are one message after the turn           |                 |
+| 8    | a call that nothing answers is left out with its line; one that is not answered directly  | `_called_lines` |
+|      | gets a result that says so; a result without its call, and a second call or result of     | `_pair`         |
+|      | one id, are left out                                                                      |                 |
+| 9    | what has no content is filled or left out; so is a reply that is only thinking            | `_said_lines`   |
+| 10   | thinking is sent as it was recorded                                                       |                 |
+| 11   | after a last word of the user's the client adds a reply; the next prompt follows that     | `_closed`       |
 
 `Habits` has what differs between versions.
 """
@@ -92,7 +91,7 @@ def sent_messages(
     lines = list(sent_lines(context.messages, line, reads_rendered=habits.reads_rendered))
     if habits.moves_early_results:
         lines = _with_results_after_calls(lines)
-    lines = list(_said_lines(_answered_lines(lines, habits)))
+    lines = list(_said_lines(_called_lines(lines, habits)))
     lines = [line for line in _closed(lines, habits) if line.sent]
     turns = _turns(lines)
     _pair(turns)
@@ -128,7 +127,7 @@ def _answered(line: SentLine) -> str:
     return str(line.blocks[0].get("tool_use_id")) if line.author is Author.RESULT else ""
 
 
-def _answered_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
+def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
     """The lines without calls that nothing answers, and without second calls of one id."""
     answered = {_answered(line) for line in lines}
     end = _open_reply(lines) if habits.answers_open_calls else len(lines)
@@ -349,4 +348,3 @@ def _thinks_around_call(blocks: Sequence[ContentBlock]) -> bool:
     """Whether thinking stands before a call, and again after it."""
     thoughts = [at for at, block in enumerate(blocks) if block.get("type") in _THINKING]
     return bool(thoughts) and any(_is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])
-

@@ -64,18 +64,25 @@ def sent_lines(
     `reads_rendered`: attachments are sent as they were rendered.
     """
     for message in messages:
-        data = parse(line(message.entry))
+        data, entry = parse(line(message.entry)), message.entry
         if message.role == Role.CUSTOM:
             yield _attachment(data, reads_rendered=reads_rendered)
-            continue
-        author = _AUTHORS.get(message.role, Author.USER)
-        if author is Author.RESULT:
-            blocks = [_result(data, message)]
-        elif author is Author.COMMAND:
-            blocks = [text_block(data["content"])]
         else:
-            blocks = _left(data["message"]["content"], message.blocks)
-        yield SentLine(author, blocks, message.entry.reply, message.sent, _ends_with_result(data))
+            author = _AUTHORS.get(message.role, Author.USER)
+            blocks = content_of(message, data)
+            yield SentLine(author, blocks, entry.reply, message.sent, _ends_with_result(data))
+
+
+def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
+    """The recorded blocks that a message has; `data` is the object of its entry."""
+    if message.role == Role.CUSTOM:
+        texts = rendered_texts(data)
+        return [text_block(text) for text in (texts or [unrendered_text(data["attachment"])])]
+    if message.role == Role.COMMAND:
+        return [text_block(data["content"])]
+    if message.role == Role.TOOL_RESULT:
+        return [_result(data, message)]
+    return _left(data["message"]["content"], message.blocks)
 
 
 def text_block(text: str) -> ContentBlock:

@@ -167,7 +167,7 @@ class ClaudeCodeTree(SessionTree):
         return next(iter(left), NO_PARENT)
 
     def _follows_speech(self, position: int, silent: set[int]) -> bool:
-        """Whether something was said at an entry or before it; `silent` are entries for which this is known not to be."""
+        """Whether something was said at an entry or before it; for those in `silent`, it is known that nothing was."""
         while position != NO_PARENT and position not in silent:
             entry = self.entries[position]
             if entry.role in SPEECH:

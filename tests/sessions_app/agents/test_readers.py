@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.registry import GENERATIONS, READERS, reader_named
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.registry import READERS, reader_named, readers_of
 from sessions_app.sessionlog.context import ActiveContext
 from tests.factories import (
     assistant,
@@ -28,7 +29,6 @@ from tests.factories import (
     whole,
 )
 
-READERS_OF_PI = [name for name, (agent, _) in GENERATIONS.items() if agent.key in ("pi", "atomic")]
 """Those that read pi's files."""
 SYSTEM = {"role": "system", "content": "be kind"}
 
@@ -44,7 +44,7 @@ def ids(context: ActiveContext) -> list[str]:
 # ---- both ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", READERS_OF_PI)
+@pytest.mark.parametrize("reader", readers_of(PI))
 def test_a_plain_branch_is_the_same_for_every_reader(reader: str) -> None:
     context = rebuilt(
         reader,
@@ -68,13 +68,13 @@ def test_a_plain_branch_is_the_same_for_every_reader(reader: str) -> None:
     assert context.reader == reader
 
 
-@pytest.mark.parametrize("reader", READERS_OF_PI)
+@pytest.mark.parametrize("reader", readers_of(PI))
 def test_excluded_entries_are_rebuilt_but_not_sent(reader: str) -> None:
     context = rebuilt(reader, user("x"), bash("ls", "", excludeFromContext=True))
     assert [(one.entry.id, one.sent) for one in context.messages] == [("e1", True), ("e2", False)]
 
 
-@pytest.mark.parametrize("reader", READERS_OF_PI)
+@pytest.mark.parametrize("reader", readers_of(PI))
 def test_remaining_messages_are_verbatim(reader: str) -> None:
     branch = branch_of(chain(user("x"), assistant(thinking("t"), text("y"))))
     context = READERS[reader].rebuild(branch)
@@ -83,7 +83,7 @@ def test_remaining_messages_are_verbatim(reader: str) -> None:
     assert not any(one.edit for one in context.messages)
 
 
-@pytest.mark.parametrize("reader", READERS_OF_PI)
+@pytest.mark.parametrize("reader", readers_of(PI))
 def test_only_roles_that_the_agent_knows_are_sent(reader: str) -> None:
     unknown, summary = {"role": "future", "content": "x"}, {"role": "compactionSummary", "content": "x"}
     context = rebuilt(reader, SYSTEM, user("x"), unknown, summary)

@@ -11,9 +11,10 @@ import pytest
 
 from sessions_app.agents.atomic.reader import AtomicReader
 from sessions_app.agents.base import NewFile, Reading
+from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.reader import OlderPiReader, PiReader
-from sessions_app.agents.registry import GENERATIONS
+from sessions_app.agents.registry import GENERATIONS, readers_of
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.targets import Target
 from tests.factories import (
@@ -311,7 +312,7 @@ def test_the_edit_of_no_entry_names_none_of_the_session() -> None:
     assert last["targetId"] not in ("00000000", "e2", last["id"])
 
 
-@pytest.mark.parametrize("reader", [name for name in GENERATIONS if name.startswith(("pi", "atomic"))])
+@pytest.mark.parametrize("reader", readers_of(PiAgent()))
 def test_only_new_pi_gets_an_edit_at_the_end(reader: str) -> None:
     writers = [one for one in GENERATIONS[reader][1].writers if isinstance(one, ForkWriter)]
     recorded = chain(user("go"), assistant(text("a")), user("on"))

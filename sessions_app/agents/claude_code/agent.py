@@ -1,0 +1,114 @@
+"""The agent Claude Code."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentClient, AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.dry_resume.client import find_client
+from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.session import Damage, ParserState
+
+from .boundary import SINCE, BoundaryWriter, restore_lines_by
+from .client import ClaudeCodeProgram
+from .fork import ClaudeForkWriter
+from .parser import ClaudeCodeParser, read_again, shows_format
+from .reader import ClaudeCodeReader, OlderClaudeCodeReader
+from .records import KEY
+from .rules import ClaudeCodeRules
+from .running_clients import PROJECTS, clients_with
+from .sent import CURRENT, OLDER, sent_messages
+from .sent_lines import content_of
+from .settings import model_windows, read_settings, user_settings
+from .tree import ClaudeCodeTree
+
+_READER: Final = ClaudeCodeReader()
+_OLDER_READER: Final = OlderClaudeCodeReader()
+CONFIGURATION: Final = "CLAUDE_CONFIG_DIR"
+
+
+class ClaudeCodeAgent(SessionFileAgent):
+    key: str = KEY
+    label: str = "Claude Code"
+    program: str = "claude"
+    directory: str = ".claude"
+    generations: Sequence[Generation] = (
+        Generation(
+            "Claude Code 2.1.143 and newer",
+            _READER,
+            ClaudeCodeRules(_READER),
+            (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
+            restore_lines=restore_lines_by(_READER),
+            can_move_leaf=False,
+            since=SINCE,
+        ),
+        Generation(
+            "Claude Code before 2.1.143",
+            _OLDER_READER,
+            ClaudeCodeRules(_OLDER_READER),
+            (ClaudeForkWriter(_OLDER_READER),),
+            can_move_leaf=False,
+        ),
+    )
+
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        return (f"{environment.get(CONFIGURATION) or f'~/{self.directory}'}/{PROJECTS}",)
+
+    def owns(self, path: Path) -> bool:
+        return self.directory in path.parts
+
+    def recognises(self, head: bytes) -> bool:
+        return shows_format(head)
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        clients = clients_with(path)
+        if not clients:
+            return None
+        processes = "process" if len(clients) == 1 else "processes"
+        return OpenElsewhere(f"is open in {self.label} ({processes} {', '.join(map(str, clients))})")
+
+    def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
+        return ClaudeCodeTree(entries)
+
+    def new_entry_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> ClaudeCodeParser:
+        return ClaudeCodeParser(state, damage)
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        del version
+        return read_again(raw, place)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        del edit_line
+        return {"role": message.role, "content": content_of(message, parse(line))}
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterator[Mapping[str, Any]]:
+        return sent_messages(context, line, OLDER if context.reader == _OLDER_READER.name else CURRENT)
+
+    def find_client(self, program: Path | None) -> AgentClient | None:
+        return find_client(ClaudeCodeProgram, self.program, program)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "--resume", path.stem
+
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        return read_settings(cwd, home, model)
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        return user_settings(home)
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        return model_windows(home)
+
+
+CLAUDE_CODE: Final = ClaudeCodeAgent()

@@ -1,0 +1,58 @@
+"""What a plan may delete of a Claude Code session, as far as it depends on the entry alone.
+
+The client leaves out a reply of which only thinking is left, so thinking goes with the last other line of its reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sessions_app.agents.base import Reader
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.protection import Protection
+
+_BY_ROLE: Final = {
+    Role.USER: Protection.USER,
+    Role.CUSTOM: Protection.CUSTOM,
+    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+}
+_BY_FAILURE: Final = {
+    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
+    Role.TOOL_RESULT: Protection.TOOL_ERROR,
+}
+
+
+class ClaudeCodeRules:
+    """Only what the model sees can be deleted; the client adds attachments afresh that it does not find."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def compactable(self, branch: Sequence[Entry]) -> list[Message]:
+        return [message for message in self._reader.rebuild(branch).messages if message.sent]
+
+    def protection(self, entry: Entry) -> Protection | None:
+        return _BY_ROLE.get(entry.role) or (_BY_FAILURE.get(entry.role) if entry.failed else None)
+
+    def replays(self, entry: Entry) -> bool:
+        """Only messages that are sent: providers compare the latest one that they see."""
+        return entry.role == Role.ASSISTANT and not entry.excluded
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """For the only line of a reply that is not just thinking: the lines that are."""
+        replies: dict[str, list[Entry]] = {}
+        for message in messages:
+            if message.entry.reply:
+                replies.setdefault(message.entry.reply, []).append(message.entry)
+        found: dict[str, tuple[str, ...]] = {}
+        for lines in replies.values():
+            thoughts = tuple(entry.id for entry in lines if _only_thinks(entry))
+            if thoughts and len(thoughts) == len(lines) - 1:
+                found[next(entry.id for entry in lines if entry.id not in thoughts)] = thoughts
+        return found
+
+
+def _only_thinks(entry: Entry) -> bool:
+    return bool(entry.blocks) and all(block.is_thinking for block in entry.blocks or ())

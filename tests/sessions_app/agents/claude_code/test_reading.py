@@ -1,0 +1,483 @@
+"""What Claude Code sends of a session, rule by rule; each case was recorded from the client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .sessions import (
+    OLDER,
+    Object,
+    answer,
+    at,
+    attachment,
+    boundary,
+    call,
+    line,
+    reply,
+    result,
+    sent,
+    summary,
+    system,
+    talk,
+    text,
+    thought,
+    user,
+)
+
+TWO_TURNS = ["user: p1", "assistant: r1", "user: p2", "assistant: r2"]
+
+
+def parallel() -> list[Object]:
+    """Three calls of one reply; the results of the first two are beside the branch."""
+    return [
+        user("p1", None),
+        reply("r1", "p1", thought("t"), of="R"),
+        reply("r2", "r1", call("c1"), of="R"),
+        reply("r3", "r2", call("c2"), of="R"),
+        reply("r4", "r3", call("c3"), of="R"),
+        result("x1", "r2", "c1"),
+        result("x2", "r3", "c2"),
+        result("x3", "r4", "c3"),
+        reply("end", "x3"),
+    ]
+
+
+PARALLEL = ["user: p1", "assistant: ~t | !c1 | !c2 | !c3", "user: =c1 | =c2 | =c3", "assistant: end"]
+
+
+def test_the_last_line_with_an_id_counts() -> None:
+    again = user("p2", "r1", "again")
+    assert sent([*talk(2), again]) == ["user: p1", "assistant: r1", "user: again", "assistant: r2"]
+
+
+def test_a_subagents_lines_are_no_leaf_but_are_sent_inside_a_branch() -> None:
+    side = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
+    assert sent([*talk(2), *side]) == TWO_TURNS
+    inside = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
+    assert sent(inside) == ["user: p1", "assistant: r1", "user: s1\n | p2", "assistant: r2"]
+
+
+def test_a_subagents_own_file_is_read_as_its_session() -> None:
+    lines = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
+    assert sent(lines) == ["user: s1", "assistant: s2"]
+
+
+def test_the_leaf_is_the_last_end_in_the_file() -> None:
+    other = [user("p2b", "r1"), reply("r2b", "p2b")]
+    assert sent([*talk(2), *other])[2:] == ["user: p2b", "assistant: r2b"]
+    assert sent([*talk(1), *other, *talk(2)[2:]]) == TWO_TURNS
+
+
+def test_something_said_precedes_the_leaf() -> None:
+    assert sent([*talk(2), system("n", None, "informational")]) == TWO_TURNS
+    assert sent([*talk(2), boundary("b", "r2")]) == TWO_TURNS
+
+
+def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older() -> None:
+    def gap(seconds: float) -> list[str]:
+        lost = reply("r2", "gone", timestamp=at(1 + seconds))
+        return sent([*talk(1), lost])
+
+    assert gap(5.0) == ["user: p1", "assistant: r1", "assistant: r2"]
+    assert gap(5.001) == ["assistant: r2"]
+
+
+def test_of_several_entries_of_the_same_time_the_first_is_followed() -> None:
+    moment = at(4)
+    lines = [*talk(1), user("p2", "r1", timestamp=moment), reply("r2", "p2", timestamp=moment)]
+    lost = reply("r3", "gone", timestamp=moment)
+    assert sent([*lines, lost]) == ["user: p1", "assistant: r1", "user: p2", "assistant: r3"]
+
+
+@pytest.mark.parametrize("kind", ["progress", "system"])
+def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind: str) -> None:
+    other = [user("other", None), line("n", "other", kind)]
+    assert sent([*talk(1), *other, reply("r2", "gone")]) == ["user: other", "assistant: r2"]
+    side = user("s", None, isSidechain=True)
+    assert sent([*talk(1), side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
+
+
+def test_a_cycle_is_cut_above_its_first_line() -> None:
+    cycle = [user("a", "b"), reply("b", "a")]
+    assert sent([*talk(2), *cycle]) == [*TWO_TURNS, "user: a", "assistant: b"]
+    whole = [*talk(2)]
+    whole[0] = whole[0] | {"parentUuid": "r2"}
+    assert sent(whole) == TWO_TURNS
+
+
+def test_nothing_before_the_last_boundary_is_sent() -> None:
+    after = [user("p3", "s"), reply("r3", "p3")]
+    lines = [*talk(2), boundary("b", "r2"), summary("s", "b"), *after]
+    assert sent(lines) == ["user: s\n | p3", "assistant: r3"]
+    again = [boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")]
+    assert sent([*lines, *again]) == ["user: s2\n | p4", "assistant: r4"]
+
+
+def test_a_branch_from_before_a_compaction_is_sent_whole() -> None:
+    after = [boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
+    back = [user("p2b", "r1"), reply("r2b", "p2b")]
+    assert sent([*talk(2), *after, *back]) == ["user: p1", "assistant: r1", "user: p2b", "assistant: r2b"]
+
+
+KEPT: dict[str, tuple[list[Object], list[str], list[str]]] = {
+    "a list": (
+        [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3")],
+        ["user: p1", "assistant: r1", "user: p3", "assistant: r3"],
+        ["user: p1", "assistant: r1", "user: p2", "assistant: r2", "user: p3", "assistant: r3"],
+    ),
+    "a list in another order": (
+        [boundary("b", "r3", "p3 r3 p1 r1")],
+        ["user: p3", "assistant: r3", "user: p1", "assistant: r1"],
+        ["user: p1", "assistant: r1", "user: p2", "assistant: r2", "user: p3", "assistant: r3"],
+    ),
+    "after the summary": (
+        [boundary("b", "r3", "p3 r3", "s", "p3 r3"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
+        ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"],
+        ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"],
+    ),
+    "only a segment": (
+        [boundary("b", "r3", anchor="s", segment="p2 r3"), summary("s", "b"), user("p4", "s")],
+        ["user: s\n | p2", "assistant: r2", "user: p3", "assistant: r3", "user: p4"],
+        ["user: s\n | p2", "assistant: r2", "user: p3", "assistant: r3", "user: p4"],
+    ),
+    "a list with an unknown id": (
+        [boundary("b", "r3", "p1 gone r3", "s"), summary("s", "b"), user("p4", "s")],
+        ["user: s\n | p4"],
+        ["user: s\n | p4"],
+    ),
+    "a segment whose first entry is not above its last": (
+        [boundary("b", "r3", anchor="s", segment="gone r3"), summary("s", "b"), user("p4", "s")],
+        ["user: s\n | p4"],
+        ["user: s\n | p4"],
+    ),
+    "an anchor that does not exist": (
+        [boundary("b", "r3", "p1 r1", "gone"), summary("s", "b"), user("p4", "s")],
+        ["user: s\n | p4"],
+        ["user: s\n | p4"],
+    ),
+    "an anchor before the boundary": (
+        [boundary("b", "r3", "p3 r3", "r1"), summary("s", "b"), user("p4", "s")],
+        ["user: s\n | p4"],
+        ["user: s\n | p4"],
+    ),
+    "an anchor after the summary": (
+        [boundary("b", "r3", "p3 r3", "p4"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
+        ["user: s\n | p4\n | p3", "assistant: r3", "assistant: r4"],
+        ["user: s\n | p4", "assistant: r4"],
+    ),
+    "what follows the last kept entry": (
+        [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3"), user("p4", "r3"), reply("r4", "p4")],
+        ["user: p1", "assistant: r1", "user: p3", "assistant: r3", "user: p4", "assistant: r4"],
+        [
+            *("user: p1", "assistant: r1", "user: p2", "assistant: r2"),
+            *("user: p3", "assistant: r3", "user: p4", "assistant: r4"),
+        ],
+    ),
+    "what the boundary before kept": (
+        [
+            *(boundary("b", "r3", "p2 r2 p3 r3", "s"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")),
+            boundary("b2", "r4", "s p2 r2 p4 r4"),
+        ],
+        ["user: s\n | p2", "assistant: r2", "user: p4", "assistant: r4"],
+        ["user: s\n | p4", "assistant: r4"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_boundary_keeps(name: str) -> None:
+    lines, newer, older = KEPT[name]
+    closed = "assistant: No response requested."
+    for expected, generation in ((newer, None), (older, OLDER)):
+        messages = sent([*talk(3), *lines], *([generation] if generation else []))
+        assert [message for message in messages if message != closed] == expected
+
+
+def test_what_follows_a_kept_entry_in_the_middle_is_sent_without_the_later_ones() -> None:
+    lines = [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")]
+    assert sent(lines) == ["user: p1", "assistant: r1", "user: p4", "assistant: r4"]
+
+
+def test_what_follows_a_dropped_entry_follows_the_kept_ones() -> None:
+    after = [user("p4", "r2"), reply("r4", "p4")]
+    lines = [*talk(3), boundary("b", "r3", "p1 r1"), *after]
+    assert sent(lines) == ["user: p1", "assistant: r1", "user: p4", "assistant: r4"]
+
+
+def test_a_boundary_keeps_entries_of_other_branches() -> None:
+    lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")]
+    assert sent(lines) == [*TWO_TURNS, "user: p2b", "assistant: r2b"]
+
+
+def test_after_a_boundary_that_keeps_entries_the_last_one_drops_all_others() -> None:
+    lines = [*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")]
+    assert sent(lines) == []
+
+
+def test_all_lines_of_a_reply_and_their_results_are_sent_together() -> None:
+    assert sent(parallel()) == PARALLEL
+    lines = parallel()
+    between = [*lines[:3], lines[5], lines[3], lines[6], lines[4], *lines[7:]]
+    assert sent(between) == PARALLEL
+    behind_first = [*lines[:8], reply("end", "x1")]
+    assert sent(behind_first) == PARALLEL
+
+
+def test_results_are_in_the_order_of_the_file_and_before_in_that_of_the_calls() -> None:
+    lines = parallel()
+    reverse = [*lines[:5], *reversed(lines[5:8]), reply("end", "x1")]
+    assert sent(reverse)[2] == "user: =c3 | =c2 | =c1"
+    assert sent(reverse, OLDER)[2] == "user: =c2 | =c3 | =c1"
+
+
+def test_lines_of_a_reply_on_another_branch_come_after_its_own() -> None:
+    lines = [user("p1", None), reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), user("p2", "r1")]
+    assert sent([*lines, reply("end", "p2")]) == [
+        "user: p1",
+        "assistant: r1 | r2",
+        "user: p2",
+        "assistant: end",
+    ]
+    copies = [boundary("b", "r1"), user("q1", "b"), reply("s1", "q1", of="reply r1")]
+    assert sent([*talk(1), *copies]) == ["user: q1", "assistant: s1 | r1"]
+
+
+def test_dropped_lines_of_a_kept_reply_do_not_come_back() -> None:
+    lines = [*parallel(), boundary("b", "end", "p1 r1 r2 r4 x1 x3 end")]
+    assert sent(lines) == ["user: p1", "assistant: ~t | !c1 | !c3", "user: =c1 | =c3", "assistant: end"]
+    again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
+    assert sent(again)[-1] == "assistant: r4"
+
+
+def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply() -> None:
+    lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
+    more = [reply("r2", "x1", call("c2"), of="S"), result("x2", "r2", "c2"), reply("r3", "x2", of="R")]
+    assert sent([*lines, *more])[1:3] == ["assistant: r3 | !c1", "user: =c1"]
+    apart = [user("p1", None), reply("r1", "p1", of="R"), user("p2", "r1"), reply("r2", "p2", of="R")]
+    assert sent(apart) == TWO_TURNS
+
+
+SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
+    "texts that follow each other are separated": (
+        [user("p1", None, [text("a"), text("b")]), user("p2", "p1"), reply("r1", "p2")],
+        ["user: a | b\n | p2", "assistant: r1"],
+        ["user: a | b\n | p2", "assistant: r1"],
+    ),
+    "results come first, wherever they are on their line": (
+        [
+            *(user("p1", None), reply("r1", "p1", call("c1"))),
+            *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), reply("r2", "p2")),
+        ],
+        ["user: p1", "assistant: !c1", "user: =c1 | a | p2", "assistant: r2"],
+        ["user: p1", "assistant: !c1", "user: =c1 | a | p2", "assistant: r2"],
+    ),
+    "an error of the client's is not sent": (
+        [
+            *(user("p1", None), reply("e", "p1", isApiErrorMessage=True, message={"model": "<synthetic>"})),
+            *(user("p2", "e"), reply("r2", "p2")),
+        ],
+        ["user: p1\n | p2", "assistant: r2"],
+        ["user: p1\n | p2", "assistant: r2"],
+    ),
+    "one of the two marks of an error alone is sent": (
+        [
+            *(user("p1", None), reply("e", "p1", isApiErrorMessage=True), user("p2", "e")),
+            reply("f", "p2", message={"model": "<synthetic>"}),
+        ],
+        ["user: p1", "assistant: e", "user: p2", "assistant: f"],
+        ["user: p1", "assistant: e", "user: p2", "assistant: f"],
+    ),
+    "of the client's notes only commands are sent": (
+        [
+            *(user("p1", None), reply("r1", "p1"), system("c", "r1", "local_command", content="c")),
+            *(line("n", "c", "progress"), system("i", "n", "informational", content="i")),
+            *(line("u", "i", "unheard-of", message={"role": "user", "content": "u"}), user("p2", "u")),
+            reply("r2", "p2"),
+        ],
+        ["user: p1", "assistant: r1", "user: c\n | p2", "assistant: r2"],
+        ["user: p1", "assistant: r1", "user: c\n | p2", "assistant: r2"],
+    ),
+    "a call that nothing answers goes with its line": (
+        [user("p1", None), reply("r1", "p1", "a", call("c1")), user("p2", "r1"), reply("r2", "p2")],
+        ["user: p1\n | p2", "assistant: r2"],
+        ["user: p1\n | p2", "assistant: r2"],
+    ),
+    "one unanswered call of several is answered": (
+        [
+            *(user("p1", None), reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1")),
+            reply("r2", "x"),
+        ],
+        [
+            *("user: p1", "assistant: !c1 | !c2"),
+            *('user: =c2 "[Tool result missing due to internal error]" | =c1', "assistant: r2"),
+        ],
+        [
+            *("user: p1", "assistant: !c1 | !c2"),
+            *('user: =c2 "[Tool result missing due to internal error]" | =c1', "assistant: r2"),
+        ],
+    ),
+    "a result without its call is left out": (
+        [user("p1", None), reply("r1", "p1"), result("x", "r1", "c1"), reply("r2", "x")],
+        ["user: p1", "assistant: r1", "user: (no content)", "assistant: r2"],
+        ["user: p1", "assistant: r1", "user: (no content)", "assistant: r2"],
+    ),
+    "a second call of one id is replaced": (
+        [
+            *(user("p1", None), reply("r1", "p1", call("c1")), result("x1", "r1", "c1")),
+            *(reply("r2", "x1", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")),
+        ],
+        [
+            *("user: p1", "assistant: !c1", "user: =c1", "assistant: [Tool use interrupted]"),
+            *("user: (no content)", "assistant: r3"),
+        ],
+        [
+            *("user: p1", "assistant: !c1", "user: =c1", "assistant: [Tool use interrupted]"),
+            *("user: (no content)", "assistant: r3"),
+        ],
+    ),
+    "of several results of a call the first is sent": (
+        [
+            *(user("p1", None), reply("r1", "p1", call("c1")), result("x1", "r1", "c1")),
+            *(user("x2", "x1", [answer("c1", "late")]), reply("r2", "x2")),
+        ],
+        ["user: p1", "assistant: !c1", "user: =c1", "assistant: r2"],
+        ["user: p1", "assistant: !c1", "user: =c1", "assistant: r2"],
+    ),
+    "a result before its call": (
+        [
+            *(user("p1", None), reply("r1", "p1"), result("x1", "r1", "c1")),
+            *(reply("r2", "x1", call("c1")), user("p2", "r2"), reply("r3", "p2")),
+        ],
+        ["user: p1", "assistant: r1", "assistant: !c1", "user: =c1 | p2", "assistant: r3"],
+        [
+            *("user: p1", "assistant: r1", "user: (no content)", "assistant: !c1"),
+            *('user: =c1 "[Tool result missing due to internal error]" | p2', "assistant: r3"),
+        ],
+    ),
+    "an empty reply is filled, a blank one left out": (
+        [
+            *(user("p1", None), line("r1", "p1", "assistant", message={"id": "R", "content": []})),
+            *(user("p2", "r1"), reply("r2", "p2", " \n"), user("p3", "r2"), reply("r3", "p3")),
+        ],
+        ["user: p1", "assistant: (no content)", "user: p2\n | p3", "assistant: r3"],
+        ["user: p1", "assistant: (no content)", "user: p2\n | p3", "assistant: r3"],
+    ),
+    "blank texts beside others": (
+        [user("p1", None, [text(""), text("a")]), reply("r1", "p1", "", "b")],
+        ["user: a", "assistant: b"],
+        ["user:  | a", "assistant:  | b"],
+    ),
+    "a reply of only thinking is left out": (
+        [
+            user("p1", None),
+            reply("r1", "p1", thought("t")),
+            user("p2", "r1"),
+            reply("r2", "p2", thought("u"), "b"),
+        ],
+        ["user: p1\n | p2", "assistant: ~u | b"],
+        ["user: p1\n | p2", "assistant: ~u | b"],
+    ),
+    "thinking stays if its reply has another line": (
+        [user("p1", None), reply("r1", "p1", thought("t"), of="R"), reply("r2", "r1", of="R")],
+        ["user: p1", "assistant: ~t | r2"],
+        ["user: p1", "assistant: ~t | r2"],
+    ),
+    "calls come last": (
+        [user("p1", None), reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
+        ["user: p1", "assistant: a | !c1", "user: =c1", "assistant: r2"],
+        ["user: p1", "assistant: !c1 | a", "user: =c1", "assistant: r2"],
+    ),
+    "calls stay between thoughts": (
+        [
+            *(user("p1", None), reply("r1", "p1", thought("t"), call("c1"), thought("u"), "a")),
+            *(result("x", "r1", "c1"), reply("r2", "x")),
+        ],
+        ["user: p1", "assistant: ~t | !c1 | ~u | a", "user: =c1", "assistant: r2"],
+        ["user: p1", "assistant: ~t | !c1 | ~u | a", "user: =c1", "assistant: r2"],
+    ),
+    "a prompt at the end is answered": (
+        [user("p1", None), reply("r1", "p1"), user("p2", "r1")],
+        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
+        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
+    ),
+    "a result at the end is answered": (
+        [user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1")],
+        ["user: p1", "assistant: !c1", "user: =c1", "assistant: No response requested."],
+        [
+            *("user: p1", "assistant: !c1", "user: =c1 | Continue from where you left off."),
+            "assistant: No response requested.",
+        ],
+    ),
+    "a command or an error at the end is not": (
+        [
+            *(user("p1", None), reply("r1", "p1"), user("p2", "r1")),
+            reply("e", "p2", isApiErrorMessage=True, message={"model": "<synthetic>"}),
+            system("c", "e", "local_command", content="c"),
+        ],
+        ["user: p1", "assistant: r1", "user: p2\n | c"],
+        ["user: p1", "assistant: r1", "user: p2"],
+    ),
+    "a call at the end is answered, or goes": (
+        [user("p1", None), reply("r1", "p1", "a", call("c1"))],
+        [
+            *("user: p1", "assistant: a | !c1", 'user: =c1 "[Tool call interrupted]"'),
+            "assistant: No response requested.",
+        ],
+        ["user: p1", "assistant: No response requested."],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_request(name: str) -> None:
+    lines, newer, older = SENT[name]
+    assert sent(lines) == newer
+    assert sent(lines, OLDER) == older
+
+
+def test_attachments_come_before_the_texts_of_their_turn() -> None:
+    lines = [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")]
+    assert sent(lines) == ["user: A | B\n | p1", "assistant: r1"]
+    before = [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")]
+    assert sent(before)[2] == "user: A\n | p2"
+
+
+def test_attachments_of_the_system_are_one_message_after_the_turn() -> None:
+    system_one = attachment("a", "p1", "A", "B", role="system")
+    lines = [user("p1", None), system_one, attachment("c", "a", "C", role="system"), reply("r1", "c")]
+    assert sent(lines) == ["user: p1", "system: A\nB\n\nC", "assistant: r1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("x", '"x\\n\\nA\\n\\nB"'),
+        ("", '"A\\n\\nB"'),
+        ([text("x")], None),
+    ],
+)
+def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected: str | None) -> None:
+    lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
+    lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), reply("r2", "p2")]
+    found = sent(lines)[2]
+    assert found.endswith(" | p2")
+    if expected is not None:
+        assert found == f"user: =c1 {expected} | p2"
+
+
+def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words() -> None:
+    lines = [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")]
+    assert sent(lines) == ["user: p1", "system: more", "assistant: r1"]
+    assert sent(lines, OLDER) == ["user: more\n | p1", "assistant: r1"]
+
+
+def test_a_recorded_prompt_of_the_system_is_not_sent() -> None:
+    lines = [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")]
+    assert sent(lines) == ["user: p1", "assistant: r1"]
+
+
+def test_broken_lines_are_skipped() -> None:
+    first, *rest = talk(2)
+    assert sent([first, '{"type":"user","uuid":"b', "[]", *rest, '{"type":']) == TWO_TURNS
