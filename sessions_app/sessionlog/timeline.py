@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .context import ActiveContext, Message
-from .entries import Entry, EntryKind
+from .entries import Entry, EntryKind, Role
 
 
 class ContextReader(Protocol):
@@ -39,7 +39,7 @@ class TimelinePoint:
 
     @property
     def kind(self) -> EntryKind:
-        return self.last.kind
+        return self.first.kind
 
     @property
     def tokens_removed(self) -> int:
@@ -60,7 +60,7 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     sizes: list[int] = []
     size = 0
     for start, end in _steps(branch):
-        entry = branch[end - 1]
+        entry = branch[start]
         sizes += [size] * (end - start - 1)
         if entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry)):
             point = _point(branch, start, end, reader)
@@ -73,7 +73,7 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
 
 
 def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
-    """The positions of the branch, one by one, with the edits of one write as one step."""
+    """The positions of the branch, one by one, with everything that one write recorded as one step."""
     start = 0
     while start < len(branch):
         end = start + 1
@@ -83,10 +83,15 @@ def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _are_one_write(edit: Entry, later: Entry) -> bool:
-    """Whether two entries in sequence are edits of the same second, the precision of the times on the page."""
+def _are_one_write(entry: Entry, later: Entry) -> bool:
+    """Whether two entries in sequence were written together: on one line, as a boundary with its summary, or as edits
+    of the same second, the precision of the times on the page."""
+    if entry.number == later.number:
+        return True
+    if entry.kind is EntryKind.BOUNDARY:
+        return later.role == Role.COMPACTION_SUMMARY
     seconds = len("YYYY-MM-DDThh:mm:ss")
-    return edit.kind is later.kind is EntryKind.EDIT and edit.timestamp[:seconds] == later.timestamp[:seconds]
+    return entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
 
 
 def _has_effect(point: TimelinePoint) -> bool:
