@@ -21,6 +21,7 @@ class AuditEntry(models.Model):
         UNDO = "undo"
         BRING_BACK = "bring_back", "entries brought back"
         RESTORE = "restore"
+        FORK = "fork"
 
     number = models.PositiveIntegerField(primary_key=True)
     """From 1, without gaps."""

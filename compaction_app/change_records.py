@@ -128,7 +128,19 @@ class UndoNote(msgspec.Struct, frozen=True, tag="undo"):
         return Path(self.created or self.removed or self.session)
 
 
-Note = CommitNote | RestoreNote | UndoNote
+class ForkNote(msgspec.Struct, frozen=True, tag="fork"):
+    """A new session that was made of another one without deleting anything."""
+
+    session: str
+    created: str
+    leaf_id: str
+    """The entry at which it was made."""
+    writer: str
+    written_at: datetime
+    certificate: dict[str, Any] | None = None
+
+
+Note = CommitNote | RestoreNote | UndoNote | ForkNote
 _TARGET: Final = frozenset(Target("", 0).to_json())
 
 
@@ -191,6 +203,23 @@ def record_undo(note: UndoNote, size: int, sha256: str) -> None:
             session_rows.update(missing=True)
     if not note.removed:
         remember_own_write(note.changed, size)
+
+
+def record_fork(note: ForkNote, size: int, sha256: str) -> None:
+    """Record a fork; `size` and `sha256` are as in `record_commit`. Raises DatabaseError."""
+    audit.append(
+        audit.AuditFacts(
+            change=f"fork {note.created}",
+            at=note.written_at,
+            session=Path(note.session),
+            action=AuditEntry.Action.FORK,
+            writer=note.writer,
+            new_file=note.created,
+            after=audit.FileContent(size, sha256) if sha256 else None,
+            certificate=note.certificate,
+        )
+    )
+    remember_own_write(Path(note.created), size)
 
 
 def content_written(compaction: Compaction) -> audit.FileContent | None:
@@ -323,6 +352,10 @@ def settle(locked: LockedSession) -> None:
         _settle_commit(locked, note)
     elif isinstance(note, UndoNote):
         _settle_undo(locked, note)
+    elif isinstance(note, ForkNote):
+        if locked.recovery.kind is RecoveryKind.MADE:
+            size = locked.recovery.size
+            record_fork(note, size, _digest(Path(note.created), size))
     elif isinstance(note, RestoreNote):
         is_restored = locked.recovery.kind is RecoveryKind.MADE
         record_restore(locked.path, note, locked.recovery.size if is_restored else None)
@@ -331,7 +364,9 @@ def settle(locked: LockedSession) -> None:
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and file_state(locked.path) is not None:
-        with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
+        with suppress(
+            RedlineError, DatabaseError
+        ):  # it is recorded, or was not made: the index can follow later
             made = locked.path if isinstance(note, RestoreNote) else Path(note.created or locked.path)
             index_file(made, rebuild=isinstance(note, RestoreNote))
 

@@ -203,7 +203,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "entry": f"{at}/entries/e3",
         **{
             name: f"{at}/{name}"
-            for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "doctor")
+            for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "fork", "doctor")
         },
         "read_anew": f"{at}/read-anew",
         "restore": f"{backup}/restore",

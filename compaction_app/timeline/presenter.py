@@ -46,6 +46,8 @@ class PointRow:
 
     number: int
     at: str
+    before: str
+    """The entry before the change; empty if it is the first of the branch."""
     x: float
     name: str
     when: str
@@ -101,7 +103,14 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [
-        _row(number, point, written, places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH, at)
+        _row(
+            number,
+            point,
+            written,
+            places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
+            at,
+            state.branch[places[point.first.id] - 1].id if places[point.first.id] else "",
+        )
         for number, point in enumerate(found.points, 1)
     ]
     selected = next((row for row in rows if row.is_selected), None)
@@ -123,11 +132,14 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     )
 
 
-def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str) -> PointRow:
+def _row(
+    number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str, before: str
+) -> PointRow:
     compaction = written.get(point.last.id)
     return PointRow(
         number=number,
         at=point.last.id,
+        before=before,
         x=round(x, 1),
         name=_NAMES[point.kind],
         when=point.last.timestamp[:19].replace("T", " "),

@@ -91,7 +91,9 @@ def _are_one_write(entry: Entry, later: Entry) -> bool:
     if entry.kind is EntryKind.BOUNDARY:
         return later.role == Role.COMPACTION_SUMMARY
     seconds = len("YYYY-MM-DDThh:mm:ss")
-    return entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
+    return (
+        entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
+    )
 
 
 def _has_effect(point: TimelinePoint) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.display.branches import forget_branches
+from compaction_app.display.branches import branch_state, forget_branches
+from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.factories import (
     assistant,
@@ -89,3 +90,30 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
     talk = chain(user("go"), assistant(text(hostile)), context_edit("e2", None))
     url = add_pi_session(idle_root, [*talk, {**message(hostile or "e4", "e3", user("on"))}])
     assert_inert(page(browser, f"{url}/timeline"))
+
+
+def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, chain(*TALK, summary_compaction("so far", "e4"), user("on")))
+    original = (idle_root / "a.jsonl").read_bytes()
+    shown = page(browser, f"{url}/timeline")
+    assert "Fork from before this point" in text_of(shown)
+    answer = browser.post(f"{url}/fork", {"entry": "e4", "at": "e5"}, follow=True)
+    fork = Session.objects.exclude(relative_path="a.jsonl").get()
+    assert answer.redirect_chain[-1][0] == fork.get_absolute_url()
+    assert [message.role for message in branch_state(fork).context.messages] == [
+        "user",
+        "assistant",
+        "toolResult",
+        "assistant",
+    ]
+    assert (idle_root / "a.jsonl").read_bytes() == original
+    recorded = AuditEntry.objects.get()
+    assert (recorded.action, recorded.new_file) == ("fork", str(fork.path))
+
+
+def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, chain(*TALK, summary_compaction("so far", "e4"), user("on")))
+    answer = browser.post(f"{url}/fork", {"entry": "nowhere", "at": "e5"})
+    assert answer.status_code == 409
+    assert "The session has no entry nowhere" in text_of(answer)
+    assert [path.name for path in idle_root.iterdir()] == ["a.jsonl"]

@@ -1,0 +1,89 @@
+"""A fork of a session that deletes nothing: what the model saw at an entry, as a new session.
+
+    lock → the session now → backup is not needed, nothing is changed → the new session → proof → announced → its name
+    → recorded
+
+It is the way back from an agent's own compaction: the conversation before it can be continued, or compacted instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from django.db import DatabaseError
+
+from compaction_app.change_records import ForkNote, record_fork, text_of
+from compaction_app.commit.change import MadeChange, create_change, lines_of, write_facts
+from compaction_app.commit.preflight import require_writable
+from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
+from sessions_app.agents.base import NewFile, Reading, SessionWriter
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.storage.session_loader import load_session
+
+NOT_MADE = "No new session was made."
+
+
+def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
+    """Make a new session with the context at an entry, and return its row.
+
+    Raises BadInput `unknown_entry`, `no_fork` and what `require_writable` raises, SystemFailure `not_proven`, and what
+    reading and writing raise; then there is no new session.
+    """
+    path = session.real_path()
+    with lock_session(path) as locked:
+        present = load_session(path)
+        require_writable(present)
+        reading = reading_of_session(session_row(path), path, present.log.entries)
+        writer = _forking_writer(path, reading)
+        branch = present.tree.branch(leaf_id)
+        with lines_of(present) as line:
+            before = Rebuilt(reading.reader.rebuild(branch), line, leaf_id)
+            facts = write_facts(present, line, path, now)
+            change = writer.write(branch, Deletion((), (), Stats()), facts)
+            if not isinstance(change, NewFile):
+                raise _no_fork(path, reading)
+
+            def prove(after: Rebuilt) -> Certificate:
+                require_approved(str(path), writer, reading.agent, before, (), after)
+                return certificate_of(str(path), reading.generation, before, after, now)
+
+            def note(made: MadeChange) -> ForkNote:
+                certificate = made.certificate.to_json() if made.certificate is not None else None
+                return ForkNote(str(path), str(made.created), leaf_id, writer.name, now, certificate)
+
+            made = create_change(
+                locked,
+                present,
+                facts.session_id,
+                change,
+                reading.reader,
+                prove,
+                lambda planned: text_of(note(planned)),
+                lambda done: record_fork(note(done), done.size, done.sha256),
+            )
+    created = made.created or path
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        return index_file(created)
+    return session_row(created)
+
+
+def _forking_writer(path: Path, reading: Reading) -> SessionWriter:
+    writer = next((writer for writer in reading.writers if not writer.appends), None)
+    if writer is None:
+        raise _no_fork(path, reading)
+    return writer
+
+
+def _no_fork(path: Path, reading: Reading) -> BadInput:
+    return BadInput(
+        "no_fork", f"Sessions of {reading.generation.label} cannot be forked: {path} is one. {NOT_MADE}"
+    )
