@@ -51,6 +51,10 @@ class CodexRuns:
         config = self.home / "config.toml"
         config.write_text(f"{extra}\n{config.read_text()}")
 
+    def use(self, program: Path) -> None:
+        """Run another version from now on."""
+        self._program = client.CodexProgram(str(program))
+
     def run(
         self,
         prompt: str,

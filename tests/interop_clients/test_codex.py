@@ -1,0 +1,118 @@
+"""Codex sends exactly the approved context of a thread that Redline has curated."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sessions_app.agents.base import Generation
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.codex.records import METADATA, describe_item
+from sessions_app.agents.codex.writer_lock import thread_id_of
+from sessions_app.sessionlog.entries import Role
+from sessions_app.storage.session_loader import load_session
+from tests import codex_plans
+
+from .codex_runs import CodexRuns
+from .installed import client_program
+from .scripted_model import Call, ModelReply, ScriptedModel
+
+PLANS: Final = 20
+NEW, OLD = "0.169.0", "0.104.0"
+CASES: Final = [
+    ("compacted", NEW, NEW),
+    ("fork", NEW, NEW),
+    ("compacted", OLD, OLD),
+    ("compacted", OLD, NEW),
+]
+"""The writer, the version that recorded the thread, and the version that resumes it."""
+_PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}
+
+
+def shell(call_id: str, command: str) -> Call:
+    return Call(call_id, "exec_command", {"cmd": command})
+
+
+TURNS: Final = (
+    [
+        ModelReply("I look.", "a thought", [shell("c1", "echo one")]),
+        ModelReply(calls=[shell("c2", "echo two"), shell("c3", "exit 3")]),
+        ModelReply("All done."),
+    ],
+    [
+        ModelReply(calls=[shell("c4", "seq 1 40")]),
+        ModelReply("Forty.", "another thought"),
+        ModelReply("More."),
+    ],
+    [
+        ModelReply("First.", calls=[shell("c5", "echo five")]),
+        ModelReply(calls=[Call("c6", "no_tool")]),
+        ModelReply("End."),
+    ],
+)
+
+
+def generation_of(version: str) -> Generation:
+    numbers = tuple(map(int, version.split(".")))
+    return next(one for one in CODEX.generations if one.since <= numbers)
+
+
+def recorded_thread(version: str, base: Path, model: ScriptedModel) -> tuple[CodexRuns, str]:
+    """A thread of several turns."""
+    runs = CodexRuns(client_program("codex", version), base, model)
+    thread = ""
+    for number, replies in enumerate(TURNS):
+        thread = runs.run(f"prompt {number}", replies, thread=thread).thread_id
+    return runs, thread
+
+
+def of_the_file(items: Sequence[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
+    """Items as they are compared: without metadata, and without the id of an answer that the client made."""
+    left = [{name: value for name, value in item.items() if name not in METADATA} for item in items]
+    for item in left:
+        if item.get("output") == "aborted" or version == OLD:
+            item.pop("id", None)
+    return left
+
+
+def role_of(item: Mapping[str, Any]) -> str:
+    return describe_item(item, _PLACE)[0].role
+
+
+def conversation(items: Sequence[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
+    """Without the instructions, which newer versions send as an item."""
+    return of_the_file(items[1:] if version != OLD else items, version)
+
+
+@pytest.mark.parametrize(("writer_name", "recorded_by", "resumed_by"), CASES)
+def test_what_is_resumed_is_what_was_approved(
+    writer_name: str, recorded_by: str, resumed_by: str, tmp_path: Path, model: ScriptedModel
+) -> None:
+    runs, thread = recorded_thread(recorded_by, tmp_path / "client", model)
+    runs.use(client_program("codex", resumed_by))
+    generation = generation_of(resumed_by)
+    writer = next(one for one in generation.writers if one.name == writer_name)
+    original = tmp_path / "original"
+    shutil.copytree(runs.home / "sessions", original)
+    before = conversation(runs.sent(thread), resumed_by)
+    extra = len(before) - len(codex_plans.sent_of(runs.files(thread)[-1], generation))
+    chance = random.Random(f"{writer_name} {recorded_by} {resumed_by}")
+    for number in range(PLANS):
+        shutil.rmtree(runs.home / "sessions")
+        shutil.copytree(original, runs.home / "sessions")
+        loaded = load_session(runs.files(thread)[-1])
+        plan = codex_plans.random_plan(loaded, generation, writer, chance)
+        expected = of_the_file(codex_plans.approved(loaded, generation, plan.targets), resumed_by)
+        curated = codex_plans.write(loaded, writer, plan)
+
+        found = conversation(runs.sent(thread_id_of(curated)), resumed_by)
+
+        assert of_the_file(codex_plans.sent_of(curated, generation), resumed_by) == expected
+        assert found[: len(expected)] == expected, (number, plan.targets)
+        assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
+        assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"
