@@ -42,10 +42,11 @@ CACHED_ENTRIES: Final = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Another branch that leaves this one: its leaf, and how many entries are only in it."""
+    """Another branch that leaves this one: its leaf, and how many entries and messages are only in it."""
 
     leaf_id: str
     entries: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,7 @@ def _pieces(
 
 
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
-    """Where other branches leave this one. A branch with every entry of its file has no others."""
+    """Where other branches with messages leave this one. A branch with every entry of its file has no others."""
     if len(branch) == len(tree.entries):
         return
     on_branch = {tree.position(entry.id) for entry in branch}
@@ -319,18 +320,21 @@ def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fo
     for position, place in enumerate(places):
         for child in tree.children.get(place, ()):
             if child not in on_branch:
-                yield max(0, position - 1), _fork(tree, child)
+                fork = _fork(tree, child)
+                if fork.messages:
+                    yield max(0, position - 1), fork
 
 
 def _fork(tree: SessionTree, start: int) -> Fork:
     """The branch that begins at an entry: its leaf is the entry below it that was written last."""
-    count, last, pending = 0, start, [start]
+    count, messages, last, pending = 0, 0, start, [start]
     while pending:
         position = pending.pop()
         count += 1
+        messages += tree.entries[position].is_message
         last = max(last, position)
         pending.extend(tree.children.get(position, ()))
-    return Fork(tree.entries[last].id, count)
+    return Fork(tree.entries[last].id, count, messages)
 
 
 def leaf_below(session: Session, entry_id: str) -> str:

@@ -14,6 +14,11 @@ from sessions_app.cli import printable
 
 register = template.Library()
 
+SHOWN_ID: Final = 14
+"""Longer ids are abbreviated."""
+_RANDOM_UUID: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE
+)
 _BETWEEN_BREAKS: Final = re.compile(r"[^\n\t]+")
 
 
@@ -27,6 +32,14 @@ def count(number: int | None) -> str:
 def thousands(number: int | None) -> str:
     """A window in thousands of tokens: 200k."""
     return "" if number is None else f"{number / 1000:,.0f}k"
+
+
+@register.filter
+def short_id(entry_id: str) -> str:
+    """An entry's id as it is shown beside the entry: the start of a random UUID, both ends of another long id."""
+    if _RANDOM_UUID.fullmatch(entry_id):
+        return entry_id[:8]
+    return entry_id if len(entry_id) <= SHOWN_ID else f"{entry_id[:4]}…{entry_id[-8:]}"
 
 
 @register.filter

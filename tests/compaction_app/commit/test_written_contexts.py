@@ -14,6 +14,7 @@ from compaction_app.commit.proof import approved_messages
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.store import DeletionStore
 from sessions_app.agents.base import Append, Reading
+from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import GENERATIONS, reading_by
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
@@ -52,7 +53,10 @@ STEPS = st.one_of(
     st.builds(lambda words: {"role": "system", "content": words}, WORDS),
 )
 WRITERS = [
-    (name, writer.name) for name, (_, generation) in GENERATIONS.items() for writer in generation.writers
+    (name, writer.name)
+    for name, (agent, generation) in GENERATIONS.items()
+    if agent.format == PI.format
+    for writer in generation.writers
 ]
 
 
