@@ -20,7 +20,6 @@ from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.sent import UNANSWERED
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
 
@@ -39,14 +38,15 @@ def is_codex_vector(directory: Path) -> bool:
     return (directory / ROLLOUTS).is_dir() and (directory / META).is_file()
 
 
-def codex_differences(directory: Path) -> Iterator[VectorDifference]:
-    """The first difference between a request and what Redline says that Codex sends."""
-    meta = parse((directory / META).read_bytes())
-    if not (directory / REQUEST).is_file():
+def codex_differences(
+    directory: Path, meta: Mapping[str, Any], request: Mapping[str, Any] | None
+) -> Iterator[VectorDifference]:
+    """The first difference between a request and what Redline says that Codex sends; none if Codex refused."""
+    if request is None:
         return
     is_older = OLDER in meta["client"]
     found = [_comparable(item) for item in _sent(_rollout(directory, meta), meta, is_older=is_older)]
-    sent = [_comparable(item) for item in parse((directory / REQUEST).read_bytes())["input"]]
+    sent = [_comparable(item) for item in request["input"]]
     if not is_older:
         sent = sent[1:]
     expected = [_as_in(mine, theirs) for mine, theirs in zip(sent, found, strict=False)]

@@ -5,6 +5,7 @@
 | conformance | `.json`, `.jsonl` or `.jsonl.gz`: one case a file, or one a line                  |
 | a reading   | `NAME.context.json` beside the session `NAME.jsonl`                               |
 | a plan      | a directory with `plan.json`, `contexts.json` and perhaps `session.jsonl`         |
+| Codex       | a directory with `rollouts/`, `meta.json` and perhaps `request.json`              |
 
 Other files in or above directories with readings and plans are not vectors.
 """
@@ -25,6 +26,7 @@ from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.storage.files import SessionReader, real_path, reported
 
 from .agent_vectors import plan_differences, reading_differences
+from .codex_vectors import META, REQUEST, ROLLOUTS, codex_differences, is_codex_vector
 from .conformance import VectorDifference, case_lines, differences
 
 SUFFIXES: Final = (".json", ".jsonl", ".jsonl.gz")
@@ -51,6 +53,8 @@ def find_cases(paths: Iterable[Path]) -> Iterator[VectorCase]:
             yield _plan_case(path.parent)
         elif path.name.endswith(READING):
             yield _reading_case(path)
+        elif is_directory and is_codex_vector(path):
+            yield _codex_case(path)
         elif is_directory:
             yield from _cases_below(path)
         else:
@@ -67,7 +71,10 @@ def _cases_below(directory: Path) -> Iterator[VectorCase]:
         yield _reading_case(file)
     for plan in plans:
         yield _plan_case(plan)
-    homes = {file.parent for file in readings} | set(plans)
+    threads = [file.parent for file in files if file.name == META and is_codex_vector(file.parent)]
+    for thread in threads:
+        yield _codex_case(thread)
+    homes = {file.parent for file in readings} | set(plans) | {thread / ROLLOUTS for thread in threads}
     taken = {above for home in homes for above in (home, *home.parents)}
     for file in files:
         if file.parent not in taken:
@@ -92,6 +99,17 @@ def _plan_case(directory: Path) -> VectorCase:
         raise _not_a_vector(directory / PLAN, "is not a plan with its contexts")
     session = _session_of(directory, plan)
     return VectorCase(directory.name, lambda: plan_differences(plan | contexts, _session_lines(session)))
+
+
+def _codex_case(directory: Path) -> VectorCase:
+    meta = _object(directory / META, _read(directory / META))
+    file = directory / REQUEST
+    request = _object(file, _read(file)) if file.exists() else None
+    if not {"client", "note"} <= meta.keys() or (
+        request is not None and not isinstance(request.get("input"), list)
+    ):
+        raise _not_a_vector(directory / META, "is not a request of Codex")
+    return VectorCase(directory.name, lambda: codex_differences(directory, meta, request))
 
 
 def _session_of(directory: Path, plan: dict[str, Any]) -> Path:

@@ -48,7 +48,7 @@ class ThreadForkWriter:
         return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        """Raises BadInput `legacy_thread` and `archived_thread`."""
+        """Raises BadInput `legacy_thread`, `archived_thread` and `no_header`."""
         _require_forkable(facts)
         thread_id = facts.session_id
         kept = surviving_items(
@@ -86,9 +86,11 @@ def _require_forkable(facts: WriteFacts) -> None:
 def _header(branch: Sequence[Entry], thread_id: str, end: int, facts: WriteFacts) -> bytes:
     """The original's header with the id of the new thread, and the end of the original as its base."""
     own = facts.state.extra["own_offset"]
-    recorded = next(
-        entry for entry in reversed(branch) if entry.type == "session_meta" and entry.offset >= own
-    )
+    recorded = next((entry for entry in reversed(branch) if entry.type == "session_meta"), None)
+    if recorded is None:
+        raise BadInput(
+            "no_header", f"{facts.session} has no header before {branch[-1].id}. No new session was made."
+        )
     meta: dict[str, Any] = parse(payload_bytes(facts.line(recorded)))
     meta |= {
         "session_id": thread_id,

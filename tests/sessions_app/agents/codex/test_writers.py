@@ -227,6 +227,29 @@ def test_a_fork_of_a_fork_continues_its_own_file(tmp_path: Path) -> None:
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
 
 
+def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(
+    tmp_path: Path,
+) -> None:
+    new, _ = forked(tmp_path, simple(), "5")
+    found = read(new)
+    branch = found.tree.branch("4")
+    third = tmp_path / "rollout-2026-01-05T12-00-00-01a20000-0000-7000-8000-0000000000bb.jsonl"
+    third.write_bytes(b"".join(FORK.write(branch, deletion(), found.facts(new)).pieces))
+    assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
+
+
+def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path: Path) -> None:
+    opaque = {"type": "compaction", "encrypted_content": "x"}
+    rollout = Rollout(meta(), user("a"), answer("b"), compacted(user("a"), opaque))
+    path = rollout.save(tmp_path)
+    found = Parsed(rollout.content)
+    assert kept(found.sent()) == ["a", "compaction"]
+    change = FORK.write(found.tree.branch("2"), deletion(), found.facts(path))
+    new = tmp_path / change.name
+    new.write_bytes(b"".join(change.pieces))
+    assert kept(read(new).sent()) == ["a", "b"]
+
+
 def test_the_fork_of_a_segment_names_the_segment(tmp_path: Path) -> None:
     segment = "01a20000-0000-7000-8000-0000000000aa"
     before = Parsed(simple().content)
