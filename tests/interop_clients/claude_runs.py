@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .messages_server import MessagesServer
+from .messages_server import MessagesServer, ScriptedReply
 
 PROBE: Final = "REDLINE-PROBE"
 CLOSING: Final = "No response requested."
@@ -30,9 +30,10 @@ QUIET: Final = {
     "TERM": "xterm",
 }
 _DIGITS: Final = re.compile(r"\d+")
+_REMINDER: Final = re.compile(r"</?system-reminder>")
 
 Sent = tuple[str, tuple[str, ...]]
-"""One message on the wire: its role, and its blocks as JSON."""
+"""One message on the wire: its role, the paragraphs of its texts, and its other blocks as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,14 @@ class ClaudeRun:
 class ClaudeClient:
     """An installed version, with its own home below `base`; `server` is its only model."""
 
-    def __init__(self, program: Path, version: tuple[int, ...], base: Path, server: MessagesServer) -> None:
-        self.version = version
+    def __init__(self, program: Path, base: Path, server: MessagesServer) -> None:
+        self._command = [str(program)]
+        self.version = self._printed_version()
         self.home = base / "home"
         self.project = base / "project"
-        self._command = ["node", str(program)] if program.suffix == ".js" else [str(program)]
         self._server = server
-        self._fresh: frozenset[str] = frozenset()
+        self._fresh: dict[str, frozenset[str]] = {}
+        """By model, the paragraphs that the client adds to every conversation, without digits."""
         for directory in (self.home, self.project):
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -79,6 +81,15 @@ class ClaudeClient:
 
     def session(self, session_id: str) -> Path:
         return self.sessions / f"{session_id}.jsonl"
+
+    def say(
+        self, prompt: str, *replies: ScriptedReply, resume: str = "", arguments: Iterable[str] = ()
+    ) -> str:
+        """One turn with these replies of the model; returns the id of the session."""
+        self._server.replies.extend(replies)
+        run = self.run(prompt, resume=resume, arguments=arguments)
+        assert not self._server.replies, run.output
+        return run.session_id
 
     def run(self, prompt: str, *, resume: str = "", arguments: Iterable[str] = (), **extra: str) -> ClaudeRun:
         """One headless turn; `extra` are environment variables."""
@@ -105,27 +116,55 @@ class ClaudeClient:
 
     def context(self, session_id: str) -> list[Sent]:
         """What the client sends of a session when it resumes it; the session has one more turn afterwards."""
-        self._fresh = self._fresh or self._fresh_texts()
         run = self.run(PROBE, resume=session_id)
-        probes = [one for one in run.requests if PROBE in json.dumps(one["messages"])]
+        probes = [one["messages"] for one in run.requests if PROBE in json.dumps(one["messages"])]
         assert probes, run.output
-        return list(sent(probes[0]["messages"], self._fresh))
+        self._learn_fresh(run.requests[0]["model"])
+        messages = probes[0]
+        place = next(at for at, message in enumerate(messages) if PROBE in _texts([message]))
+        return self.comparable(messages[: place + 1])
 
-    def _fresh_texts(self) -> frozenset[str]:
-        """What the client adds to every conversation, without digits: all but the words of a session of two turns."""
+    def comparable(self, messages: Iterable[Mapping[str, Any]]) -> list[Sent]:
+        """Messages without PROBE, without what the client adds to every conversation, and without marks for the
+        cache; neighbouring messages of the user are one."""
+        found: list[Sent] = []
+        for message in messages:
+            role = message["role"]
+            blocks = tuple(text for block in _blocks(message) for text in self._comparable_block(block))
+            if blocks and role == "user" and found and found[-1][0] == role:
+                found[-1] = role, found[-1][1] + blocks
+            elif blocks:
+                found.append((role, blocks))
+        return found
+
+    def _comparable_block(self, block: Mapping[str, Any]) -> Iterator[str]:
+        """A block as JSON; the paragraphs of a text, which the client joins and wraps in different ways."""
+        if block["type"] != "text":
+            yield json.dumps(block, sort_keys=True)
+            return
+        for paragraph in _paragraphs(block["text"]):
+            is_fresh = any(_without_digits(paragraph) in fresh for fresh in self._fresh.values())
+            if paragraph != PROBE and not is_fresh:
+                yield paragraph
+
+    def _printed_version(self) -> tuple[int, ...]:
+        printed = subprocess.run(
+            [*self._command, "--version"], capture_output=True, encoding="utf-8", check=True
+        )
+        return tuple(map(int, printed.stdout.split()[0].split(".")))
+
+    def _learn_fresh(self, model: str) -> None:
+        """Find what the client adds: all but the words of a session of two turns."""
+        if model in self._fresh:
+            return
         first, second = "first words of a conversation", "second words of a conversation"
-        run = self.run(first)
-        again = self.run(second, resume=run.session_id)
+        run = self.run(first, arguments=("--model", model))
+        again = self.run(second, resume=run.session_id, arguments=("--model", model))
         texts = [*_texts(run.requests[0]["messages"]), *_texts(again.requests[0]["messages"])]
-        return frozenset(_without_digits(text) for text in texts if text not in (first, second, "done"))
-
-
-def sent(messages: Iterable[Mapping[str, Any]], fresh: frozenset[str] = frozenset()) -> Iterator[Sent]:
-    """Messages as they are compared: without PROBE, without `fresh` texts, and without marks for the cache."""
-    for message in messages:
-        blocks = [block for block in _blocks(message) if not _is_added(block, fresh)]
-        if blocks:
-            yield message["role"], tuple(json.dumps(block, sort_keys=True) for block in blocks)
+        found = (paragraph for text in texts for paragraph in _paragraphs(text))
+        self._fresh[model] = frozenset(
+            _without_digits(one) for one in found if one not in (first, second, "done")
+        )
 
 
 def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -134,14 +173,15 @@ def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {key: value for key, value in block.items() if key != "cache_control"}
 
 
-def _is_added(block: Mapping[str, Any], fresh: frozenset[str]) -> bool:
-    text = block.get("text", "")
-    return block["type"] == "text" and (text.strip() == PROBE or _without_digits(text) in fresh)
+def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [block["text"] for message in messages for block in _blocks(message) if block["type"] == "text"]
 
 
-def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for message in messages:
-        yield from (block["text"] for block in _blocks(message) if block["type"] == "text")
+def _paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs of a text, without the tags around a reminder."""
+    for paragraph in _REMINDER.sub("\n\n", text).split("\n\n"):
+        if paragraph.strip():
+            yield paragraph.strip()
 
 
 def _without_digits(text: str) -> str:

@@ -252,6 +252,8 @@ def unrendered_text(attachment: Mapping[str, Any]) -> str:
         texts = [block.get("text") for block in value if isinstance(block, dict)]
         if texts and all(isinstance(text, str) for text in texts):
             return "\n".join(map(str, texts))
+    if value is attachment and not any(given for name, given in attachment.items() if name != "type"):
+        return ""
     return value if isinstance(value, str) else stringify(value) if value else ""
 
 

@@ -33,6 +33,8 @@ SECOND_CALL: Final = "[Tool use interrupted]"
 MISSING_RESULT: Final = "[Tool result missing due to internal error]"
 INTERRUPTED: Final = "[Tool call interrupted]"
 """Stands for the client's sentence about a call that was open when the session ended."""
+COMMAND_TAGS: Final = ("<local-command-", "<command-")
+"""With these begin the lines of a command that the user gave the client."""
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -51,10 +53,12 @@ class Habits(NamedTuple):
     """Attachments after a result become part of it."""
     reads_rendered: bool
     """Attachments are sent as they were rendered when they were written."""
+    leaves_commands_open: bool
+    """The lines of a command that the user gave the client get no reply."""
 
 
-CURRENT: Final = Habits(True, True, True, True, True, True)
-OLDER: Final = Habits(False, False, False, False, False, False)
+CURRENT: Final = Habits(True, True, True, True, True, True, True)
+OLDER: Final = Habits(False, False, False, False, False, False, False)
 
 
 @dataclass(slots=True)
@@ -200,9 +204,15 @@ def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
     last = next((line for line in reversed(lines) if line.is_speech or line.author is Author.COMMAND), None)
     if last is None or last.author not in (Author.USER, Author.RESULT):
         return
+    if habits.leaves_commands_open and _is_of_command(last):
+        return
     if last.author is Author.RESULT and not habits.answers_open_calls:
         yield SentLine(Author.USER, [text_block(CONTINUE)])
     yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
+
+
+def _is_of_command(line: SentLine) -> bool:
+    return any(str(block.get("text", "")).startswith(COMMAND_TAGS) for block in line.blocks[:1])
 
 
 # ---- rule 7 ------------------------------------------------------------------------------------------------

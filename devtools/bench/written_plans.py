@@ -1,0 +1,98 @@
+"""Random accepted plans on session files of any agent, written to a copy by each writer and read again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from compaction_app.commit.change import lines_of, write_facts
+from compaction_app.commit.proof import ReadLine, Rebuilt, approved_messages, certificate_of, require_approved
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.transcript import Transcript, prepare
+from sessions_app.agents.base import Agent, Append, Generation, NewFile, SessionWriter, WriterRules
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class WrittenPlan(NamedTuple):
+    """A plan, and the session that it resulted in."""
+
+    targets: tuple[Target, ...]
+    path: Path
+    approved: ActiveContext
+    """The context before it, without its targets."""
+
+
+def random_plan(
+    session: LoadedSession, generation: Generation, writer: SessionWriter, chance: random.Random, wanted: int
+) -> ValidatedDeletion | None:
+    """A plan of random entries and blocks that the airlock accepts: some of the wanted ones are refused. None if the
+    session is too short for a plan."""
+    branch = session.tree.branch(session.leaf_id)
+    rules = WriterRules(generation.rules, writer)
+    transcript = prepare(branch, session.texts(branch), {"preserve_recent": 0, "query": "-"}, rules)
+    if transcript is None:
+        return None
+    store = DeletionStore(transcript)
+    targets = list(_targets(transcript))
+    for target in chance.sample(targets, min(wanted, len(targets))):
+        store.delete(request_of([target]))
+    return store.validated()
+
+
+def _targets(transcript: Transcript) -> Iterator[Target]:
+    for entry in transcript.entries:
+        if not entry.is_protected:
+            yield Target(entry.entry_id)
+            yield from (Target(entry.entry_id, block.index) for block in entry.blocks)
+
+
+def write_plan(
+    session: LoadedSession,
+    generation: Generation,
+    writer: SessionWriter,
+    targets: Iterable[Target],
+    directory: Path,
+) -> WrittenPlan:
+    """Carry out a deletion on a copy of a session in another directory, without locks and backups."""
+    targets = tuple(targets)
+    branch = session.tree.branch(session.leaf_id)
+    with lines_of(session) as line:
+        facts = write_facts(session, line, directory, WRITTEN_AT)
+        change = writer.write(branch, Deletion(targets, (), Stats()), facts)
+        copy = directory / session.path.name
+        if isinstance(change, NewFile):
+            copy = directory / change.name
+            copy.write_bytes(b"".join(change.pieces))
+        elif isinstance(change, Append):
+            recorded = session.path.read_bytes()
+            start = b"" if recorded.endswith(b"\n") else b"\n"
+            copy.write_bytes(recorded + start + b"".join(added + b"\n" for added in change.lines))
+    context = generation.reader.rebuild(branch)
+    approved = replace(context, messages=tuple(approved_messages(context, targets)))
+    return WrittenPlan(targets, copy, approved)
+
+
+def require_approved_context(
+    session: LoadedSession, agent: Agent, generation: Generation, writer: SessionWriter, plan: WrittenPlan
+) -> None:
+    """Raise what a commit would refuse with if the written session does not have the approved context."""
+    after = load_session(plan.path)
+    with lines_of(session) as line, lines_of(after) as new_line:
+        before, rebuilt = _rebuilt(session, generation, line), _rebuilt(after, generation, new_line)
+        require_approved(str(plan.path), writer, agent, before, plan.targets, rebuilt)
+        certificate_of(str(plan.path), generation, before, rebuilt, WRITTEN_AT)
+
+
+def _rebuilt(session: LoadedSession, generation: Generation, line: ReadLine) -> Rebuilt:
+    context = generation.reader.rebuild(session.tree.branch(session.leaf_id))
+    return Rebuilt(context, line, session.leaf_id)
