@@ -1,1 +1,1 @@
-"""OpenCode's sessions: a database, and the JSON files of older versions."""
+"""OpenCode's sessions: rows of a database, or documents of its older JSON store, read as lines."""

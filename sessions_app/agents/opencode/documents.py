@@ -1,0 +1,126 @@
+"""EDGE: a session of OpenCode before 1.2 opened as lines: a document for each row.
+
+    storage/session/PROJECT/ses_1.json        the session
+    storage/message/ses_1/msg_1.json          its messages
+    storage/part/msg_1/prt_1.json             their parts
+
+Ids order by time. Links are not followed, and names that are not ids are not used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.storage.files import file_state, opened, pread, reported
+from sessions_app.storage.nofollow import scan_directory, stat_file
+from sessions_app.storage.rendered import RenderedLine
+
+from .lines import MESSAGE, PART, Row, identity_of, in_order, render, revert_row, session_row, size_of
+from .parts import mapping_of
+from .store import ID, NOTHING_READ
+
+SUFFIX: Final = ".json"
+SESSION_LIMIT: Final = 10_000_000
+"""The size of a session's own document, in bytes, above which it is not read."""
+
+
+def storage_of(path: Path) -> Path | None:
+    """The store of a session's path; None if the path is not one of a session's document."""
+    is_document = path.suffix == SUFFIX and ID.match(path.stem) is not None
+    at = path.parent.parent
+    return at.parent if is_document and at.name == "session" and at.parent.name == "storage" else None
+
+
+class DocumentSource:
+    """The lines of one session of the store."""
+
+    def __init__(self, path: Path, storage: Path) -> None:
+        self._storage = storage
+        self._session = path.stem
+        with reported(path, NOTHING_READ):
+            found = stat_file(storage)
+        self.identity = (found.st_dev, found.st_ino)
+        self._rows = _rows_of(path, storage)
+        self.changed_ns = max(row.updated for row in self._rows)
+        self.lines: Sequence[RenderedLine] = [
+            RenderedLine(size_of(row), identity_of(row)) for row in self._rows
+        ]
+
+    def render(self, place: int) -> bytes:
+        row = self._rows[place]
+        return render(row, row.data if row.data is not None else _read(self._document(row)))
+
+    def _document(self, row: Row) -> Path:
+        above = Path(MESSAGE, self._session) if row.type == MESSAGE else Path(PART, row.message_id)
+        return self._storage / above / f"{row.id}{SUFFIX}"
+
+
+@contextmanager
+def opened_documents(path: Path, storage: Path) -> Iterator[DocumentSource]:
+    """The lines of a session of the store."""
+    yield DocumentSource(path, storage)
+
+
+def _rows_of(path: Path, storage: Path) -> list[Row]:
+    state = file_state(path)
+    if state is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
+    if state.size > SESSION_LIMIT:
+        raise BadInput("not_a_session", f"{path} is larger than {SESSION_LIMIT:,} bytes. {NOTHING_READ}")
+    recorded = _object(_read(path))
+    messages = list(_documents(storage / MESSAGE / path.stem, MESSAGE))
+    parts = (part for message in messages for part in _documents(storage / PART / message.id, PART))
+    session = session_row(_columns(recorded, path.stem), state.mtime_ns)
+    rows = [session, *in_order(messages, parts)]
+    revert = mapping_of(recorded.get("revert"))
+    reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
+    return [*rows, reverted] if reverted is not None else rows
+
+
+def _documents(directory: Path, row_type: str) -> Iterator[Row]:
+    """The rows for the documents in a directory, by id; a directory that is missing has none."""
+    found = []
+    with reported(directory, NOTHING_READ):
+        try:
+            with scan_directory(directory) as entries:
+                for entry in entries:
+                    row_id, suffix = os.path.splitext(entry.name)
+                    if suffix == SUFFIX and ID.match(row_id) and entry.is_file(follow_symlinks=False):
+                        state = entry.stat(follow_symlinks=False)
+                        found.append(
+                            Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name)
+                        )
+        except FileNotFoundError:
+            return
+    yield from sorted(found, key=lambda row: row.id)
+
+
+def _columns(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
+    """The fields of a session's document, by the names of the columns that replaced them."""
+    return {
+        "id": session_id,
+        "parent_id": recorded.get("parentID"),
+        "project_id": recorded.get("projectID"),
+        "directory": recorded.get("directory"),
+        "title": recorded.get("title"),
+        "version": recorded.get("version"),
+        "time_created": mapping_of(recorded.get("time")).get("created"),
+    }
+
+
+def _object(raw: bytes) -> Mapping[str, Any]:
+    try:
+        return mapping_of(parse(raw))
+    except ValueError:
+        return {}
+
+
+def _read(path: Path) -> bytes:
+    with opened(path, os.O_RDONLY, NOTHING_READ) as fd, reported(path, NOTHING_READ):
+        return pread(fd, 0, os.fstat(fd).st_size)

@@ -1,0 +1,98 @@
+"""A session of OpenCode as lines, each rendered from one row. Its order is the client's.
+
+    {"type":"session","data":{"title":…},"id":"ses_…"}
+    {"type":"message","data":…,"id":"msg_…"}                       by time of creation and id
+    {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
+    {"type":"revert","data":…,"after":"prt_…"}                     if messages are reverted
+
+`data` is the recorded text. Only a newline, which in JSON is a space, becomes one: a line has a row of the session. What
+Redline says of a row comes after it, so that no recorded text takes its place: of equal names the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.jsjson import stringify
+
+SESSION: Final = "session"
+MESSAGE: Final = "message"
+PART: Final = "part"
+REVERT: Final = "revert"
+HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "directory", "title", "version", "time_created")
+"""What a session row says for good, or nearly: the other columns change with every step."""
+
+
+class Row(NamedTuple):
+    """A row of a session, without its data."""
+
+    type: str
+    id: str
+    length: int
+    """The size of its data in bytes."""
+    updated: int = 0
+    """When it was last changed, in the store's own unit."""
+    message_id: str = ""
+    """The message of a part."""
+    after: str | None = None
+    """The last row before the reverted ones; None if there is none."""
+    data: bytes | None = None
+    """Its data, if it is not to be fetched."""
+
+
+def frame(row: Row) -> tuple[bytes, bytes]:
+    """What a line has before and after the data of its row; the second ends with the newline."""
+    said: dict[str, Any] = {"id": row.id}
+    if row.type == PART:
+        said["message"] = row.message_id
+    if row.type == REVERT:
+        said = {"after": row.after}
+    return b'{"type":"%s","data":' % row.type.encode(), b",%s\n" % stringify(said).encode()[1:]
+
+
+def render(row: Row, data: bytes) -> bytes:
+    """The line of a row with its data."""
+    before, after = frame(row)
+    return b"%s%s%s" % (before, data.replace(b"\n", b" "), after)
+
+
+def size_of(row: Row) -> int:
+    """The size of a row's line, with its newline."""
+    before, after = frame(row)
+    return len(before) + row.length + len(after)
+
+
+def identity_of(row: Row) -> str:
+    """What changes whenever the line of a row does."""
+    said = row.updated if row.data is None else row.data.decode("utf-8", "replace")
+    return f"{row.id}:{row.length}:{said}"
+
+
+def session_row(recorded: Mapping[str, object], updated: int) -> Row:
+    """The first row, from the columns of a session."""
+    data = stringify({name: recorded.get(name) for name in HEADER_FIELDS}).encode()
+    return Row(SESSION, str(recorded.get("id")), len(data), updated, data=data)
+
+
+def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
+    """The last row, if messages are reverted; None if the named message does not exist.
+
+    `rows` are the others, in order. With a part, its message remains, up to that part.
+    """
+    first = next((at for at, row in enumerate(rows) if row.id == revert.get("messageID")), None)
+    if first is None:
+        return None
+    if revert.get("partID"):
+        end = next((at for at in range(first + 1, len(rows)) if rows[at].type != PART), len(rows))
+        first = next((at for at in range(first, end) if rows[at].id == revert["partID"]), end)
+    after = rows[first - 1].id if first and rows[first - 1].type != SESSION else None
+    return Row(REVERT, "", len(data), after=after, data=data)
+
+
+def in_order(messages: Iterable[Row], parts: Iterable[Row]) -> list[Row]:
+    """Each message, followed by its parts; both are in order, and parts without a message are left out."""
+    of_message: dict[str, list[Row]] = {}
+    for part in parts:
+        of_message.setdefault(part.message_id, []).append(part)
+    return [row for message in messages for row in (message, *of_message.get(message.id, ()))]

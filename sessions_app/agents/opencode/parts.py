@@ -1,0 +1,144 @@
+"""What the parts of OpenCode's messages say: role, texts, blocks and estimate of each.
+
+The texts are those that the client sends, also of a tool result that it has cleared; the row keeps its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, tokens_of
+from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
+
+CLEARED: Final = "[Old tool result content cleared]"
+INTERRUPTED: Final = "[Tool execution was interrupted]"
+COMPACTION: Final = "What did we do so far?"
+SUBTASK: Final = "The following tool was executed by the user"
+ATTACHED: Final = "Attached media from tool result:"
+"""What the client sends in the place of something recorded, as in section 2 of the measured facts."""
+COMPLETED: Final = "completed"
+CLEARED_STATUS: Final = "cleared"
+IMAGE_UNITS: Final = 4_800
+NOT_SENT: Final = frozenset({"text/plain", "application/x-directory"})
+"""The media types of files whose content is recorded as a text beside them."""
+
+
+class Content(NamedTuple):
+    """The content of a part that is, or could be, sent."""
+
+    role: str
+    texts: Texts = NO_TEXTS
+    units: int = 0
+    blocks: tuple[Block, ...] | None = None
+    sent: bool = True
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def user_content(part: Mapping[str, Any]) -> Content | None:
+    """The content of a part of a user's message; None if the client never sends such a part."""
+    recorded_type = part.get("type")
+    if recorded_type == "text":
+        text = text_of(part.get("text"))
+        role = Role.CUSTOM if part.get("synthetic") is True else Role.USER
+        return _text(role, text, sent=bool(text) and not part.get("ignored"))
+    if recorded_type == "file":
+        return _file(part)
+    if recorded_type in ("compaction", "subtask"):
+        return _text(Role.CUSTOM, COMPACTION if recorded_type == "compaction" else SUBTASK)
+    return None
+
+
+def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content | None:
+    """The content of a part of an assistant's message, of a tool's only the call; None if there is none."""
+    recorded_type = part.get("type")
+    if recorded_type == "text":
+        return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, text_of(part.get("text")))
+    if recorded_type == "reasoning":
+        return _block(BlockType.THINKING, text_of(part.get("text")))
+    return None
+
+
+def call_content(part: Mapping[str, Any], call_id: str) -> Content:
+    """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
+    name, arguments = well_formed(text_of(part.get("tool"))), stringify(input_of(part))
+    text = trim(f"toolCall {text_of(part.get('callID'))} {name} {arguments}")
+    units = utf16_length(name) + utf16_length(arguments)
+    block = Block(0, BlockType.TOOL_CALL, _tokens(text), units, call_id)
+    return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))
+
+
+def result_content(part: Mapping[str, Any]) -> Content:
+    """The result of a tool part."""
+    text = output_of(part)
+    units = utf16_length(text) + IMAGE_UNITS * len(attachments_of(part))
+    return Content(Role.TOOL_RESULT, Texts(text, ()), units)
+
+
+def input_of(part: Mapping[str, Any]) -> object:
+    return mapping_of(part.get("state")).get("input")
+
+
+def status_of(part: Mapping[str, Any]) -> str:
+    """The recorded status of a tool part, or CLEARED_STATUS."""
+    state = mapping_of(part.get("state"))
+    status = text_of(state.get("status"))
+    is_cleared = status == COMPLETED and mapping_of(state.get("time")).get("compacted")
+    return CLEARED_STATUS if is_cleared else well_formed(status)
+
+
+def output_of(part: Mapping[str, Any]) -> str:
+    """The text that a model receives as the result of a tool part."""
+    state = mapping_of(part.get("state"))
+    status = status_of(part)
+    if status == CLEARED_STATUS:
+        return CLEARED
+    if status == COMPLETED:
+        return text_of(state.get("output"))
+    if status == "error":
+        metadata = mapping_of(state.get("metadata"))
+        if metadata.get("interrupted") is True and isinstance(metadata.get("output"), str):
+            return str(metadata["output"])
+        return text_of(state.get("error"))
+    return INTERRUPTED
+
+
+def attachments_of(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The files that a model receives with the result of a tool part."""
+    if status_of(part) != COMPLETED:
+        return []
+    files = mapping_of(part.get("state")).get("attachments")
+    return [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
+
+
+def is_image(mime: object) -> bool:
+    return text_of(mime).startswith("image/")
+
+
+def _text(role: str, text: str, *, sent: bool = True) -> Content:
+    return Content(role, Texts(text, ()), utf16_length(text), sent=sent)
+
+
+def _block(block_type: str, text: str) -> Content:
+    units = utf16_length(text)
+    block = Block(0, block_type, _tokens(text), units)
+    return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))
+
+
+def _file(part: Mapping[str, Any]) -> Content:
+    mime = text_of(part.get("mime"))
+    text = f"[{mime}: {text_of(part.get('filename')) or 'file'}]"
+    block_type = BlockType.IMAGE if is_image(mime) else "file"
+    block = Block(0, block_type, tokens_of(IMAGE_UNITS), IMAGE_UNITS)
+    return Content(Role.USER, Texts(None, (text,)), IMAGE_UNITS, (block,), sent=mime not in NOT_SENT)
+
+
+def _tokens(text: str) -> int:
+    return max(1, tokens_of(utf16_length(text)))

@@ -1,0 +1,203 @@
+"""EDGE: a session in OpenCode's database, opened as lines by byte offset: see `lines`.
+
+    DIRECTORY/opencode.db/ses_1        the rows of the session; also in opencode-CHANNEL.db
+
+The database is opened read-only, with what its write-ahead log has. One transaction gives everything that is read of a
+session, whatever the client writes meanwhile. The sizes of rows give the offsets; their data is read on demand.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.files import FileState, file_state
+from sessions_app.storage.rendered import RenderedLine
+
+from .lines import MESSAGE, PART, Row, identity_of, in_order, render, revert_row, session_row, size_of
+from .parts import mapping_of
+
+DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+BUSY_SECONDS: Final = 2.0
+"""How long a reader waits for a lock; in the client's journal mode, locks against readers last moments."""
+NOTHING_READ: Final = "It was not read."
+_BYTES: Final = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+_MESSAGES: Final = (
+    f"SELECT id, {_BYTES.format('data')}, time_updated FROM message"  # noqa: S608  # a constant
+    " WHERE session_id = ? ORDER BY time_created, id"
+)
+_PARTS: Final = (
+    f"SELECT part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608
+    " FROM message JOIN part ON part.message_id = message.id WHERE message.session_id = ? ORDER BY part.id"
+)
+_DATA: Final = {
+    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE id = ?",
+    PART: "SELECT CAST(data AS BLOB) FROM part WHERE id = ?",
+}
+_LISTING: Final = (
+    "SELECT id, max(time_updated,"
+    " coalesce((SELECT max(time_updated) FROM message WHERE session_id = session.id), 0),"
+    " coalesce((SELECT max(time_updated) FROM part WHERE session_id = session.id), 0)) FROM session"
+)
+
+
+class ListedSession(NamedTuple):
+    """A session of a database, and when it was last changed, in milliseconds. The id can be any text."""
+
+    id: str
+    updated: int
+
+
+def is_database(path: Path) -> bool:
+    return DATABASE_NAME.match(path.name) is not None
+
+
+def database_of(path: Path) -> Path | None:
+    """The database of a session's path; None if the path is not one of a database's session."""
+    return path.parent if is_database(path.parent) and ID.match(path.name) else None
+
+
+@contextmanager
+def opened_database(path: Path, not_done: str = NOTHING_READ) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to the regular file at a real path.
+
+    Raises BadInput `no_such_file`, `not_a_file` and `not_a_database`, and SystemFailure `database_busy`.
+    """
+    before = _state(path, not_done)
+    try:
+        with closing(connect(path, "ro", BUSY_SECONDS)) as connection:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("BEGIN")
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            now = _state(path, not_done)
+            if (now.device, now.inode) != (before.device, before.inode):
+                raise BadInput("not_a_file", f"{path} was replaced while it was opened. {not_done} Try again.")
+            yield connection
+    except sqlite3.Error as fault:
+        raise database_failure(fault, path, not_done) from fault
+
+
+def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+    """A connection to an existing database, in a mode of SQLite's URIs. Nothing in it is run as code."""
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+    )
+    connection.text_factory = _text
+    connection.execute("PRAGMA trusted_schema = 0")
+    return connection
+
+
+def database_failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | SystemFailure:
+    """The failure for an error of SQLite's."""
+    name = getattr(fault, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        what = f"{path} is locked by another process. {not_done} Try again in a moment."
+        return SystemFailure("database_busy", what)
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):
+        what = f"{path} cannot be opened or read as a database ({fault}). {not_done}"
+        return SystemFailure("database_unreadable", f"{what} Check its permissions and the disk.")
+    what = f"{path} is not a database of OpenCode's, or is damaged ({fault}). {not_done}"
+    return BadInput("not_a_database", f"{what} Check it with `sqlite3 FILE 'pragma integrity_check'`.")
+
+
+class DatabaseSource:
+    """The lines of one session, in one transaction of a connection."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, state: FileState) -> None:
+        self._connection = connection
+        self.identity = (state.device, state.inode)
+        self._rows = rows_of(connection, path)
+        self.changed_ns = max(row.updated for row in self._rows) * 1_000_000
+        self.lines: Sequence[RenderedLine] = [
+            RenderedLine(size_of(row), identity_of(row)) for row in self._rows
+        ]
+
+    def render(self, place: int) -> bytes:
+        row = self._rows[place]
+        return render(row, row.data if row.data is not None else self._data(row))
+
+    def _data(self, row: Row) -> bytes:
+        found = self._connection.execute(_DATA[row.type], (row.id,)).fetchone()
+        return bytes(found[0] or b"")
+
+
+def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
+    """The rows of the session with this path, in order. Raises BadInput `no_such_file` if there is no such session."""
+    session = session_columns(connection, path.name)
+    if session is None:
+        raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
+    messages = (
+        Row(MESSAGE, str(row_id), size or 0, _time(updated))
+        for row_id, size, updated in connection.execute(_MESSAGES, (path.name,))
+    )
+    parts = (
+        Row(PART, str(row_id), size or 0, _time(updated), str(message_id))
+        for row_id, size, updated, message_id in connection.execute(_PARTS, (path.name,))
+    )
+    rows = [session_row(session, _time(session.get("time_updated"))), *in_order(messages, parts)]
+    reverted = _revert(session.get("revert"), rows)
+    return [*rows, reverted] if reverted is not None else rows
+
+
+def session_columns(connection: sqlite3.Connection, session_id: str) -> dict[str, Any] | None:
+    """The columns of a session, whatever they are in its version of the client; None if there is none."""
+    cursor = connection.execute("SELECT * FROM session WHERE id = ?", (session_id,))
+    names = [column[0] for column in cursor.description]
+    found = cursor.fetchone()
+    return dict(zip(names, found, strict=True)) if found is not None else None
+
+
+@contextmanager
+def opened_session(path: Path) -> Iterator[DatabaseSource]:
+    """The lines of a session in a database."""
+    with opened_database(path.parent) as connection:
+        yield DatabaseSource(connection, path, _state(path.parent, NOTHING_READ))
+
+
+def session_state(path: Path) -> FileState | None:
+    """The state of a session in a database; None if there is none."""
+    if file_state(path.parent) is None:
+        return None
+    with opened_database(path.parent) as connection:
+        if session_columns(connection, path.name) is None:
+            return None
+        source = DatabaseSource(connection, path, _state(path.parent, NOTHING_READ))
+    return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
+
+
+def listed_sessions(database: Path) -> list[ListedSession]:
+    """Every session of a database."""
+    with opened_database(database, "Its sessions were not listed.") as connection:
+        return [ListedSession(str(found), _time(updated)) for found, updated in connection.execute(_LISTING)]
+
+
+def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
+    if not isinstance(recorded, str) or not recorded:
+        return None
+    try:
+        revert = mapping_of(parse(recorded.encode("utf-8", "replace")))
+    except ValueError:
+        return None
+    return revert_row(recorded.encode("utf-8", "replace"), revert, rows)
+
+
+def _state(path: Path, not_done: str) -> FileState:
+    found = file_state(path)
+    if found is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {not_done} Check the path.")
+    return found
+
+
+def _time(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and 0 < value < 2**53 else 0
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
