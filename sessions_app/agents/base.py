@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sessions_app.sessionlog.certificate import PackageResult
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -99,10 +100,25 @@ class RowChange(NamedTuple):
     after: str | None
 
 
+class RowCopy(NamedTuple):
+    """A new row: a copy of another one of its table, with other values in some columns. Columns that the table does not
+    have are left out."""
+
+    table: str
+    row_id: str
+    source_id: str
+    columns: Mapping[str, str | int | None]
+    appended: Mapping[str, str] = MappingProxyType({})
+    """Texts that are added to the end of columns."""
+
+
 class RowChanges(NamedTuple):
     """A change of a session in a database, made in one transaction if each row is still as it was."""
 
     changes: tuple[RowChange, ...]
+    copies: tuple[RowCopy, ...] = ()
+    created: str = ""
+    """The id of the new session that the copies are, beside this one; empty if the session itself changes."""
 
 
 class NewFile(NamedTuple):
@@ -113,7 +129,7 @@ class NewFile(NamedTuple):
     """Its bytes: each piece is one line with its newline."""
 
 
-Change = Append | NewFile
+Change = Append | NewFile | RowChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +192,15 @@ class SessionWriter(Protocol):
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that the agent would not apply if they were recorded at the end of a branch."""
+        ...
+
+
+@runtime_checkable
+class ReplacingWriter(Protocol):
+    """A writer that does not just leave out what is deleted."""
+
+    def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
+        """What is sent of a message that is deleted, or of which these blocks are; None for nothing."""
         ...
 
 

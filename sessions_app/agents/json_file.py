@@ -8,6 +8,7 @@ reported as a fault.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.storage.nofollow import open_file, stat_file
 
 SIZE_LIMIT: Final = 1_000_000
+_STRING_OR_COMMENT: Final = re.compile(rb'("(?:[^"\\]|\\.)*+")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(rb'("(?:[^"\\]|\\.)*+")|,(?=\s*[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ class JsonFile:
 def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
     """The object in a file, which may be a link, but not to a path outside `inside`; None if there is no file."""
     return _read_file(path, inside, parse, "JSON")
+
+
+def read_commented_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
+    """The same of a file that may have comments, and commas before a closing bracket."""
+    return _read_file(path, inside, lambda data: parse(_without_comments(data)), "JSON")
 
 
 def read_toml_file(path: Path) -> JsonFile | None:
@@ -60,6 +68,11 @@ def _read_file(path: Path, inside: Path | None, decode: Callable[[bytes], Any], 
     if not isinstance(values, dict):
         return JsonFile(path, {}, f"it is not a {form} object")
     return JsonFile(path, values)
+
+
+def _without_comments(data: bytes) -> bytes:
+    kept = _STRING_OR_COMMENT.sub(lambda found: found[1] or b" ", data)
+    return _TRAILING_COMMA.sub(lambda found: found[1] or b"", kept)
 
 
 def _read_small(path: Path) -> bytes:

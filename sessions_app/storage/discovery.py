@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -27,6 +29,8 @@ class Discovery(NamedTuple):
     refused: tuple[RefusedPath, ...]
     unlisted: tuple[RefusedPath, ...] = ()
     """The directories among `refused` that cannot be listed."""
+    changed_ns: Mapping[Path, int] = MappingProxyType({})
+    """When each session that is not a file was last changed, as its own reader reports it."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:

@@ -10,12 +10,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.sessionlog.context import ActiveContext, model_of
+from sessions_app.sessionlog.context import ActiveContext, Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse, stringify, trim
 
 from .parts import (
     ATTACHED,
+    CLEARED,
+    CLEARED_STATUS,
     COMPACTION,
     SUBTASK,
     attachments_of,
@@ -113,3 +115,15 @@ def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
 def _is_media(file: Mapping[str, Any]) -> bool:
     """Whether the client moves an attachment of a result into a message of its own."""
     return is_image(file.get("mime")) or file.get("mime") == "application/pdf"
+
+
+def message_json(message: Message, line: bytes) -> Mapping[str, Any]:
+    """One part of a message in the client's form, however the model is told its reasoning."""
+    part = _recorded(line, message.entry)
+    if message.entry.stop_reason == CLEARED_STATUS:
+        result = {"role": "tool", "tool_call_id": text_of(part.get("callID")), "content": CLEARED}
+        return {"role": "tool", "results": [result]}
+    if message.role in _USERS:
+        return {"role": "user", "content": [_user_block(message.entry, part)]}
+    spoken, *results = _reply([(message.entry, part)], message.entry.model)
+    return {"role": "tool", "results": results} if results else spoken

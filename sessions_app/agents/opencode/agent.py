@@ -1,0 +1,130 @@
+"""The agent OpenCode."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.storage.discovery import Discovery
+from sessions_app.storage.files import FileState, SessionReader, file_state
+from sessions_app.storage.open_files import describe, writers_of
+from sessions_app.storage.rendered import RenderedReader
+
+from .documents import opened_documents, storage_of
+from .listing import discover
+from .parser import CURRENT_VERSION, OpenCodeParser, read_again
+from .reader import OpenCodeReader
+from .rules import OpenCodeRules
+from .sent import message_json, sent_messages
+from .settings import model_windows, read_settings, user_settings
+from .store import database_of, opened_session, session_state
+from .writers import DeleteWriter, PruneWriter
+
+DATA_VARIABLE: Final = "XDG_DATA_HOME"
+DIRECTORY: Final = "opencode"
+_READER: Final = OpenCodeReader()
+_HEAD: Final = b'{"type":"session","data":{"id":"ses_'
+_ID_CHARACTERS: Final = string.digits + string.ascii_letters
+_ID_TIME: Final = 1 << 48
+
+
+class OpenCodeAgent(SessionFileAgent):
+    """OpenCode since 1.1. Its sessions are rows or documents, read as lines; a file of such lines is an export."""
+
+    key: str = "opencode"
+    label: str = "OpenCode"
+    current_version: int = CURRENT_VERSION
+    generations: Sequence[Generation] = (
+        Generation(
+            "OpenCode 1.1 and newer",
+            _READER,
+            OpenCodeRules(_READER),
+            (DeleteWriter(_READER), PruneWriter(_READER)),
+            can_move_leaf=False,
+        ),
+    )
+
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        configured = environment.get(DATA_VARIABLE, "")
+        base = configured if Path(configured).is_absolute() else "~/.local/share"
+        return (f"{base}/{DIRECTORY}",)
+
+    def owns(self, path: Path) -> bool:
+        return database_of(path) is not None or storage_of(path) is not None
+
+    def recognises(self, head: bytes) -> bool:
+        return head.startswith(_HEAD)
+
+    def discover(self, root: Path) -> Discovery:
+        return discover(root)
+
+    def open(self, path: Path) -> SessionReader:
+        storage = storage_of(path)
+        if database_of(path) is not None:
+            return RenderedReader(path, partial(opened_session, path))
+        if storage is not None:
+            return RenderedReader(path, partial(opened_documents, path, storage))
+        return SessionReader(path)
+
+    def state(self, path: Path) -> FileState | None:
+        if database_of(path) is not None:
+            return session_state(path)
+        found = file_state(path)
+        if found is None or storage_of(path) is None:
+            return found
+        with self.open(path) as reader:
+            return reader.state()
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        """The client takes no lock: whoever has the database open may write to every session in it."""
+        database = database_of(path)
+        found = file_state(database) if database is not None else None
+        writers = writers_of(found) if found is not None else ()
+        return OpenElsewhere(f"is in a database that is open in {describe(writers)}") if writers else None
+
+    def new_entry_id(self) -> str:
+        """The part of an id after its kind: what is made later is greater."""
+        moment = (time.time_ns() // 244) % _ID_TIME
+        rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
+        return f"{moment:012x}{rest}"
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> OpenCodeParser:
+        return OpenCodeParser(state, damage)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        del edit_line
+        return message_json(message, line)
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterator[Mapping[str, Any]]:
+        return sent_messages(context, line)
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        del version
+        return read_again(raw, place)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.key, "--session", path.stem
+
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        return read_settings(cwd, home, model)
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        return user_settings(home)
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        return model_windows(home)
+
+
+OPENCODE: Final = OpenCodeAgent()

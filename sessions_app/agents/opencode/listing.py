@@ -1,0 +1,62 @@
+"""EDGE: the sessions below a data directory of OpenCode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.storage.discovery import Discovery, RefusedPath
+from sessions_app.storage.files import reported
+from sessions_app.storage.nofollow import scan_directory
+
+from .documents import SUFFIX
+from .store import ID, is_database, listed_sessions
+
+STORE: Final = Path("storage", "session")
+
+
+def discover(root: Path) -> Discovery:
+    """The sessions of every database in a directory, which is a real path, and of the older store beside them.
+
+    A database is read with one query. Raises BadInput if `root` is not a directory.
+    """
+    with reported(root, "It was not searched."):
+        if not root.is_dir():
+            raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
+    paths: list[Path] = []
+    changed: dict[Path, int] = {}
+    refused: list[RefusedPath] = []
+    unlisted: list[RefusedPath] = []
+    for name in _names(root, unlisted):
+        if not is_database(root / name):
+            continue
+        try:
+            found = listed_sessions(root / name)
+        except RedlineError as fault:
+            unlisted.append(RefusedPath(root / name, fault.message))
+            continue
+        for one in found:
+            path = root / name / one.id
+            if ID.match(one.id):
+                paths.append(path)
+                changed[path] = one.updated * 1_000_000
+            else:
+                refused.append(RefusedPath(root / name, f"has a session whose id is not usable: {one.id!r}"))
+    for project in _names(root / STORE, unlisted):
+        directory = root / STORE / project
+        documents = [directory / name for name in _names(directory, unlisted) if name.endswith(SUFFIX)]
+        paths += [path for path in documents if ID.match(path.stem)]
+    return Discovery(tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed)
+
+
+def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:
+    """The names in a directory; none if there is no such directory. Links are left out."""
+    try:
+        with scan_directory(directory) as entries:
+            yield from [entry.name for entry in entries if not entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as fault:
+        unlisted.append(RefusedPath(directory, f"cannot be listed: {fault.strerror}"))

@@ -1,0 +1,96 @@
+"""EDGE: OpenCode's settings: `opencode.json` or `opencode.jsonc` of the project, then of the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.json_file import JsonFile, read_commented_json_file
+
+from .parts import mapping_of
+
+NAMES: Final = ("opencode.jsonc", "opencode.json")
+RESERVE: Final = 20_000
+"""The most tokens that OpenCode leaves free for a reply, unless its settings say otherwise."""
+_PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
+
+
+def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
+    """The effective settings for a project and a model: the project's take precedence over the user's."""
+    found = list(_files(cwd, home))
+    files = tuple(_settings_file(file) for file in found)
+    reserves = (_count(file.compaction.get("reserved")) for file in files)
+    reserve = next((one for one in reserves if one is not None), None)
+    if reserve is None:
+        outputs = (_limit(file.values, model, "output") for file in found)
+        reserve = min(RESERVE, next(filter(None, outputs), RESERVE))
+    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files))
+
+
+def user_settings(home: Path) -> SettingsFile:
+    """The user's own settings, for all projects."""
+    directory = _user_directory(home)
+    found = next(_existing(directory, None), None)
+    return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {}, {})
+
+
+def model_windows(home: Path) -> dict[str, int]:
+    """Context windows in tokens by model id, of the models that the user has configured."""
+    windows: dict[str, int] = {}
+    for file in _existing(_user_directory(home), None):
+        for provider in mapping_of(file.values.get("provider")).values():
+            for name, model in mapping_of(mapping_of(provider).get("models")).items():
+                window = _count(mapping_of(mapping_of(model).get("limit")).get("context"))
+                if window:
+                    windows.setdefault(name, window)
+    return windows
+
+
+def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
+    project = Path(cwd)
+    if project.is_absolute() and "\0" not in cwd:
+        yield from _existing(project, project)
+    yield from _existing(_user_directory(home), None)
+
+
+def _user_directory(home: Path) -> Path:
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    base = Path(configured) if Path(configured).is_absolute() else home / ".config"
+    return base / "opencode"
+
+
+def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
+    for name in NAMES:
+        found = read_commented_json_file(directory / name, inside)
+        if found is not None:
+            yield found
+
+
+def _settings_file(found: JsonFile) -> SettingsFile:
+    compaction = mapping_of(found.values.get("compaction"))
+    parameters = {name: compaction[name] for name in _PARAMETERS if name in compaction}
+    return SettingsFile(found.path, True, compaction, parameters, found.fault)
+
+
+def _limit(values: Mapping[str, Any], model: tuple[str, str] | None, name: str) -> int | None:
+    """A limit of a model that a file configures."""
+    if model is None:
+        return None
+    provider = mapping_of(mapping_of(values.get("provider")).get(model[0]))
+    configured = mapping_of(mapping_of(provider.get("models")).get(model[1]))
+    return _count(mapping_of(configured.get("limit")).get(name))
+
+
+def _switched_off_in(files: tuple[SettingsFile, ...]) -> Path | None:
+    for file in files:
+        automatic = file.compaction.get("auto")
+        if isinstance(automatic, bool):
+            return None if automatic else file.path
+    return None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**31 else None
