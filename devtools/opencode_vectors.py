@@ -29,9 +29,7 @@ PROBE: Final = "go on"
 """The prompt with which the client was resumed; the command line of the older one quotes it."""
 
 
-def opencode_differences(
-    store: Mapping[str, Any], request: Mapping[str, Any]
-) -> Iterator[VectorDifference]:
+def opencode_differences(store: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[VectorDifference]:
     """The first difference between the messages of a request and those of the session in a store."""
     lines = list(store_lines(store))
     parser = OPENCODE.parser(ParserState(), [])

@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.base import Agent, Change, NewFile, Reader, WriteFacts
+from sessions_app.agents.base import Agent, Change, NewFile, Reader, RowChanges, WriteFacts
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.outline import labels, name_of
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
@@ -67,13 +67,24 @@ def make_change(
         before = Rebuilt(reader.rebuild(branch), line, preflight.parent_id)
 
         def prove(after: Rebuilt) -> Certificate:
-            return _prove(preflight, before, after, now)
+            return prove_change(preflight, before, after, now)
 
         if isinstance(change, NewFile):
             return create_change(locked, present, facts.session_id, change, reader, prove, note, record)
+        if isinstance(change, RowChanges):
+            raise not_in_database(present.path)
         after = context_with(present, change.lines, preflight.reading, line)
         made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
     return append_change(locked, present, made, note, record, after_torn_line=after_torn_line)
+
+
+def not_in_database(path: Path) -> BadInput:
+    """The error for rows to be changed of a session that is not in a database."""
+    return BadInput(
+        "not_in_database",
+        f"{path} is not in a database, so its rows cannot be changed. Nothing was written. Open it in a version of its "
+        "agent that moves it into one first.",
+    )
 
 
 def write_facts(
@@ -165,7 +176,8 @@ def create_change(
     return made._replace(size=new.size, sha256=new.sha256)
 
 
-def _prove(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
+def prove_change(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
+    """The certificate of a context after a change. Raises SystemFailure `not_proven` and BadInput `breaks_context`."""
     branch = preflight.present.tree.branch(preflight.parent_id)
     targets = preflight.validated.targets
     ignored = preflight.writer.unapplied(branch, targets)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Agent, Generation, Reading, SessionWriter
+from sessions_app.agents.base import Agent, Generation, Reading, ReplacingWriter, SessionWriter
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry
@@ -33,8 +33,10 @@ class Rebuilt(NamedTuple):
     leaf_id: str
 
 
-def approved_messages(context: ActiveContext, targets: Iterable[Target]) -> list[Message]:
-    """The messages of a context that an approved deletion leaves."""
+def approved_messages(
+    context: ActiveContext, targets: Iterable[Target], writer: SessionWriter
+) -> list[Message]:
+    """The messages of a context that an approved deletion leaves, or that a writer puts in the place of others."""
     deleted = blocks_by_entry(targets)
     left = []
     for message in context.messages:
@@ -42,7 +44,10 @@ def approved_messages(context: ActiveContext, targets: Iterable[Target]) -> list
             left.append(message)
             continue
         blocks = deleted[message.entry.id]
-        if blocks is not None and message.blocks is not None:
+        if isinstance(writer, ReplacingWriter):
+            remaining = writer.remains(message, blocks)
+            left += [remaining] if remaining is not None else []
+        elif blocks is not None and message.blocks is not None:
             kept = tuple(block for block in message.blocks if block.index not in blocks)
             left.append(msgspec.structs.replace(message, blocks=kept))
     return left
@@ -77,7 +82,7 @@ def require_approved(
     after: Rebuilt,
 ) -> None:
     """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message."""
-    expected = approved_messages(before.context, targets)
+    expected = approved_messages(before.context, targets, writer)
     found = after.context.messages
     place = next(
         (

@@ -47,10 +47,12 @@ from sessions_app.sqlite import failure_of
 from sessions_app.storage.backups import Backup as BackupFile
 from sessions_app.storage.backups import back_up, delete_backup, digest_up_to
 from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.rows import back_up_rows
 from sessions_app.storage.session_loader import continue_loading
 
 from .change import MadeChange, make_change
 from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
+from .row_change import make_row_change, plan_rows
 
 logger = logging.getLogger("redline")
 
@@ -231,7 +233,11 @@ def _commit(
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
     content = hashlib.sha256()
-    copy = back_up(locked, preflight.present.fingerprint, now, content)
+    rows = plan_rows(preflight, now)
+    if rows is not None:
+        copy = back_up_rows(locked, rows.steps, now)
+    else:
+        copy = back_up(locked, preflight.present.fingerprint, now, content)
 
     def note(made: MadeChange) -> CommitNote:
         return _note(approved, preflight, copy, made, now)
@@ -244,16 +250,23 @@ def _commit(
         _record(locked.path, note(done), done, content)
 
     late_failure: SystemFailure | None = None
+
+    def describe(planned: MadeChange) -> str:
+        return text_of(note(planned))
+
     try:
-        made = make_change(
-            locked,
-            preflight,
-            copy.path,
-            now,
-            after_torn_line=confirmations.after_torn_line,
-            note=lambda planned: text_of(note(planned)),
-            record=record,
-        )
+        if rows is not None:
+            made = make_row_change(locked, preflight, rows, now, note=describe, record=record)
+        else:
+            made = make_change(
+                locked,
+                preflight,
+                copy.path,
+                now,
+                after_torn_line=confirmations.after_torn_line,
+                note=describe,
+                record=record,
+            )
     except RedlineError as failure:
         if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
             drop_or_keep(copy, locked, failure)

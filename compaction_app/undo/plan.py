@@ -242,7 +242,9 @@ def _require_legal(plan: UndoPlan) -> None:
     rebuild, tree = plan.reading.reader.rebuild, plan.present.tree
     now = rebuild(tree.branch(plan.present.leaf_id))
     earlier = rebuild(tree.branch(plan.state.leaf_id))
-    after = replace(plan.without, messages=tuple(approved_messages(plan.without, plan.remaining)))
+    after = replace(
+        plan.without, messages=tuple(approved_messages(plan.without, plan.remaining, plan.writer))
+    )
     added = new_violations((*violations(now), *violations(earlier)), violations(after))
     if added:
         raise Conflict(

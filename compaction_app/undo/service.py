@@ -22,14 +22,21 @@ from django.db import DatabaseError
 
 from compaction_app.audit.service import FileContent
 from compaction_app.change_records import BackupNote, UndoNote, record_undo, text_of
-from compaction_app.commit.change import MadeChange, append_change, create_change, lines_of, write_facts
+from compaction_app.commit.change import (
+    MadeChange,
+    append_change,
+    create_change,
+    lines_of,
+    not_in_database,
+    write_facts,
+)
 from compaction_app.commit.proof import Rebuilt, certificate_of, context_with, require_approved
 from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction
-from sessions_app.agents.base import Append, Change, WriteFacts
+from sessions_app.agents.base import Append, Change, RowChanges, WriteFacts
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -165,6 +172,8 @@ def _make(
         def prove(after: Rebuilt) -> Certificate:
             return _prove(plan, Rebuilt(plan.without, line, plan.state.leaf_id), after, now)
 
+        if isinstance(change, RowChanges):
+            raise not_in_database(present.path)
         if not isinstance(change, Append):
             return create_change(
                 locked, present, facts.session_id, change, reading.reader, prove, note, record

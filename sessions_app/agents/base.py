@@ -6,6 +6,7 @@ Code outside `agents` never uses a field name of an agent's files; it uses the a
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -378,6 +379,14 @@ class Agent(Protocol):
 
     def state(self, path: Path) -> FileState | None:
         """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
+        ...
+
+    def database(self, path: Path) -> Path | None:
+        """The database that has a session; None if a session is not in one."""
+        ...
+
+    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
+        """The bytes of a session in a database, as a transaction of this connection sees it."""
         ...
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:

@@ -16,10 +16,11 @@ from .base import Agent, AgentPackage, Generation, Reader, Reading
 from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
 from .installed_version import Version, installed_version
+from .opencode.agent import OPENCODE
 from .pi.agent import PI
 from .session_file import head_of
 
-AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX)}
+AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
     generation.reader.name: (agent, generation)
     for agent in AGENTS.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -67,6 +68,13 @@ class SessionFileAgent:
 
     def state(self, path: Path) -> FileState | None:
         return file_state(path)
+
+    def database(self, path: Path) -> Path | None:
+        del path
+        return None
+
+    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
+        raise NotImplementedError
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         del path

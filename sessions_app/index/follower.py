@@ -206,8 +206,9 @@ class Follower:
         found = discover_sessions(root, self._roots[root])
         there = set()
         for path in found.paths:
-            seen = _seen(path)
             row = known.get(path)
+            changed_ns = found.changed_ns.get(path)
+            seen = _seen(path) if changed_ns is None else SeenFile(row.size if row else 0, changed_ns, 0)
             if row is not None:
                 there.add(row.key)
             if seen is None or self._refused.get(path) == seen:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -139,12 +140,15 @@ def _require_state(fd: int, expected: FileState, path: Path) -> None:
         raise Conflict("session_changed", message)
 
 
-def last_line_start(fd: int, size: int) -> int:
-    """The start of the last line of the first `size` bytes; `size` if they end with a newline."""
+def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
+    """The start of the last line of the first `size` bytes; `size` if they end with a newline.
+
+    `read` gives the bytes from an offset, as many as it is given.
+    """
     start = size
     while start > 0:
         step = min(CHUNK, start)
-        cut = pread(fd, start - step, step).rfind(b"\n") + 1
+        cut = read(start - step, step).rfind(b"\n") + 1
         start -= step - cut
         if cut:
             break
@@ -155,7 +159,7 @@ def _joint(
     fd: int, size: int, is_complete: Callable[[bytes], bool], path: Path, *, after_torn_line: bool
 ) -> bytes:
     """The bytes before the new line: nothing, or the newline that the last line lacks."""
-    start = last_line_start(fd, size)
+    start = last_line_start(partial(pread, fd), size)
     if start == size:
         return b""
     if after_torn_line or is_complete(pread(fd, start, size - start)):

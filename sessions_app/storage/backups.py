@@ -39,6 +39,7 @@ from .files import (
     opened,
     pread,
     reported,
+    sha256_of,
     sync_directory,
     write_all,
 )
@@ -126,8 +127,13 @@ def _record_line(name: str, sha256: str) -> bytes:
 
 
 def list_backups(session: Path) -> list[Backup]:
-    """The backups beside `session`, newest first. The session itself may be missing."""
+    """The backups beside `session`, newest first. The session itself may be missing.
+
+    A session in a database has no backups beside it.
+    """
     found: list[Backup] = []
+    if session.parent.is_file():
+        return found
     with reported(session.parent, "Its backups were not listed."), scan_directory(session.parent) as entries:
         for entry in entries:
             named = _parse(entry.name)
@@ -241,6 +247,21 @@ def copy_beside(
         sync_directory(session.parent)
         undo.pop_all()
     return Backup(backup, session, size, taken_at, digest)
+
+
+def write_backup(session: Path, content: bytes, like: os.stat_result, now: datetime) -> Backup:
+    """A backup with this content, as if it were beside a session at this path; synced to disk on return."""
+    with reported(session, NO_BACKUP), ExitStack() as undo:
+        unfinished = draft_of(session, BACKUP_DRAFT)
+        unfinished.unlink(missing_ok=True)
+        with created(unfinished, like, undo) as fd:
+            write_all(fd, content)
+        digest = sha256_of(content)
+        backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
+        unfinished.unlink()
+        sync_directory(session.parent)
+        undo.pop_all()
+    return Backup(backup, session, len(content), taken_at, digest)
 
 
 def copy_checked(

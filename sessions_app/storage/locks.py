@@ -29,6 +29,7 @@ from sessions_app.sessionlog.errors import Conflict
 
 from .copies import DRAFTS, draft_of
 from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
+from .row_marks import RowMark, was_made
 from .truncation import cut_off
 
 NOTHING_WRITTEN: Final = "Nothing was written."
@@ -82,7 +83,17 @@ class RemoveIntent(msgspec.Struct, frozen=True, tag="remove"):
         return 0
 
 
-Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent
+class RowsIntent(msgspec.Struct, frozen=True, tag="rows"):
+    """Rows of a database to be changed in one transaction; `size` is that of the session after it."""
+
+    path: str
+    database: str
+    marks: tuple[RowMark, ...]
+    size: int
+    note: str = ""
+
+
+Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent | RowsIntent
 
 
 class RecoveryKind(enum.Enum):
@@ -242,6 +253,8 @@ def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
 def _became_of(path: Path, intent: Intent) -> RecoveryKind:
     if isinstance(intent, CreateIntent):
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
+    if isinstance(intent, RowsIntent):
+        return _of_rows(intent)
     state = file_state(path)
     if isinstance(intent, RemoveIntent):
         is_there = state is not None and state.inode == intent.inode
@@ -262,6 +275,14 @@ def _became_of(path: Path, intent: Intent) -> RecoveryKind:
     if intent.payload.startswith(after) and _cut_off_torn(path, intent.before, after):
         return RecoveryKind.CUT_OFF
     return RecoveryKind.UNRESOLVED
+
+
+def _of_rows(intent: RowsIntent) -> RecoveryKind:
+    database = Path(intent.database)
+    made = was_made(database, intent.marks) if file_state(database) is not None else None
+    if made is None:
+        return RecoveryKind.UNRESOLVED
+    return RecoveryKind.MADE if made else RecoveryKind.NOT_MADE
 
 
 def _is_created(intent: CreateIntent) -> bool:
@@ -289,7 +310,7 @@ def _remove_drafts(locked: LockedSession) -> None:
     for draft in (_draft(locked.intent), *(draft_of(locked.path, purpose) for purpose in DRAFTS)):
         try:
             is_file = stat.S_ISREG(draft.lstat().st_mode)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # a session in a database has none
             continue
         if is_file:
             draft.unlink()

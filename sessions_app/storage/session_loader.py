@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from sessions_app.sessionlog.session import ParserState, SessionLog, is_complete
 from sessions_app.sessionlog.tree import SessionTree
 
 from .append import last_line_start
-from .files import FileState, Fingerprint, GrowthKind, SessionReader, opened, pread, real_path, reported
+from .files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
 
 Progress = Callable[[int], object]
 """Called with the number of bytes read so far."""
@@ -56,11 +55,15 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     path = real_path(path)
     agent = agent_at(path)
     with agent.open(path) as reader:
-        chunks = chunks_with_progress(reader, progress)
-        log = read_session(agent.parser(ParserState(), []), split_lines(chunks), str(path))
-        fingerprint = reader.fingerprint(log.state.next_offset, None)
-        state = reader.state()
-    return LoadedSession(path, log, agent.tree(log.entries), fingerprint, state)
+        return load_opened(agent, reader, progress)
+
+
+def load_opened(agent: Agent, reader: SessionReader, progress: Progress | None = None) -> LoadedSession:
+    """The whole session that a reader has opened."""
+    chunks = chunks_with_progress(reader, progress)
+    log = read_session(agent.parser(ParserState(), []), split_lines(chunks), str(reader.path))
+    fingerprint = reader.fingerprint(log.state.next_offset, None)
+    return LoadedSession(reader.path, log, agent.tree(log.entries), fingerprint, reader.state())
 
 
 def continue_loading(loaded: LoadedSession) -> LoadedSession:
@@ -97,11 +100,10 @@ class TornLine(NamedTuple):
 
 def torn_line_of(path: Path) -> TornLine | None:
     """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
-    not_done = "Its last line was not read."
-    with opened(path, os.O_RDONLY, not_done) as fd, reported(path, not_done):
-        size = os.fstat(fd).st_size
-        start = last_line_start(fd, size)
-        if start == size or is_complete_line(pread(fd, start, size - start)):
+    with agent_at(path).open(path) as reader:
+        size = reader.state().size
+        start = last_line_start(reader.read_at, size)
+        if start == size or is_complete_line(reader.read_at(start, size - start)):
             return None
         return TornLine(start, size - start)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sqlite3
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ from .reader import OpenCodeReader
 from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
 from .settings import model_windows, read_settings, user_settings
-from .store import database_of, opened_session, session_state
-from .writers import DeleteWriter, PruneWriter
+from .store import database_of, opened_session, session_state, session_within
+from .writers import DeleteWriter, ForkWriter, PruneWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
@@ -49,7 +50,7 @@ class OpenCodeAgent(SessionFileAgent):
             "OpenCode 1.1 and newer",
             _READER,
             OpenCodeRules(_READER),
-            (DeleteWriter(_READER), PruneWriter(_READER)),
+            (DeleteWriter(_READER), PruneWriter(_READER), ForkWriter(_READER)),
             can_move_leaf=False,
         ),
     )
@@ -84,6 +85,12 @@ class OpenCodeAgent(SessionFileAgent):
             return found
         with self.open(path) as reader:
             return reader.state()
+
+    def database(self, path: Path) -> Path | None:
+        return database_of(path)
+
+    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
+        return RenderedReader(path, partial(session_within, path, connection))
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         """The client takes no lock: whoever has the database open may write to every session in it."""

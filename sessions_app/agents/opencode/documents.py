@@ -90,12 +90,11 @@ def _documents(directory: Path, row_type: str) -> Iterator[Row]:
         try:
             with scan_directory(directory) as entries:
                 for entry in entries:
-                    row_id, suffix = os.path.splitext(entry.name)
-                    if suffix == SUFFIX and ID.match(row_id) and entry.is_file(follow_symlinks=False):
+                    row_id = entry.name.removesuffix(SUFFIX)
+                    is_named = row_id != entry.name and ID.match(row_id)
+                    if is_named and entry.is_file(follow_symlinks=False):
                         state = entry.stat(follow_symlinks=False)
-                        found.append(
-                            Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name)
-                        )
+                        found.append(Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
         except FileNotFoundError:
             return
     yield from sorted(found, key=lambda row: row.id)

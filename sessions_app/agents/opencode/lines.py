@@ -5,8 +5,8 @@
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
     {"type":"revert","data":…,"after":"prt_…"}                     if messages are reverted
 
-`data` is the recorded text. Only a newline, which in JSON is a space, becomes one: a line has a row of the session. What
-Redline says of a row comes after it, so that no recorded text takes its place: of equal names the last one counts.
+`data` is the recorded text. Only a newline, which in JSON is a space, becomes one, so that each row is one line. The ids
+come after it, so that no recorded text can take their place: of equal names the last one counts.
 """
 
 from __future__ import annotations

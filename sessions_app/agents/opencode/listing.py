@@ -48,7 +48,9 @@ def discover(root: Path) -> Discovery:
         directory = root / STORE / project
         documents = [directory / name for name in _names(directory, unlisted) if name.endswith(SUFFIX)]
         paths += [path for path in documents if ID.match(path.stem)]
-    return Discovery(tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed)
+    return Discovery(
+        tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed
+    )
 
 
 def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Parses the lines of a session of OpenCode: header, entries and damage.
 
 A message is an entry that is never sent, followed by one entry for each part; a tool part gives two, the call and the
-result. All form one chain, in the order of the rows. An entry has the id of its row, a call that with `.call` behind it,
-so that the last entry of every row has the row's id.
+result. All form one chain, in the order of the rows. An entry has the id of its row; a call has `.call` behind it, so
+that the last entry of every row has the row's id.
 
     msg_1 user      ◀── prt_1 text
     msg_2 assistant ◀── prt_2 reasoning ◀── prt_3.call ◀── prt_3 result ◀── prt_4 text

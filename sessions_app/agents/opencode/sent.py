@@ -67,7 +67,10 @@ def _file(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Mapping[str, Any]]:
-    text, reasoning, calls, results, media = "", "", [], [], []
+    text, reasoning = "", ""
+    calls: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    media: list[Mapping[str, Any]] = []
     for entry, part in parts:
         if entry.type == "reasoning":
             thought = text_of(part.get("text"))

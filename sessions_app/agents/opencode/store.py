@@ -11,22 +11,32 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.agent_database import opened_database, row_of, state_of
 from sessions_app.storage.files import FileState, file_state
 from sessions_app.storage.rendered import RenderedLine
 
-from .lines import MESSAGE, PART, Row, identity_of, in_order, render, revert_row, session_row, size_of
+from .lines import (
+    MESSAGE,
+    PART,
+    SESSION,
+    Row,
+    identity_of,
+    in_order,
+    render,
+    revert_row,
+    session_row,
+    size_of,
+)
 from .parts import mapping_of
 
 DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
-BUSY_SECONDS: Final = 2.0
-"""How long a reader waits for a lock; in the client's journal mode, locks against readers last moments."""
 NOTHING_READ: Final = "It was not read."
 _BYTES: Final = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
 _MESSAGES: Final = (
@@ -64,49 +74,6 @@ def database_of(path: Path) -> Path | None:
     return path.parent if is_database(path.parent) and ID.match(path.name) else None
 
 
-@contextmanager
-def opened_database(path: Path, not_done: str = NOTHING_READ) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to the regular file at a real path.
-
-    Raises BadInput `no_such_file`, `not_a_file` and `not_a_database`, and SystemFailure `database_busy`.
-    """
-    before = _state(path, not_done)
-    try:
-        with closing(connect(path, "ro", BUSY_SECONDS)) as connection:
-            connection.execute("PRAGMA query_only = 1")
-            connection.execute("BEGIN")
-            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-            now = _state(path, not_done)
-            if (now.device, now.inode) != (before.device, before.inode):
-                raise BadInput("not_a_file", f"{path} was replaced while it was opened. {not_done} Try again.")
-            yield connection
-    except sqlite3.Error as fault:
-        raise database_failure(fault, path, not_done) from fault
-
-
-def connect(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
-    """A connection to an existing database, in a mode of SQLite's URIs. Nothing in it is run as code."""
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
-    )
-    connection.text_factory = _text
-    connection.execute("PRAGMA trusted_schema = 0")
-    return connection
-
-
-def database_failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | SystemFailure:
-    """The failure for an error of SQLite's."""
-    name = getattr(fault, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        what = f"{path} is locked by another process. {not_done} Try again in a moment."
-        return SystemFailure("database_busy", what)
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):
-        what = f"{path} cannot be opened or read as a database ({fault}). {not_done}"
-        return SystemFailure("database_unreadable", f"{what} Check its permissions and the disk.")
-    what = f"{path} is not a database of OpenCode's, or is damaged ({fault}). {not_done}"
-    return BadInput("not_a_database", f"{what} Check it with `sqlite3 FILE 'pragma integrity_check'`.")
-
-
 class DatabaseSource:
     """The lines of one session, in one transaction of a connection."""
 
@@ -130,7 +97,7 @@ class DatabaseSource:
 
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     """The rows of the session with this path, in order. Raises BadInput `no_such_file` if there is no such session."""
-    session = session_columns(connection, path.name)
+    session = row_of(connection, SESSION, path.name)
     if session is None:
         raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
     messages = (
@@ -146,29 +113,27 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     return [*rows, reverted] if reverted is not None else rows
 
 
-def session_columns(connection: sqlite3.Connection, session_id: str) -> dict[str, Any] | None:
-    """The columns of a session, whatever they are in its version of the client; None if there is none."""
-    cursor = connection.execute("SELECT * FROM session WHERE id = ?", (session_id,))
-    names = [column[0] for column in cursor.description]
-    found = cursor.fetchone()
-    return dict(zip(names, found, strict=True)) if found is not None else None
-
-
 @contextmanager
 def opened_session(path: Path) -> Iterator[DatabaseSource]:
     """The lines of a session in a database."""
-    with opened_database(path.parent) as connection:
-        yield DatabaseSource(connection, path, _state(path.parent, NOTHING_READ))
+    with opened_database(path.parent, NOTHING_READ) as connection, session_within(path, connection) as source:
+        yield source
+
+
+@contextmanager
+def session_within(path: Path, connection: sqlite3.Connection) -> Iterator[DatabaseSource]:
+    """The lines of a session as a transaction sees it."""
+    yield DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
 
 
 def session_state(path: Path) -> FileState | None:
     """The state of a session in a database; None if there is none."""
     if file_state(path.parent) is None:
         return None
-    with opened_database(path.parent) as connection:
-        if session_columns(connection, path.name) is None:
+    with opened_database(path.parent, NOTHING_READ) as connection:
+        if row_of(connection, SESSION, path.name) is None:
             return None
-        source = DatabaseSource(connection, path, _state(path.parent, NOTHING_READ))
+        source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
     return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
 
 
@@ -181,23 +146,12 @@ def listed_sessions(database: Path) -> list[ListedSession]:
 def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
     if not isinstance(recorded, str) or not recorded:
         return None
+    data = recorded.encode("utf-8", "surrogateescape")
     try:
-        revert = mapping_of(parse(recorded.encode("utf-8", "replace")))
+        return revert_row(data, mapping_of(parse(data)), rows)
     except ValueError:
         return None
-    return revert_row(recorded.encode("utf-8", "replace"), revert, rows)
-
-
-def _state(path: Path, not_done: str) -> FileState:
-    found = file_state(path)
-    if found is None:
-        raise BadInput("no_such_file", f"{path} does not exist. {not_done} Check the path.")
-    return found
 
 
 def _time(value: object) -> int:
     return int(value) if isinstance(value, int | float) and 0 < value < 2**53 else 0
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

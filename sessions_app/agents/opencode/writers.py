@@ -134,7 +134,8 @@ class ForkWriter(RowWriter):
     name = "fork"
     appends = False
     effect: Final = (
-        "Copies what survives into a new session in OpenCode's database. This session is not changed." + _UNCOUNTED
+        "Copies what survives into a new session in OpenCode's database. This session is not changed."
+        + _UNCOUNTED
     )
     undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 

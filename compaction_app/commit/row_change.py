@@ -1,0 +1,104 @@
+"""The change of a session in a database: planned with its rows, backed up, and proven within its transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sessions_app.agents.base import RowChanges
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.files import GrowthKind
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.rows import RowStep, change_rows, plan_steps
+from sessions_app.storage.session_loader import LoadedSession, load_opened
+
+from .change import Describe, MadeChange, change_of, lines_of, prove_change, write_facts
+from .preflight import Preflight
+from .proof import ReadLine, Rebuilt
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """The rows that a writer changes, or the copies that it makes."""
+
+    database: Path
+    steps: Sequence[RowStep]
+    created: str
+    """The id of the new session; empty if the session itself changes."""
+    entry_id: str
+    """Identifies the change."""
+
+
+def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
+    """The change of a preflight's writer; None if the session is not in a database."""
+    present = preflight.present
+    database = agent_at(present.path).database(present.path)
+    if database is None:
+        return None
+    with lines_of(present) as line:
+        facts = write_facts(present, line, present.path, now)
+        change = change_of(preflight, facts)
+    if not isinstance(change, RowChanges):
+        raise TypeError(f"the writer {preflight.writer.name} writes no rows")
+    return RowPlan(database, plan_steps(database, change), change.created, change.created or facts.new_id())
+
+
+def make_row_change(
+    locked: LockedSession,
+    preflight: Preflight,
+    plan: RowPlan,
+    now: datetime,
+    *,
+    note: Describe,
+    record: Callable[[MadeChange], object],
+) -> MadeChange:
+    """Carry out a plan. Raises SystemFailure `not_proven`, and what the storage raises."""
+    present, reader = preflight.present, preflight.reading.reader
+    path = present.path.with_name(plan.created) if plan.created else present.path
+    made = MadeChange(plan.entry_id, created=path if plan.created else None)
+    branch = present.tree.branch(preflight.parent_id)
+
+    def prove(connection: sqlite3.Connection) -> int:
+        nonlocal made
+        with lines_of(present) as line, changed_session(path, connection) as (loaded, line_after):
+            before = Rebuilt(reader.rebuild(branch), line, preflight.parent_id)
+            context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+            certificate = prove_change(preflight, before, Rebuilt(context, line_after, loaded.leaf_id), now)
+            made = made._replace(certificate=certificate, size=loaded.state.size)
+        return made.size
+
+    change_rows(
+        locked,
+        plan.database,
+        plan.steps,
+        is_in_place=not plan.created,
+        require_unchanged=lambda connection: require_unchanged(present, connection),
+        prove=prove,
+        note=lambda _: note(made),
+        record=lambda _: record(made),
+    )
+    return made
+
+
+@contextmanager
+def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[LoadedSession, ReadLine]]:
+    """A session as a transaction has changed it, and how the lines of its entries are read."""
+    agent = agent_at(path)
+    with agent.open_within(path, connection) as reader:
+        yield load_opened(agent, reader), lambda entry: reader.read_at(entry.offset, entry.length)
+
+
+def require_unchanged(present: LoadedSession, connection: sqlite3.Connection) -> None:
+    """Raise Conflict `session_changed` if the session is not the one that was judged."""
+    with agent_at(present.path).open_within(present.path, connection) as reader:
+        growth = reader.growth(present.fingerprint)
+    if growth.kind is not GrowthKind.UNCHANGED:
+        raise Conflict(
+            "session_changed",
+            f"{present.path} was written to after it was checked. Nothing was written. Read it again.",
+        )

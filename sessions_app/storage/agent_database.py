@@ -1,0 +1,99 @@
+"""EDGE: an agent's own SQLite database, opened beside the agent. Nothing in it is run as code."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+
+from .files import FileState, file_state
+
+BUSY_SECONDS: Final = 2.0
+"""How long a lock is waited for; in the journal mode of the known agents, locks last moments."""
+
+
+@contextmanager
+def opened_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to the regular file at a real path: one state of it, with its write-ahead log.
+
+    Raises BadInput `no_such_file`, `not_a_file` and `not_a_database`, and SystemFailure `database_busy` and
+    `database_unreadable`.
+    """
+    with _connected(path, "ro", "BEGIN", not_done) as connection:
+        # Only a read begins the transaction.
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        yield connection
+
+
+@contextmanager
+def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
+    """A connection in a transaction that nobody else can write in; without a COMMIT, it leaves everything as it was.
+
+    Raises what `opened_database` raises.
+    """
+    with _connected(path, "rw", "BEGIN IMMEDIATE", not_done) as connection:
+        yield connection
+
+
+@contextmanager
+def _connected(path: Path, mode: str, begin: str, not_done: str) -> Iterator[sqlite3.Connection]:
+    before = state_of(path, not_done)
+    uri = f"{path.as_uri()}?mode={mode}"
+    try:
+        with closing(
+            sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        ) as connection:
+            connection.text_factory = _text
+            connection.execute("PRAGMA trusted_schema = 0")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(begin)
+            now = state_of(path, not_done)
+            if (now.device, now.inode) != (before.device, before.inode):
+                raise BadInput(
+                    "not_a_file", f"{path} was replaced while it was opened. {not_done} Try again."
+                )
+            yield connection
+    except sqlite3.Error as fault:
+        raise _failure(fault, path, not_done) from fault
+
+
+def state_of(path: Path, not_done: str) -> FileState:
+    """The state of the database's file. Raises BadInput `no_such_file`."""
+    found = file_state(path)
+    if found is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {not_done} Check the path.")
+    return found
+
+
+def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str, Any] | None:
+    """A row by its id, with all its columns; None if there is none."""
+    cursor = connection.execute(f"SELECT * FROM {quoted(table)} WHERE id = ?", (row_id,))  # noqa: S608
+    names = [column[0] for column in cursor.description]
+    found = cursor.fetchone()
+    return dict(zip(names, found, strict=True)) if found is not None else None
+
+
+def quoted(name: str) -> str:
+    """The name of a table or a column in a statement."""
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | SystemFailure:
+    name = getattr(fault, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        what = f"{path} is locked by another process. {not_done} Try again in a moment."
+        return SystemFailure("database_busy", what)
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):
+        what = f"{path} cannot be opened, read or written as a database ({fault}). {not_done}"
+        return SystemFailure("database_unreadable", f"{what} Check its permissions and the disk.")
+    what = f"{path} is not a database of the agent's, or is damaged ({fault}). {not_done}"
+    return BadInput("not_a_database", f"{what} Check it with `sqlite3 FILE 'pragma integrity_check'`.")
+
+
+def _text(data: bytes) -> str:
+    """Text as recorded, whatever its bytes are."""
+    return data.decode("utf-8", "surrogateescape")

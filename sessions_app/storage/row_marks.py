@@ -1,0 +1,43 @@
+"""EDGE: what became of a change of rows whose process was killed.
+
+The change is one transaction: the database has all of it, or nothing. So one row that is as it was to be, or as it was,
+decides, whatever the agent has done to the others since.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .agent_database import opened_database, row_of
+from .files import sha256_of
+
+
+class RowMark(msgspec.Struct, frozen=True):
+    """The digest of a row before and after a change; empty if there is no such row."""
+
+    table: str
+    row_id: str
+    before: str
+    after: str
+
+
+def digest_of_row(row: dict[str, Any] | None) -> str:
+    """Identifies the content of a row; empty for none."""
+    return "" if row is None else sha256_of(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
+
+
+def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
+    """Whether a change was made; None if no row shows it any more. Raises what opening the database raises."""
+    with opened_database(database, "An interrupted change was not settled.") as connection:
+        found = [_outcome(connection, mark) for mark in marks if mark.before != mark.after]
+    return True if True in found else False if False in found else None
+
+
+def _outcome(connection: sqlite3.Connection, mark: RowMark) -> bool | None:
+    digest = digest_of_row(row_of(connection, mark.table, mark.row_id))
+    return {mark.after: True, mark.before: False}.get(digest)
