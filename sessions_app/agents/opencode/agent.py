@@ -29,7 +29,7 @@ from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
 from .settings import model_windows, read_settings, user_settings
 from .store import database_of, opened_session, session_state, session_within
-from .writers import DeleteWriter, ForkWriter, PruneWriter
+from .writers import DeleteWriter, PruneWriter, RowForkWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
@@ -50,7 +50,7 @@ class OpenCodeAgent(SessionFileAgent):
             "OpenCode 1.1 and newer",
             _READER,
             OpenCodeRules(_READER),
-            (DeleteWriter(_READER), PruneWriter(_READER), ForkWriter(_READER)),
+            (DeleteWriter(_READER), PruneWriter(_READER), RowForkWriter(_READER)),
             can_move_leaf=False,
         ),
     )

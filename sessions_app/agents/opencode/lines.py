@@ -5,7 +5,7 @@
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
     {"type":"revert","data":…,"after":"prt_…"}                     if messages are reverted
 
-`data` is the recorded text. Only a newline, which in JSON is a space, becomes one, so that each row is one line. The ids
+`data` is the recorded text. Only a newline, which in JSON is a space, becomes one, so that a row is a line. The ids
 come after it, so that no recorded text can take their place: of equal names the last one counts.
 """
 

@@ -128,7 +128,7 @@ class PruneWriter(RowWriter):
         return RowChanges((*changes, *_without_usage(branch, facts)))
 
 
-class ForkWriter(RowWriter):
+class RowForkWriter(RowWriter):
     """Copies the rows that survive into a new session of the same database."""
 
     name = "fork"
@@ -140,7 +140,7 @@ class ForkWriter(RowWriter):
     undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 
     @property
-    def universal(self) -> ForkWriter:
+    def universal(self) -> RowForkWriter:
         return self
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:

@@ -92,7 +92,12 @@ def test_every_session_is_listed_once_and_sorted(tmp_path: Path) -> None:
     for name in names + others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert discovery.discover(tmp_path) == (tuple(sorted(tmp_path / name for name in names)), (), ())
+    found = discovery.discover(tmp_path)
+    assert (found.paths, found.refused, found.unlisted) == (
+        tuple(sorted(tmp_path / name for name in names)),
+        (),
+        (),
+    )
 
 
 def test_a_directory_named_like_a_session_is_searched_and_not_listed(tmp_path: Path) -> None:

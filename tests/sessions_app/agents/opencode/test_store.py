@@ -1,0 +1,193 @@
+"""A session of OpenCode is read by byte offset, while the client writes, and each change is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sessions_app.agents.opencode.agent import OPENCODE
+from sessions_app.agents.registry import agent_of
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.files import Fingerprint, GrowthKind
+from sessions_app.storage.session_loader import continue_loading, load_session
+from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_session
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> OpenCodeStore:
+    return OpenCodeStore(tmp_path / "opencode")
+
+
+def content(path: Path, size: int = 1 << 20) -> bytes:
+    with OPENCODE.open(path) as reader:
+        return b"".join(reader.chunks(0, size))
+
+
+def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
+    with OPENCODE.open(path) as reader:
+        return reader.growth(fingerprint).kind
+
+
+def test_every_offset_gives_the_bytes_of_the_whole(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    whole = content(path)
+    assert content(path, 4096) == whole
+    with OPENCODE.open(path) as reader:
+        assert reader.state().size == len(whole)
+        for offset in range(0, len(whole), 97):
+            assert reader.read_at(offset, min(131, len(whole) - offset)) == whole[offset : offset + 131]
+
+
+def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
+    path = store.session()
+    data = '{ "text" : "caf\\u00e9 é",\t"type":"text", "n": 1.0 }'
+    store.part(store.user(), data)
+    assert b'{"type":"part","data":' + data.encode() + b',"id":"prt_' in content(path)
+
+
+def test_a_newline_in_a_row_does_not_end_its_line(store: OpenCodeStore) -> None:
+    path = store.session()
+    store.part(store.user(), '{"type":"text",\n"text":"x"}')
+    assert content(path).count(b"\n") == 3
+
+
+def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    loaded = load_session(path)
+    assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
+    store.user("More.")
+    assert growth(path, loaded.fingerprint) is GrowthKind.GROWN
+    assert continue_loading(loaded).log == load_session(path).log
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM part WHERE id = 'prt_0006'",
+        "UPDATE part SET data = replace(data, 'I', 'We') WHERE id = 'prt_0006'",
+        "UPDATE part SET data = replace(data, 'I', 'J'), time_updated = 9 WHERE id = 'prt_0006'",
+        "UPDATE session SET title = 'Other'",
+        "UPDATE message SET time_created = 1 WHERE id = 'msg_0010'",
+    ],
+)
+def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: str) -> None:
+    path = worked_session(store)
+    loaded = load_session(path)
+    store.run(statement)
+    assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
+    with pytest.raises(RedlineError, match="Read it again"):
+        continue_loading(loaded)
+
+
+def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    with closing(store.connect()) as client:
+        client.execute("BEGIN IMMEDIATE")
+        client.execute("UPDATE session SET title = 'Unfinished'")
+        with OPENCODE.open(path) as reader:
+            before = b"".join(reader.chunks(0))
+            client.execute("COMMIT")
+            assert b"".join(reader.chunks(0)) == before
+        assert b"Unfinished" not in before
+        assert store.database.with_name("opencode.db-wal").stat().st_size > 0
+        assert b"Unfinished" in content(path)
+
+
+def test_a_database_that_stays_locked_is_reported(
+    store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = worked_session(store)
+    monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
+    store.run("PRAGMA journal_mode = DELETE")
+    with closing(store.connect()) as client:
+        client.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(RedlineError, match="locked by another process") as raised:
+            content(path)
+    assert raised.value.code == "database_busy"
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])
+def test_what_is_not_a_database_is_reported(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "opencode.db"
+    file.write_bytes(damage)
+    with pytest.raises(RedlineError, match="not a database"):
+        content(file / "ses_1")
+    found = OPENCODE.discover(tmp_path)
+    assert not found.paths
+    assert [refused.path for refused in found.unlisted] == [file]
+
+
+def test_a_missing_session_is_reported(store: OpenCodeStore) -> None:
+    with pytest.raises(RedlineError, match="has no session ses_none"):
+        content(store.database / "ses_none")
+    assert OPENCODE.state(store.database / "ses_none") is None
+    assert OPENCODE.state(store.directory / "opencode-other.db" / "ses_1") is None
+
+
+def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    child = store.session("ses_2", parent_id="ses_1", title="Child session - x")
+    beta = OpenCodeStore(store.directory, "opencode-beta.db").session()
+    older = documents(store.directory, store)
+    (store.directory / "log").mkdir()
+    found = OPENCODE.discover(store.directory)
+    assert set(found.paths) == {path, child, beta, older}
+    assert not found.refused
+    for one in found.paths:
+        state = OPENCODE.state(one)
+        assert state is not None
+        assert found.changed_ns.get(one, state.mtime_ns) == state.mtime_ns
+        assert agent_of(one) == "opencode"
+    header = load_session(child).log.header
+    assert header is not None
+    assert header.parent_session == "ses_1"
+
+
+@pytest.mark.parametrize("session_id", ["../x", "a/b", "", "a\0b", "x" * 200])
+def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: str) -> None:
+    store.session(session_id)
+    found = OPENCODE.discover(store.directory)
+    assert not found.paths
+    assert len(found.refused) == 1
+
+
+def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
+    worked_session(store)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "opencode.db").symlink_to(store.database)
+    older = documents(tmp_path / "older", store)
+    (other / "storage").symlink_to(older.parents[2])
+    assert not OPENCODE.discover(other).paths
+    with pytest.raises(RedlineError, match="link"):
+        content(other / "opencode.db" / "ses_1")
+
+
+def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(
+    store: OpenCodeStore, tmp_path: Path
+) -> None:
+    worked_session(store)
+    path = documents(tmp_path / "older", store)
+    loaded = load_session(path)
+    message = path.parents[2] / "message" / "ses_1" / "msg_9.json"
+    message.write_text(json.dumps({"role": "user"}), encoding="utf-8")
+    assert growth(path, loaded.fingerprint) is GrowthKind.GROWN
+    part = next((path.parents[2] / "part" / "msg_0001").iterdir())
+    part.write_text(json.dumps(text("Other.")), encoding="utf-8")
+    os.utime(part, ns=(1, 1))
+    assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
+
+
+def test_large_outputs_are_recorded_once(store: OpenCodeStore) -> None:
+    path = store.session()
+    store.user("Go.")
+    store.assistant(tool("c1", "x" * 3_000_000))
+    whole = content(path, 1 << 20)
+    assert len(whole) < 3_010_000
+    call, result = load_session(path).log.entries[-2:]
+    assert (call.result_for, result.result_for) == (None, result.id)
+    assert result.tokens == 750_000
