@@ -170,6 +170,8 @@ def _reading(
     agent: Agent, known_by: str, signs: Iterable[_Sign], version_of: Callable[[str], Version | None]
 ) -> Reading:
     """The reading by an agent: of the versions that its last telling entry shows, or of the installed one."""
+    if len(agent.generations) == 1:
+        return Reading(agent, agent.generations[0], known_by)
     telling = [sign for sign in signs if sign.agent is agent and sign.reader]
     if telling:
         contains = f"it contains {telling[-1].words}"

@@ -21,6 +21,7 @@ from sessions_app.storage.files import FileState, SessionReader, file_state
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
+from .client import PROGRAM
 from .documents import opened_documents, storage_of
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
@@ -44,6 +45,8 @@ class OpenCodeAgent(SessionFileAgent):
 
     key: str = "opencode"
     label: str = "OpenCode"
+    format: str = "opencode"
+    program: str = PROGRAM
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -61,7 +64,8 @@ class OpenCodeAgent(SessionFileAgent):
         return (f"{base}/{DIRECTORY}",)
 
     def owns(self, path: Path) -> bool:
-        return database_of(path) is not None or storage_of(path) is not None
+        is_session = database_of(path) is not None or storage_of(path) is not None
+        return is_session or path.parts[-2:] == ("share", DIRECTORY)
 
     def recognises(self, head: bytes) -> bool:
         return head.startswith(_HEAD)
