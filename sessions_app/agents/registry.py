@@ -20,7 +20,9 @@ from .opencode.agent import OPENCODE
 from .pi.agent import PI
 from .session_file import head_of
 
-AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE)}
+AGENTS: Final[Mapping[str, Agent]] = {
+    agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE)
+}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
     generation.reader.name: (agent, generation)
     for agent in AGENTS.values()

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.base import AgentClient, AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -21,7 +22,7 @@ from sessions_app.storage.files import FileState, SessionReader, file_state
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
-from .client import PROGRAM
+from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
@@ -46,7 +47,7 @@ class OpenCodeAgent(SessionFileAgent):
     key: str = "opencode"
     label: str = "OpenCode"
     format: str = "opencode"
-    program: str = PROGRAM
+    program: str = "opencode"
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -124,6 +125,9 @@ class OpenCodeAgent(SessionFileAgent):
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
         return read_again(raw, place)
+
+    def find_client(self, program: Path | None) -> AgentClient | None:
+        return find_client(OpenCodeProgram, self.program, program)
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "--session", path.stem

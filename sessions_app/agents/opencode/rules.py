@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessions_app.sessionlog.context import Message
@@ -34,3 +34,8 @@ class OpenCodeRules:
     def replays(self, entry: Entry) -> bool:
         """Every reply: its reasoning may bear a signature of the provider."""
         return entry.role == Role.ASSISTANT
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """Every part is a row of its own; a call and its result are one."""
+        del messages
+        return {}
