@@ -274,13 +274,13 @@ def small_sessions(directory: Path, count: int) -> list[Path]:
 def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
     redline: Installation, tmp_path: Path, known: bool
 ) -> None:
-    small_sessions(tmp_path / "root", 100)
+    small_sessions(tmp_path / "root", 150)
     if known:
         index_paths([tmp_path / "root"])
     with CaptureQueriesContext(connection) as queries:
-        assert index_paths([tmp_path / "root"]).files == 100
-    assert len(queries) < 100
-    assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(100)}
+        assert index_paths([tmp_path / "root"]).files == 150
+    assert len(queries) < 150
+    assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(150)}
 
 
 def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp_path: Path) -> None:
