@@ -78,7 +78,7 @@ def write_plan(
             start = b"" if recorded.endswith(b"\n") else b"\n"
             copy.write_bytes(recorded + start + b"".join(added + b"\n" for added in change.lines))
     context = generation.reader.rebuild(branch)
-    approved = replace(context, messages=tuple(approved_messages(context, targets)))
+    approved = replace(context, messages=tuple(approved_messages(context, targets, writer)))
     return WrittenPlan(targets, copy, approved)
 
 

@@ -158,8 +158,9 @@ def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
 
 def test_a_fifo_named_like_a_session_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    refused = ((tmp_path / "pipe.jsonl", "is not a regular file"),)
-    assert discovery.discover(tmp_path) == ((), refused, ())
+    found = discovery.discover(tmp_path)
+    assert found.refused == ((tmp_path / "pipe.jsonl", "is not a regular file"),)
+    assert (found.paths, found.unlisted) == ((), ())
 
 
 def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: Path) -> None:
