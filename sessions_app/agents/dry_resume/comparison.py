@@ -9,7 +9,7 @@ or texts that are not a user's; for example, because the directory is not the re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,8 @@ PROBE: Final = "REDLINE-PROBE"
 NOT_CONTENT: Final = frozenset({"id", "cache_control", "output_config"})
 NO_FIELDS: Final = "{}"
 PLAIN_ITEM: Final = '{"type": "message"}'
+CLIENT_ROLES: Final = frozenset({"system", "developer"})
+"""The roles of messages that are neither the user's nor the model's."""
 TEXTS: Final = frozenset({"text", "input_text"})
 
 Block = Mapping[str, Any]
@@ -49,8 +51,8 @@ def difference(
     """
     fresh = frozenset((_role(message), _json(block)) for message in added for block in _blocks(message))
     last = max(at for at, message in enumerate(sent) if any(map(_is_probe, _blocks(message))))
-    found = list(_without(sent, fresh, last))
-    ours = list(_without(list(expected), fresh, -1))
+    found = list(_without(sent, fresh))
+    ours = list(_without(expected, fresh))
     for at, (theirs, mine) in enumerate(zip_longest(found, ours)):
         if theirs is None:
             missing = f"message {mine.number + 1:,} ({mine.role}) is missing"
@@ -77,32 +79,28 @@ def _split(message: _Message, count: int | None) -> tuple[_Message, _Message]:
     )
 
 
-def _without(
-    messages: Sequence[Mapping[str, Any]], fresh: frozenset[tuple[str, str]], probe_at: int
-) -> Iterable[_Message]:
-    """Messages without what the client adds, and without PROBE in the message at `probe_at`."""
+def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, str]]) -> Iterator[_Message]:
+    """Messages without the blocks of the control, of which PROBE is one."""
     for number, message in enumerate(messages):
         role = _role(message)
-        recorded = [
-            _json(block)
-            for block in _blocks(message)
-            if (role, _json(block)) not in fresh and not (number == probe_at and _is_probe(block))
-        ]
+        blocks = map(_json, _blocks(message))
+        recorded = tuple(block for block in blocks if (role, block) not in fresh)
         left_out = NOT_CONTENT | {"role", "content"} if "role" in message else NOT_CONTENT
         fields = _json(
             {name: value for name, value in message.items() if name not in left_out and value is not None}
         )
         if recorded or fields not in (NO_FIELDS, PLAIN_ITEM):
-            yield _Message(role, tuple(recorded), fields, number)
+            yield _Message(role, recorded, fields, number)
 
 
 def _may_be_added(message: _Message, openings: tuple[str, ...]) -> bool:
     """Whether a client can have added this at the end."""
+    if message.fields not in (NO_FIELDS, PLAIN_ITEM):
+        return False
     blocks = [json.loads(block) for block in message.blocks]
-    is_known = message.fields in (NO_FIELDS, PLAIN_ITEM)
-    return is_known and all(
-        _is_text(one) and (message.role != "user" or str(one["text"]).startswith(openings)) for one in blocks
-    )
+    if message.role == "user":
+        return all(_is_text(one) and str(one["text"]).startswith(openings) for one in blocks)
+    return not blocks or (message.role in CLIENT_ROLES and all(map(_is_text, blocks)))
 
 
 def _role(message: Mapping[str, Any]) -> str:
