@@ -36,6 +36,7 @@ CONFIGURATION: Final = "CLAUDE_CONFIG_DIR"
 class ClaudeCodeAgent(SessionFileAgent):
     key: str = KEY
     label: str = "Claude Code"
+    format: str = KEY
     program: str = "claude"
     directory: str = ".claude"
     generations: Sequence[Generation] = (

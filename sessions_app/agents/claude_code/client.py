@@ -11,6 +11,10 @@ from typing import Any, Final
 
 from sessions_app.agents.dry_resume.scratch import Scratch
 
+from .sent import INTERRUPTED
+
+FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
+"""Calls are sent with the names that they were recorded with, and fewer reminders are added."""
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
 
 
@@ -45,13 +49,26 @@ class ClaudeCodeProgram:
 
     def command(self, prompt: str, session_id: str = "") -> list[str]:
         resume = ("--resume", session_id) if session_id else ()
-        return [self.program, "-p", "--output-format", "json", *resume, "--", prompt]
+        return [self.program, "-p", "--output-format", "json", *FEW_TOOLS, *resume, "--", prompt]
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """A request without tools is not a turn: it may be for a title."""
-        return (
-            list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
-        )
+        messages = body.get("messages")
+        return list(map(_in_short, messages)) if body.get("tools") and isinstance(messages, list) else None
+
+
+def _in_short(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message as `sent` gives it: the client's sentence about an interrupted call in short."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    blocks = [
+        {**block, "content": INTERRUPTED}
+        if isinstance(block, dict) and str(block.get("content")).startswith(INTERRUPTED.rstrip("]"))
+        else block
+        for block in content
+    ]
+    return {**message, "content": blocks}
 
 
 def sessions_directory(scratch: Scratch) -> Path:

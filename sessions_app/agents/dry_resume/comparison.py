@@ -2,8 +2,12 @@
 
 A client adds something to each conversation: reminders, the environment, instructions. What it adds to a new session is
 known from a control run, and is left out of both sides. What remains must be equal, message by message and block by
-block, up to the turn with PROBE. There, after the session's messages, the client may add texts with known beginnings,
-or texts that are not a user's; for example, because the directory is not the recorded one.
+block. Three things are no difference:
+
+- after the session's messages, and in the one that PROBE was joined with: texts with known beginnings, or texts that
+  are not a user's; for example, because the directory is not the recorded one
+- words of the client's own around a recorded text, in such a text
+- a newline that a text gets because another one follows it
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ from typing import Any, Final, NamedTuple
 PROBE: Final = "REDLINE-PROBE"
 """The prompt with which a session is continued."""
 NOT_CONTENT: Final = frozenset({"id", "cache_control", "output_config"})
-NO_FIELDS: Final = "{}"
-PLAIN_ITEM: Final = '{"type": "message"}'
+NOT_IN_BLOCKS: Final = frozenset({"cache_control", "annotations", "citations"})
+NO_FIELDS: Final[tuple[Mapping[str, Any], ...]] = ({}, {"type": "message"})
 CLIENT_ROLES: Final = frozenset({"system", "developer"})
 """The roles of messages that are neither the user's nor the model's."""
 TEXTS: Final = frozenset({"text", "input_text"})
@@ -27,10 +31,9 @@ Block = Mapping[str, Any]
 
 class _Message(NamedTuple):
     role: str
-    blocks: tuple[str, ...]
-    """Its content, each block as JSON."""
-    fields: str
-    """Everything else, as JSON."""
+    blocks: list[Block]
+    fields: Mapping[str, Any]
+    """Everything but its role and content."""
     number: int
 
 
@@ -47,60 +50,77 @@ def difference(
 ) -> str:
     """The first difference between the messages sent and the expected ones, in words; empty if there is none.
 
-    `added` are the messages of the control; `openings` are the beginnings of texts that the client may add at the end.
+    `added` are the messages of the control; `openings` are the beginnings of texts that the client may add to a user's.
     """
-    fresh = frozenset((_role(message), _json(block)) for message in added for block in _blocks(message))
+    fresh = frozenset(_identity(message, block) for message in added for block in _blocks(message))
     last = max(at for at, message in enumerate(sent) if any(map(_is_probe, _blocks(message))))
     found = list(_without(sent, fresh))
     ours = list(_without(expected, fresh))
-    for at, (theirs, mine) in enumerate(zip_longest(found, ours)):
+    for theirs, mine in zip_longest(found, ours):
         if theirs is None:
             missing = f"message {mine.number + 1:,} ({mine.role}) is missing"
             return f"it sends {len(found):,} messages instead of {len(ours):,}: {missing}"
-        is_last = at >= len(ours) - 1 and theirs.number == last
-        kept, more = _split(theirs, len(mine.blocks) if mine is not None and is_last else None)
-        if mine is None and not _may_be_added(theirs, openings):
-            return f"after the {len(ours):,} messages of the session it sends another one, {theirs.role}"
         if mine is None:
+            if not _may_be_added(theirs, theirs.blocks, openings):
+                return f"after the {len(ours):,} messages of the session it sends another one, {theirs.role}"
             continue
         name = f"message {mine.number + 1:,}"
         if theirs.role != mine.role:
             return f"{name} is {theirs.role} instead of {mine.role}"
-        if (kept.fields, kept.blocks) != (mine.fields, mine.blocks) or not _may_be_added(more, openings):
+        if theirs.number == last:
+            theirs = _without_additions(theirs, mine, openings)
+        if not _is_same(theirs, mine, openings):
             return f"{name}, {mine.role}, has another content"
     return ""
-
-
-def _split(message: _Message, count: int | None) -> tuple[_Message, _Message]:
-    """A message with its first blocks, and the others; all of them are first if there is no count."""
-    end = len(message.blocks) if count is None else count
-    return message._replace(blocks=message.blocks[:end]), _Message(
-        message.role, message.blocks[end:], NO_FIELDS, message.number
-    )
 
 
 def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, str]]) -> Iterator[_Message]:
     """Messages without the blocks of the control, of which PROBE is one."""
     for number, message in enumerate(messages):
-        role = _role(message)
-        blocks = map(_json, _blocks(message))
-        recorded = tuple(block for block in blocks if (role, block) not in fresh)
+        blocks = [block for block in _blocks(message) if _identity(message, block) not in fresh]
         left_out = NOT_CONTENT | {"role", "content"} if "role" in message else NOT_CONTENT
-        fields = _json(
-            {name: value for name, value in message.items() if name not in left_out and value is not None}
-        )
-        if recorded or fields not in (NO_FIELDS, PLAIN_ITEM):
-            yield _Message(role, recorded, fields, number)
+        fields = {
+            name: value for name, value in message.items() if name not in left_out and value is not None
+        }
+        if blocks or fields not in NO_FIELDS:
+            yield _Message(_role(message), blocks, fields, number)
 
 
-def _may_be_added(message: _Message, openings: tuple[str, ...]) -> bool:
-    """Whether a client can have added this at the end."""
-    if message.fields not in (NO_FIELDS, PLAIN_ITEM):
+def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ...]) -> _Message:
+    """The message that PROBE was joined with, as it was recorded."""
+    kept = [
+        block
+        for block in theirs.blocks
+        if any(_is_same_block(block, one) for one in mine.blocks)
+        or not _may_be_added(theirs, [block], openings)
+    ]
+    return theirs._replace(blocks=kept)
+
+
+def _is_same(theirs: _Message, mine: _Message, openings: tuple[str, ...]) -> bool:
+    if (theirs.fields, len(theirs.blocks)) != (mine.fields, len(mine.blocks)):
         return False
-    blocks = [json.loads(block) for block in message.blocks]
-    if message.role == "user":
-        return all(_is_text(one) and str(one["text"]).startswith(openings) for one in blocks)
-    return not blocks or (message.role in CLIENT_ROLES and all(map(_is_text, blocks)))
+    return all(
+        _is_same_block(one, other)
+        or (_may_be_added(theirs, [one], openings) and _is_text(other) and other["text"] in one["text"])
+        for one, other in zip(theirs.blocks, mine.blocks, strict=True)
+    )
+
+
+def _is_same_block(one: Block, other: Block) -> bool:
+    if not (_is_text(one) and _is_text(other)):
+        return one == other
+    return {**one, "text": one["text"].rstrip("\n")} == {**other, "text": other["text"].rstrip("\n")}
+
+
+def _may_be_added(message: _Message, blocks: Sequence[Block], openings: tuple[str, ...]) -> bool:
+    """Whether a client can have added these blocks to a message, or as a message."""
+    if message.fields not in NO_FIELDS or not all(map(_is_text, blocks)):
+        return False
+    is_clients = message.role in CLIENT_ROLES
+    return is_clients or (
+        message.role == "user" and all(block["text"].startswith(openings) for block in blocks)
+    )
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -114,20 +134,17 @@ def _blocks(message: Mapping[str, Any]) -> list[Block]:
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list) or "role" not in message:
         return []
-    return [
-        {name: value for name, value in block.items() if name not in ("cache_control", "annotations")}
-        for block in content
-        if isinstance(block, dict) and "role" not in block
-    ]
+    blocks = (block for block in content if isinstance(block, dict) and "role" not in block)
+    return [{name: value for name, value in block.items() if name not in NOT_IN_BLOCKS} for block in blocks]
+
+
+def _identity(message: Mapping[str, Any], block: Block) -> tuple[str, str]:
+    return _role(message), json.dumps(block, sort_keys=True)
 
 
 def _is_text(block: Block) -> bool:
-    return block.get("type") in TEXTS and "text" in block
+    return block.get("type") in TEXTS and isinstance(block.get("text"), str)
 
 
 def _is_probe(block: Block) -> bool:
-    return _is_text(block) and str(block["text"]).strip() == PROBE
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    return _is_text(block) and block["text"].strip() == PROBE

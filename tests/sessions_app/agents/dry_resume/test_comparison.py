@@ -86,6 +86,19 @@ def test_the_last_message_may_be_joined_with_the_prompt() -> None:
     assert found([said("user", "one", "two", PROBE)], SESSION[:1]) == "message 1, user, has another content"
 
 
+def test_the_client_may_put_words_around_a_recorded_text() -> None:
+    worded = [said("system", "While you worked, the user wrote: one. Answer it."), *END]
+    assert found(worded, [said("system", "one")]) == ""
+    assert found(worded, [said("system", "two")]) == "message 1, system, has another content"
+    reminder = [said("user", "<reminder>the user wrote: one", "go"), *END]
+    assert found(reminder, [said("user", "one", "go")]) == ""
+    assert found([said("user", "he wrote: one"), *END], [said("user", "one")]) != ""
+
+
+def test_a_text_may_end_with_a_newline_before_the_prompt() -> None:
+    assert found([said("user", "one\n", PROBE)], SESSION[:1]) == ""
+
+
 def test_items_without_a_role_are_compared_whole() -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
     thought = {"type": "reasoning", "content": [{"type": "text", "text": "hm"}], "summary": []}
