@@ -30,7 +30,8 @@ QUIET: Final = {
     "TERM": "xterm",
 }
 _DIGITS: Final = re.compile(r"\d+")
-_REMINDER: Final = re.compile(r"</?system-reminder>")
+_REMINDER: Final = re.compile(r"\s*<system-reminder>(.*?)</system-reminder>", re.DOTALL)
+_TAGS: Final = re.compile(r"</?system-reminder>")
 
 Sent = tuple[str, tuple[str, ...]]
 """One message on the wire: its role, the paragraphs of its texts, and its other blocks as JSON."""
@@ -139,13 +140,22 @@ class ClaudeClient:
 
     def _comparable_block(self, block: Mapping[str, Any]) -> Iterator[str]:
         """A block as JSON; the paragraphs of a text, which the client joins and wraps in different ways."""
-        if block["type"] != "text":
-            yield json.dumps(block, sort_keys=True)
+        if block["type"] == "text":
+            for paragraph in _paragraphs(block["text"]):
+                if paragraph != PROBE and not self._is_fresh(paragraph):
+                    yield paragraph
             return
-        for paragraph in _paragraphs(block["text"]):
-            is_fresh = any(_without_digits(paragraph) in fresh for fresh in self._fresh.values())
-            if paragraph != PROBE and not is_fresh:
-                yield paragraph
+        content = block.get("content")
+        if block["type"] == "tool_result" and isinstance(content, str):
+            block = {**block, "content": _REMINDER.sub(self._left_of_reminder, content)}
+        yield json.dumps(block, sort_keys=True)
+
+    def _left_of_reminder(self, found: re.Match[str]) -> str:
+        """A reminder that the client has made a part of a result, unless it would have been added anyway."""
+        return "" if all(map(self._is_fresh, _paragraphs(found[1]))) else found[0]
+
+    def _is_fresh(self, paragraph: str) -> bool:
+        return any(_without_digits(paragraph) in fresh for fresh in self._fresh.values())
 
     def _printed_version(self) -> tuple[int, ...]:
         printed = subprocess.run(
@@ -179,7 +189,7 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _paragraphs(text: str) -> Iterator[str]:
     """The paragraphs of a text, without the tags around a reminder."""
-    for paragraph in _REMINDER.sub("\n\n", text).split("\n\n"):
+    for paragraph in _TAGS.sub("\n\n", text).split("\n\n"):
         if paragraph.strip():
             yield paragraph.strip()
 
